@@ -1,0 +1,55 @@
+# The commands of this repository. `make` alone lists them.
+# HOLDFAST_VENV moves the environment; ARGS is passed on to the program that a target runs.
+
+VENV := $(or $(HOLDFAST_VENV),.venv)
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+ARGS :=
+
+# Pyright's wrapper reminds of newer releases; ours is pinned.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint bench soak clean core dev
+
+help:
+	@echo "make demo       show the main job end to end on an embedded SQLite file"
+	@echo "make test       run all tests, with real servers that are fetched and started as needed"
+	@echo "make test-fast  run the tests that need nothing but Python"
+	@echo "make lint       check style, types and layers"
+	@echo "make bench      measure leases beside the raw driver"
+	@echo "make soak       run the long forms of the tests"
+	@echo "make clean      remove the environment, caches and builds"
+
+core:
+	@tools/bootstrap.sh core
+
+dev:
+	@tools/bootstrap.sh dev
+
+demo: core
+	@$(PYTHON) -m holdfast.demo $(ARGS)
+
+test: dev
+	@$(PYTHON) -m pytest $(ARGS)
+
+test-fast: dev
+	@$(PYTHON) -m pytest -m "not service and not process and not soak" $(ARGS)
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(PYTHON)
+	$(BIN)/lint-imports
+
+bench: dev
+	@$(PYTHON) -m benchmarks leases $(ARGS)
+
+soak: dev
+	@HOLDFAST_SOAK=1 $(PYTHON) -m pytest $(ARGS)
+
+# Removes only what is certainly a virtual environment.
+clean:
+	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
+	@rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,47 @@
+"""The public surface: what ``holdfast`` promises is there, and nothing else looks public."""
+
+from __future__ import annotations
+
+import importlib.resources
+import types
+
+import holdfast
+
+
+def test_every_promised_name_can_be_imported():
+    assert len(holdfast.__all__) > 3
+    absent = [name for name in holdfast.__all__ if not hasattr(holdfast, name)]
+    assert absent == []
+
+
+def test_promises_are_made_once():
+    assert len(holdfast.__all__) == len(set(holdfast.__all__))
+
+
+def test_nothing_else_looks_public():
+    public = {name for name in vars(holdfast) if not name.startswith("_")}
+    leaks = {
+        name
+        for name in public - set(holdfast.__all__)
+        if not _is_ours(getattr(holdfast, name)) and name != "annotations"
+    }
+    assert leaks == set()
+
+
+def test_no_promised_name_is_somebody_elses_module():
+    modules = [name for name in holdfast.__all__ if isinstance(_get(name), types.ModuleType)]
+    assert [name for name in modules if not _is_ours(_get(name))] == []
+
+
+def test_the_package_is_typed():
+    folder = importlib.resources.files("holdfast")
+    assert (folder / "py.typed").is_file()
+
+
+def _get(name: str) -> object:
+    return getattr(holdfast, name)
+
+
+def _is_ours(value: object) -> bool:
+    """Tell whether ``value`` is a submodule: importing one sets it on its package."""
+    return isinstance(value, types.ModuleType) and value.__name__.startswith("holdfast.")

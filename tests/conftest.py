@@ -1,0 +1,19 @@
+"""What every test shares.
+
+Owns nothing but the list of plugins: ``asyncio_tests`` runs coroutines, ``service_tests`` gives the
+fixtures for real servers and reports those that could not be had, ``selection`` keeps the long
+forms for ``make soak``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# Before the first import of the suites, or their asserts would say nothing but "AssertionError".
+pytest.register_assert_rewrite("holdfast.testing.conformance")
+
+pytest_plugins = (
+    "tests.plugins.asyncio_tests",
+    "tests.plugins.selection",
+    "tests.plugins.service_tests",
+)

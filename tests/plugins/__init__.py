@@ -1,0 +1,1 @@
+"""Pytest plugins of this repository's own tests."""

@@ -1,0 +1,147 @@
+"""Fixtures for real servers, and the report of those that could not be had.
+
+    postgres_server   one PostgreSQL for the whole run; do not stop or crash it
+    postgres_url      the URL of a fresh, empty database, dropped after the test
+    pgbouncer_url     the same, through PgBouncer in transaction mode
+    libfaketime       the path of the library, for tests that shift a process's clock
+    services          `Services.start` gives a test a server of its own, to crash at will
+
+Owns when things are fetched: before the first test, outside its time limit, and only what the
+selected tests ask for. A service that cannot be had skips its tests with the reason, and the last
+line of the run names it; under ``CI=true`` the tests fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+import pytest
+
+from tests.services import Unavailable, install
+from tests.services.pgbouncer import PgBouncer
+from tests.services.postgres import PostgresServer
+
+# Which fixture needs what fetched.
+_NEEDS: dict[str, Callable[[], Path]] = {
+    "postgres_server": install.postgres_bin,
+    "pgbouncer": install.pgbouncer,
+    "libfaketime": install.libfaketime,
+}
+_MISSING = pytest.StashKey[dict[str, str]]()
+# Whether a test marked ``service`` was reached, so that the last line has something to say.
+_REACHED = pytest.StashKey[bool]()
+_T = TypeVar("_T")
+
+
+class Server(Protocol):
+    """What `Services.start` can start."""
+
+    def start(self) -> Self: ...
+    def stop(self) -> None: ...
+
+
+_ServerT = TypeVar("_ServerT", bound=Server)
+
+
+def _missing(config: pytest.Config) -> dict[str, str]:
+    return config.stash.setdefault(_MISSING, {})
+
+
+def _have(config: pytest.Config, get: Callable[[], _T]) -> _T:
+    """Get a service, or note that it is missing and skip (fail, under ``CI=true``)."""
+    try:
+        return get()
+    except Unavailable as error:
+        _missing(config)[error.service] = error.reason
+        give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        give_up(f"service not available: {error}")
+
+
+class Services:
+    """Starts servers that belong to one test and end with it."""
+
+    def __init__(self, config: pytest.Config, stack: ExitStack) -> None:
+        self._config = config
+        self._stack = stack
+
+    def start(self, server: _ServerT) -> _ServerT:
+        """Start ``server``; skip the test (fail, under ``CI=true``) when it cannot be had."""
+        started = _have(self._config, server.start)
+        self._stack.callback(started.stop)
+        return started
+
+
+@pytest.fixture
+def services(pytestconfig: pytest.Config) -> Iterator[Services]:
+    with ExitStack() as stack:
+        yield Services(pytestconfig, stack)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    server = _have(pytestconfig, PostgresServer(durable=False).start)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(pytestconfig: pytest.Config, postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    pooler = _have(pytestconfig, PgBouncer(postgres_server).start)
+    yield pooler
+    pooler.stop()
+
+
+@pytest.fixture
+def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
+    return pgbouncer.url_of(postgres_url)
+
+
+@pytest.fixture
+def libfaketime(pytestconfig: pytest.Config) -> Path:
+    return _have(pytestconfig, install.libfaketime)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch what the selected tests need. Failing is theirs to report, when they ask again."""
+    if session.config.option.collectonly:
+        return
+    wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    for fixture, fetch in _NEEDS.items():
+        if fixture in wanted:
+            try:
+                fetch()
+            except Unavailable as error:
+                _missing(session.config)[error.service] = error.reason
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("service"):
+        item.config.stash[_REACHED] = True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Name what was missing, as the very last line: after the outermost wrapper nothing prints."""
+    result = yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not session.config.stash.get(_REACHED, False):
+        return result
+    missing = _missing(session.config)
+    if missing:
+        named = ", ".join(f"{name} ({reason})" for name, reason in sorted(missing.items()))
+        reporter.write_line(f"services not available: {named}", red=True)
+    else:
+        reporter.write_line("services: all available")
+    return result
