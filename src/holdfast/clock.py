@@ -1,0 +1,50 @@
+"""The one place that reads a clock.
+
+``Clock`` is injected everywhere; nothing else in the package asks for the time. ``monotonic`` is
+suspend-aware: on Linux it is the boot-time clock, because the plain monotonic clock stops while a
+laptop sleeps, and a lease does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time, elapsed time, and waiting."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware, in UTC. It may jump; never measure a duration with it."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, and keep growing while the machine is suspended."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let other tasks run for at least ``seconds``. Returns at once for zero or less."""
+        ...
+
+
+# Where the boot-time clock is missing (macOS), CLOCK_MONOTONIC is the nearest: on macOS it is
+# mach_continuous_time and counts through sleep as well.
+_CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", None) or time.CLOCK_MONOTONIC
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """The boot-time clock, in seconds."""
+        return time.clock_gettime(_CLOCK_ID)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep on the running event loop."""
+        await asyncio.sleep(max(0.0, seconds))

@@ -1,0 +1,1 @@
+"""One folder per backend, with the same file names in each. Only ``connect`` names them."""

@@ -1,0 +1,144 @@
+"""Every error a caller can meet, named for what the caller does next.
+
+Owns the error classes and nothing else. A driver's own exceptions never cross a port: each driver
+translates them into these. An error carries fields, so that a program can act on it without
+reading its prose.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """Root of all errors raised by Holdfast. Every one can be copied and sent to a process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call the class with its message alone, which these do not accept.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[HoldfastError], args: tuple[Any, ...], fields: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    # OSError, the parent of TimeoutError, sets its arguments only in __init__.
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class UsageError(HoldfastError):
+    """The program is wrong: fix the call. Nothing was sent to the store."""
+
+
+class ConfigurationError(UsageError):
+    """A setting, URL or installation is wrong: fix the configuration. Nothing was written."""
+
+
+class InvalidName(UsageError):
+    """A key, namespace or host name breaks the rules for names. Nothing was written."""
+
+
+class UnsupportedByDriver(UsageError):
+    """This backend cannot keep the promise asked for; its capabilities say so."""
+
+
+class NotFound(HoldfastError):
+    """The thing named does not exist."""
+
+
+class LeaseNotFound(NotFound):
+    """No lease of this key was ever granted in this namespace."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"no lease {key!r} in this namespace; `holdfast lease ls` lists them")
+        self.key = key
+
+
+class Conflict(HoldfastError):
+    """Somebody else was first: read again, then decide."""
+
+
+class LeaseHeld(Conflict):
+    """The lease belongs to somebody else right now.
+
+    ``owner`` names the owner, or is ``None`` when the key is free but reserved for those who
+    queued earlier.
+    """
+
+    def __init__(self, key: str, owner: str | None, *, detail: str = "") -> None:
+        by = f"owned by {owner}" if owner is not None else "reserved for earlier waiters"
+        super().__init__(f"lease {key!r} is {by}{detail}")
+        self.key = key
+        self.owner = owner
+
+
+class AlreadyOwned(UsageError, LeaseHeld):
+    """The task that asks already owns the key, so waiting for it would never end.
+
+    Leases are not reentrant: pass the handle along instead of acquiring twice.
+    """
+
+    def __init__(self, key: str, owner: str | None) -> None:
+        detail = (
+            ", by this very task; leases are not reentrant: pass the handle along, or release it"
+        )
+        LeaseHeld.__init__(self, key, owner, detail=detail)
+
+
+class LeaseLost(HoldfastError):
+    """The lease is no longer ours: stop side effects at once.
+
+    ``reason`` is a short, stable code (``expired``, ``fenced``, ``broken``, ``stalled``,
+    ``forked``, ``released``, ``closed``, ``abandoned``).
+    """
+
+    def __init__(self, key: str, reason: str, message: str | None = None) -> None:
+        super().__init__(message or f"lease {key!r} was lost ({reason})")
+        self.key = key
+        self.reason = reason
+
+
+class LeaseExpired(LeaseLost):
+    """The time ran out before a renewal was acknowledged. Others may own the key now."""
+
+    def __init__(self, key: str, message: str | None = None) -> None:
+        super().__init__(key, "expired", message)
+
+
+class Fenced(LeaseLost):
+    """The store refused the token: a newer grant exists, or the grant was ended by others."""
+
+    def __init__(self, key: str, reason: str = "fenced", message: str | None = None) -> None:
+        super().__init__(key, reason, message)
+
+
+class AcquireTimeout(HoldfastError, TimeoutError):
+    """The lease could not be had in the time allowed. Nothing is held, no place is queued."""
+
+    def __init__(self, key: str, owner: str | None, timeout_s: float) -> None:
+        by = f"; owned by {owner}" if owner is not None else ""
+        super().__init__(f"lease {key!r} was not to be had within {timeout_s:g} s{by}")
+        self.key = key
+        self.owner = owner
+        self.timeout_s = timeout_s
+
+
+class StoreError(HoldfastError):
+    """The store could not do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store was not reached, or refused the work. Nothing was applied: retry later."""
+
+
+class OutcomeUnknown(StoreError):
+    """The reply was lost: the write may or may not have been applied. Read, then decide."""
+
+
+class SchemaMismatch(StoreError):
+    """The store was written by another release; the message names the command to run."""
+
+    def __init__(self, message: str, *, found: int, expected: int) -> None:
+        super().__init__(message)
+        self.found = found
+        self.expected = expected

@@ -1,0 +1,68 @@
+"""A store's URL, parsed once, with its secret masked wherever it might be shown. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.errors import ConfigurationError
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+# A URL is typed by a person or injected by a platform; longer ones are a mistake.
+_URL_LENGTH_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a store is.
+
+    ``str`` and ``repr`` never show the password, nor option values that may be secret; ``url`` is
+    the whole, for the driver alone.
+    """
+
+    scheme: str
+    url: str = field(repr=False)
+    shown: str
+    path: str
+    options: dict[str, str] = field(repr=False, default_factory=dict[str, str])
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def parse_url(url: str) -> Location:
+    """Parse ``url`` into a location.
+
+    Raises:
+        ConfigurationError: It is no URL of the form ``scheme://…``. The message shows no secret.
+    """
+    if not isinstance(url, str) or not url.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            'no store URL: pass one to connect(), set HOLDFAST_URL, or write url = "…" in '
+            "holdfast.toml (for example sqlite:///holdfast.db)"
+        )
+    if len(url) > _URL_LENGTH_MAX:
+        raise ConfigurationError(f"the store URL is longer than {_URL_LENGTH_MAX} characters")
+    scheme, sep, _ = url.partition("://")
+    if not sep or _SCHEME.fullmatch(scheme) is None:
+        raise ConfigurationError(
+            "the store URL must look like scheme://…, for example sqlite:///holdfast.db, "
+            "postgresql://user@host/database or memory://"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"the {scheme} URL cannot be parsed: {error}") from None
+    address = parts.hostname or ""
+    if port is not None:
+        address += f":{port}"
+    user = f"{unquote(parts.username)}@" if parts.username else ""
+    return Location(
+        scheme=scheme,
+        url=url,
+        shown=f"{scheme}://{user}{address}{parts.path}",
+        path=unquote(parts.path),
+        options=dict(parse_qsl(parts.query, keep_blank_values=True)),
+    )

@@ -1,0 +1,1 @@
+"""What a driver promises: small protocols, and its capabilities as data."""

@@ -1,0 +1,122 @@
+"""How a backend joins: a factory found by URL scheme, and the driver it opens.
+
+A third party registers its factory under the entry-point group ``holdfast.drivers`` with the URL
+scheme as its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.clock import Clock
+from holdfast.model.location import Location
+from holdfast.names import HostId
+from holdfast.ports.capabilities import Capabilities
+from holdfast.ports.host_store import HostStore
+from holdfast.ports.lease_store import LeaseStore
+from holdfast.ports.wakeups import Wakeups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverContext:
+    """What a driver is given. It takes time, randomness and identity from here alone.
+
+    ``role`` is ``host`` for the application's own event loop and ``keeper`` for the thread that
+    renews. A keeper's driver serves few, urgent calls: it needs no listener, and when one of its
+    callers is cancelled it abandons the connection, because a renewal must not wait for the dead.
+    """
+
+    clock: Clock
+    random: random.Random
+    namespace: str
+    host: HostId
+    role: str = "host"
+    migrate: bool | None = None
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("holdfast.driver"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of ``holdfast doctor``: ``level`` is ``ok``, ``warning`` or ``error``."""
+
+    level: str
+    what: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """What ``migrate`` did: the schema's number before and after."""
+
+    before: int
+    after: int
+
+
+class Driver(Protocol):
+    """An open store: the ports it can keep."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it promises."""
+        ...
+
+    @property
+    def leases(self) -> LeaseStore:
+        """Leases of the namespace it was opened for."""
+        ...
+
+    @property
+    def hosts(self) -> HostStore | None:
+        """Sessions, or ``None`` where the backend keeps none."""
+        ...
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Hints between hosts."""
+        ...
+
+    async def check(self) -> Sequence[Finding]:
+        """Look at the store's health and settings, for ``holdfast doctor`` and health checks."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back. Repeatable; calls under way end with ``StoreUnavailable``."""
+        ...
+
+
+class DriverFactory(Protocol):
+    """Opens drivers for one URL scheme. Reading its attributes imports no client library."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its drivers promise."""
+        ...
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Names of the options it takes, in the URL's query or as arguments to connect."""
+        ...
+
+    async def open(self, location: Location, context: DriverContext) -> Driver:
+        """Connect; create the schema if the store is empty.
+
+        Raises:
+            ConfigurationError: The URL, an option or the installation is wrong.
+            StoreUnavailable: The store cannot be reached.
+            SchemaMismatch: The schema is older or newer than this release and may not be changed.
+        """
+        ...
+
+    async def migrate(self, location: Location, context: DriverContext) -> Migration:
+        """Bring the schema to this release, under a lock, or change nothing.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached.
+            SchemaMismatch: The store was written by a newer release.
+        """
+        ...

@@ -1,0 +1,45 @@
+"""The suites that define the ports: a driver that passes them keeps its promises.
+
+Subclass a suite, give it a ``lab`` fixture, and pytest does the rest:
+
+    class TestMyLeases(LeaseStoreSuite):
+        @pytest.fixture
+        def lab(self, tmp_path):
+            return Lab(factory=MyFactory(), url=f"my://{tmp_path}")
+
+The suites ask a driver's capabilities, never its name; what a backend does not promise is skipped
+with a reason that names the promise. No pytest plugin is needed.
+"""
+
+import pytest
+
+# Rewritten before the first import, so that a failing assertion shows both of its sides.
+pytest.register_assert_rewrite(
+    *(
+        f"{__name__}.{module}"
+        for module in (
+            "lab",
+            "hosts",
+            "lease_acquire",
+            "lease_break",
+            "lease_concurrency",
+            "lease_history",
+            "lease_names",
+            "lease_queue",
+            "lease_reading",
+            "lease_release",
+            "lease_renew",
+            "lease_ring",
+            "lease_semaphore",
+            "lease_suite",
+            "wakeups",
+        )
+    )
+)
+
+from holdfast.testing.conformance.hosts import HostStoreSuite  # noqa: E402
+from holdfast.testing.conformance.lab import Lab, Member, scenario  # noqa: E402
+from holdfast.testing.conformance.lease_suite import LeaseStoreSuite  # noqa: E402
+from holdfast.testing.conformance.wakeups import WakeupsSuite  # noqa: E402
+
+__all__ = ["HostStoreSuite", "Lab", "LeaseStoreSuite", "Member", "WakeupsSuite", "scenario"]
