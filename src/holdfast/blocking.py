@@ -1,0 +1,487 @@
+"""The same API for code that does not await: one event loop on one thread, driven from yours.
+
+A thin façade: every method has the name and the parameters of its asynchronous twin, and a test
+compares them. What cannot be the same is said here once: a thread cannot be cancelled from
+outside, so a block under ``hold`` runs on when its lease is lost; look at ``lease.is_held`` or
+``lease.check()`` between steps, use ``guard`` for writes, and the end of the block raises
+``LeaseLost``. Handlers of events run on the façade's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast import host as host_module
+from holdfast.app import App
+from holdfast.connect import connect as connect_async
+from holdfast.errors import UsageError
+from holdfast.host import Health
+from holdfast.leases import lease as lease_module
+from holdfast.leases import leases as leases_module
+from holdfast.leases.events import Handler
+from holdfast.leases.every import Periodic
+from holdfast.leases.info import LeaseInfo
+from holdfast.model.lease import Tenancy
+from holdfast.model.options import Duration, LeaseOptions
+from holdfast.names import HostId, Owner, Token
+from holdfast.ports.capabilities import Capabilities
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
+
+T = TypeVar("T")
+
+
+class _Portal:
+    """One event loop on one thread."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._turn, name="holdfast-blocking", daemon=True)
+        self._thread.start()
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run ``coroutine`` on the portal's loop and wait for it; Ctrl-C cancels it first."""
+        if os.getpid() != self._pid:
+            coroutine.close()
+            raise UsageError("this connection was opened before a fork; connect again in the child")
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise UsageError("a handler runs on the façade's own thread and must not block on it")
+        if self._loop.is_closed():
+            coroutine.close()
+            raise UsageError("this connection is closed; connect again")
+        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    @property
+    def closed(self) -> bool:
+        """Whether the loop has ended, or belongs to the process that forked."""
+        return self._loop.is_closed() or os.getpid() != self._pid
+
+    def stop(self) -> None:
+        """End the loop and its thread. Repeatable."""
+        if os.getpid() == self._pid and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+
+
+class Lease:
+    """A lease that this process owns, or owned; see ``holdfast.Lease``."""
+
+    def __init__(self, lease: lease_module.Lease, portal: _Portal) -> None:
+        self._lease = lease
+        self._portal = portal
+
+    def __repr__(self) -> str:
+        return repr(self._lease)
+
+    @property
+    def id(self) -> str:
+        """What is unique to this grant."""
+        return self._lease.id
+
+    @property
+    def key(self) -> str:
+        """The key that is owned."""
+        return self._lease.key
+
+    @property
+    def owner(self) -> Owner:
+        """Host name and nonce, as the store shows them to others."""
+        return self._lease.owner
+
+    @property
+    def slot(self) -> int:
+        """Which slot of a semaphore this is; 0 for a lock."""
+        return self._lease.slot
+
+    @property
+    def version(self) -> int:
+        """Grows with every write to the record."""
+        return self._lease.version
+
+    @property
+    def renewals(self) -> int:
+        """How many renewals were acknowledged."""
+        return self._lease.renewals
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What was said about the owner when the lease was acquired."""
+        return self._lease.metadata
+
+    @property
+    def state(self) -> Any:
+        """What the owners of this key keep with it."""
+        return self._lease.state
+
+    @property
+    def previous_owner(self) -> str | None:
+        """Whose expired grant this one took over."""
+        return self._lease.previous_owner
+
+    @property
+    def expires_at(self) -> datetime:
+        """When others may take the key if no renewal follows."""
+        return self._lease.expires_at
+
+    @property
+    def remaining_s(self) -> float:
+        """How long the owner may still act without a renewal."""
+        return self._lease.remaining_s
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the owner may act now, by its own clock."""
+        return self._lease.is_held
+
+    @property
+    def token(self) -> Token:
+        """The fencing token; raises ``LeaseLost`` once lost or released."""
+        return self._lease.token
+
+    def check(self) -> None:
+        """Raise ``LeaseLost`` unless the lease is held."""
+        self._lease.check()
+
+    def renew(self, *, state: object = None) -> None:
+        """Extend the lease to its whole ttl from now; see ``holdfast.Lease.renew``."""
+        self._portal.run(self._lease.renew(state=state))
+
+    def release(self) -> None:
+        """Give the key up; idempotent; see ``holdfast.Lease.release``."""
+        self._portal.run(self._lease.release())
+
+    def guard(self, tx: object) -> None:
+        """Tie the caller's open transaction to this lease; see ``holdfast.Lease.guard``.
+
+        ``tx`` is a synchronous connection and is used on the caller's own thread, as most of
+        them demand.
+        """
+        guarding = self._lease.guard(tx)
+        try:
+            # With a synchronous connection nothing in there waits, so one step is the whole of it.
+            guarding.send(None)
+        except StopIteration:
+            return
+        guarding.close()
+        raise UsageError("an asynchronous transaction needs holdfast.connect, not the façade")
+
+    def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
+        """Call ``handler`` on the façade's thread for each event of that type."""
+        return self._lease.on(event, handler)
+
+    def __enter__(self) -> Self:
+        """Use an acquired lease as a block: it is released at the end."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.run(self._lease.__aexit__(exc_type, exc, traceback))
+
+
+class Leases:
+    """The leases of one connected host; see ``holdfast.leases``. Safe to use from many threads."""
+
+    def __init__(self, leases: leases_module.Leases, portal: _Portal) -> None:
+        self._leases = leases
+        self._portal = portal
+
+    @property
+    def options(self) -> LeaseOptions:
+        """The default options."""
+        return self._leases.options
+
+    @property
+    def owned(self) -> int:
+        """How many leases this host owns now."""
+        return self._leases.owned
+
+    def try_acquire(
+        self,
+        key: str,
+        *,
+        ttl: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int = 1,
+        resume: bool = False,
+        **options: Any,
+    ) -> Lease | None:
+        """Own ``key`` now, or return ``None`` because somebody else does."""
+        lease = self._portal.run(
+            self._leases.try_acquire(
+                key, ttl=ttl, metadata=metadata, limit=limit, resume=resume, **options
+            )
+        )
+        return None if lease is None else Lease(lease, self._portal)
+
+    def acquire(
+        self,
+        key: str,
+        *,
+        timeout: Duration | None = None,
+        ttl: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int = 1,
+        resume: bool = False,
+        **options: Any,
+    ) -> Lease:
+        """Own ``key``, waiting for it in order of arrival where the backend keeps a queue."""
+        lease = self._portal.run(
+            self._leases.acquire(
+                key,
+                timeout=timeout,
+                ttl=ttl,
+                metadata=metadata,
+                limit=limit,
+                resume=resume,
+                **options,
+            )
+        )
+        return Lease(lease, self._portal)
+
+    @contextmanager
+    def hold(
+        self,
+        key: str,
+        *,
+        timeout: Duration | None = None,
+        ttl: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int = 1,
+        resume: bool = False,
+        **options: Any,
+    ) -> Generator[Lease, None, None]:
+        """Own ``key`` for a block: ``with leases.hold(key) as lease``; released at its end.
+
+        The block is not interrupted when the lease is lost; its end raises ``LeaseLost``.
+        """
+        lease = self.acquire(
+            key,
+            timeout=timeout,
+            ttl=ttl,
+            metadata=metadata,
+            limit=limit,
+            resume=resume,
+            **options,
+        )
+        with lease:
+            yield lease
+            # A deadline that passed unnoticed is found here, before the block counts as done.
+            lease.check()
+
+    def semaphore(self, key: str, *, limit: int, **options: Any) -> Any:
+        """Own one of ``limit`` slots for a block: ``with leases.semaphore("gpu", limit=4)``."""
+        return self.hold(key, limit=limit, **options)
+
+    def acquire_all(
+        self, keys: Iterable[str], *, timeout: Duration | None = None, **options: Any
+    ) -> list[Lease]:
+        """Own all of ``keys`` or none, acquired in sorted order."""
+        owned = self._portal.run(self._leases.acquire_all(keys, timeout=timeout, **options))
+        return [Lease(lease, self._portal) for lease in owned]
+
+    @contextmanager
+    def hold_all(self, keys: Iterable[str], **options: Any) -> Generator[list[Lease], None, None]:
+        """Own all of ``keys`` for a block: ``with leases.hold_all(keys) as owned``."""
+        leases = self.acquire_all(keys, **options)
+        try:
+            yield leases
+            for lease in leases:
+                lease.check()
+        finally:
+            for lease in reversed(leases):
+                lease.release()
+
+    def get(self, key: str) -> LeaseInfo | None:
+        """What the store knows of ``key``, or ``None`` if it was never granted."""
+        return self._portal.run(self._leases.get(key))
+
+    def list(
+        self,
+        *,
+        prefix: str = "",
+        owner: str | None = None,
+        active: bool = True,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[LeaseInfo]:
+        """A page of leases in key order."""
+        return self._portal.run(
+            self._leases.list(prefix=prefix, owner=owner, active=active, after=after, limit=limit)
+        )
+
+    def history(self, key: str, *, limit: int = 100) -> list[Tenancy]:
+        """Who owned ``key``, newest first."""
+        return self._portal.run(self._leases.history(key, limit=limit))
+
+    def break_lease(self, key: str, *, reason: str) -> list[LeaseInfo]:
+        """End the lease of ``key``, whoever owns it."""
+        return self._portal.run(self._leases.break_lease(key, reason=reason))
+
+    def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
+        """Call ``handler`` on the façade's thread for each event of every lease of this host."""
+        return self._leases.on(event, handler)
+
+    def lead(
+        self,
+        key: str,
+        body: Callable[[Lease], None],
+        *,
+        ttl: Duration | None = None,
+        **options: Any,
+    ) -> None:
+        """Campaign for ``key`` and run ``body(lease)`` in a thread while leading, until Ctrl-C.
+
+        ``body`` cannot be cancelled: it returns when ``lease.is_held`` turns false.
+        """
+
+        async def run(lease: lease_module.Lease) -> None:
+            await _in_thread(body, Lease(lease, self._portal))
+
+        self._portal.run(self._leases.lead(key, run, ttl=ttl, **options))
+
+    def every(
+        self,
+        interval: Duration,
+        function: Periodic,
+        *,
+        key: str,
+        ttl: Duration | None = None,
+        **options: Any,
+    ) -> None:
+        """Run ``function`` each ``interval`` on one host of the fleet, in a thread."""
+
+        def run(*tick: object) -> Awaitable[None]:
+            return _in_thread(function, *tick)
+
+        # The ticker looks at the signature to see whether the function wants the tick.
+        run.__wrapped__ = function  # type: ignore[attr-defined]
+        self._portal.run(self._leases.every(interval, run, key=key, ttl=ttl, **options))
+
+    def close(self) -> None:
+        """Release all leases."""
+        self._portal.run(self._leases.close())
+
+
+async def _in_thread(function: Callable[..., Any], *args: object) -> None:
+    """Run ``function`` in a thread; a cancellation waits for it, because it cannot be stopped."""
+    running = asyncio.get_running_loop().run_in_executor(None, function, *args)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+class Holdfast:
+    """A connected host; see ``holdfast.Holdfast``."""
+
+    def __init__(self, host: host_module.Holdfast, portal: _Portal) -> None:
+        self._host = host
+        self._portal = portal
+        self.leases = Leases(host.leases, portal)
+
+    @property
+    def name(self) -> str:
+        """The host's human name."""
+        return self._host.name
+
+    @property
+    def id(self) -> HostId:
+        """The id of this incarnation."""
+        return self._host.id
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that every statement carries."""
+        return self._host.namespace
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend promises."""
+        return self._host.capabilities
+
+    def run(self) -> None:
+        """Do what the app defines until Ctrl-C."""
+        self._portal.run(self._host.run())
+
+    def health(self) -> Health:
+        """Ask the store and look at this host's own pulse."""
+        return self._portal.run(self._host.health())
+
+    def close(self) -> None:
+        """Release every lease, end the session, disconnect, end the thread. Repeatable."""
+        if not self._portal.closed:
+            self._portal.run(self._host.close())
+            self._portal.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def connect(  # noqa: PLR0913 - the options are the public promise
+    url: str | None = None,
+    *,
+    app: App | None = None,
+    host: str | None = None,
+    namespace: str | None = None,
+    session_ttl: Duration | None = None,
+    leases: LeaseOptions | None = None,
+    migrate: bool | None = None,
+    session: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    telemetry: Telemetry | None = None,
+) -> Holdfast:
+    """Connect this process to a store; see ``holdfast.connect``. Close it, or use ``with``."""
+    portal = _Portal()
+
+    async def opening() -> host_module.Holdfast:
+        return await connect_async(
+            url,
+            app=app,
+            host=host,
+            namespace=namespace,
+            session_ttl=session_ttl,
+            leases=leases,
+            migrate=migrate,
+            session=session,
+            options=options,
+            runtime=runtime,
+            telemetry=telemetry,
+        )
+
+    try:
+        return Holdfast(portal.run(opening()), portal)
+    except BaseException:
+        portal.stop()
+        raise

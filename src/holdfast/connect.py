@@ -1,0 +1,234 @@
+"""The composition root: URL -> driver -> features. The only module that names drivers.
+
+Reads the environment and the configuration files, once, here; everything below is given what it
+needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import importlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from holdfast import settings as settings_module
+from holdfast.app import App
+from holdfast.errors import ConfigurationError
+from holdfast.host import Holdfast, HostPlan
+from holdfast.model.location import Location, parse_url
+from holdfast.model.options import Duration, LeaseOptions
+from holdfast.names import HostId, check_host, check_namespace
+from holdfast.ports.driver import Driver, DriverContext, DriverFactory
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
+from holdfast.settings import Settings
+
+_log = logging.getLogger("holdfast.connect")
+
+_BUILT_IN = {
+    "memory": "holdfast.drivers.memory:MemoryFactory",
+    "sqlite": "holdfast.drivers.sqlite:SqliteFactory",
+    "postgresql": "holdfast.drivers.postgres:PostgresFactory",
+    "postgres": "holdfast.drivers.postgres:PostgresFactory",
+}
+_GROUP = "holdfast.drivers"
+
+
+def driver_schemes() -> list[str]:
+    """The URL schemes that can be connected to, third-party ones included."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=_GROUP))})
+
+
+def find_factory(scheme: str) -> DriverFactory:
+    """The factory that serves ``scheme``.
+
+    Raises:
+        ConfigurationError: No driver has this scheme; names the nearest that has.
+    """
+    target = _BUILT_IN.get(scheme)
+    if target is not None:
+        module, _, name = target.partition(":")
+        return getattr(importlib.import_module(module), name)()
+    for point in entry_points(group=_GROUP):
+        if point.name == scheme:
+            factory = point.load()
+            return factory() if isinstance(factory, type) else factory
+    known = driver_schemes()
+    near = difflib.get_close_matches(scheme, known, n=1)
+    hint = f"; did you mean {near[0]}://?" if near else ""
+    raise ConfigurationError(f"no driver for {scheme}:// URLs{hint} (known: {', '.join(known)})")
+
+
+def check_options(factory: DriverFactory, location: Location, options: Mapping[str, Any]) -> None:
+    """Refuse options that the driver does not know.
+
+    Raises:
+        ConfigurationError: Names the option and the nearest known one.
+    """
+    known = factory.options
+    if "*" in known:
+        return
+    for name in {**location.options, **options}:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            listed = ", ".join(sorted(known)) or "none"
+            raise ConfigurationError(
+                f"unknown option {name!r} for {location.scheme}://{hint} (known: {listed})"
+            )
+
+
+def load_settings(**arguments: Any) -> Settings:
+    """The settings that hold here and now, from arguments, environment and files."""
+    return settings_module.load(arguments, environ=os.environ, directory=Path.cwd())
+
+
+class _Connecting:
+    """What ``connect`` returns: ``async with`` it, or ``await`` it and close the result."""
+
+    def __init__(
+        self,
+        arguments: dict[str, Any],
+        app: App | None,
+        runtime: Runtime,
+        telemetry: Telemetry | None,
+    ) -> None:
+        self._arguments = arguments
+        self._app = app
+        self._runtime = runtime
+        self._telemetry = telemetry
+        self._host: Holdfast | None = None
+
+    def __await__(self) -> Generator[Any, None, Holdfast]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Holdfast:
+        self._host = await self._open()
+        return self._host
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._host is not None:
+            await self._host.close()
+
+    async def _open(self) -> Holdfast:
+        settings = load_settings(**self._arguments)
+        location = parse_url(settings.url or "")
+        factory = find_factory(location.scheme)
+        check_options(factory, location, settings.options)
+        runtime = self._runtime
+        host_id = HostId(runtime.new_id())
+        name = check_host(settings.host or (self._app.name if self._app else socket.gethostname()))
+        context = DriverContext(
+            clock=runtime.clock,
+            random=runtime.random,
+            namespace=check_namespace(settings.namespace),
+            host=host_id,
+            migrate=settings.migrate,
+            options=dict(settings.options),
+        )
+        plan = HostPlan(
+            name=name,
+            id=host_id,
+            namespace=settings.namespace,
+            session_ttl_s=settings.session_ttl_s,
+            leases=settings.leases,
+            metadata=_metadata(name, host_id, runtime),
+            session=settings.session,
+        )
+        driver = await factory.open(location, context)
+
+        async def open_keeper() -> Driver:
+            return await factory.open(location, replace(context, role="keeper"))
+
+        telemetry = self._telemetry or Telemetry()
+        try:
+            host = Holdfast(runtime, driver, open_keeper, plan, app=self._app, telemetry=telemetry)
+        except BaseException:
+            await driver.close()
+            raise
+        try:
+            await host.start()
+        except BaseException:
+            await asyncio.shield(host.close())
+            raise
+        _log.debug("connected to %s", location, extra={"host": name})
+        return host
+
+
+def _metadata(name: str, host_id: HostId, runtime: Runtime) -> dict[str, Any]:
+    return {
+        "host": name,
+        "instance": host_id,
+        "hostname": socket.gethostname(),
+        "pid": runtime.pid(),
+        "started_at": runtime.clock.now().isoformat(timespec="milliseconds"),
+    }
+
+
+def connect(  # noqa: PLR0913 - the options are the public promise
+    url: str | None = None,
+    *,
+    app: App | None = None,
+    host: str | None = None,
+    namespace: str | None = None,
+    session_ttl: Duration | None = None,
+    leases: LeaseOptions | None = None,
+    migrate: bool | None = None,
+    session: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    telemetry: Telemetry | None = None,
+) -> _Connecting:
+    """Connect this process to a store as a host.
+
+    ``async with holdfast.connect(url) as hf`` (or ``hf = await holdfast.connect(url)`` and later
+    ``await hf.close()``). What is not given comes from ``HOLDFAST_*`` variables, then
+    ``holdfast.local.toml``, then ``holdfast.toml``, then defaults.
+
+    Args:
+        url: ``memory://``, ``sqlite:///path``, ``postgresql://…`` or a third party's scheme.
+        app: What ``run()`` does.
+        host: A human name for this host; default the app's name, else the machine's.
+        namespace: Separates tenants of one store; every statement carries it.
+        session_ttl: How long peers wait before they take over from this host.
+        leases: The default options of leases.
+        migrate: Whether an older schema may be migrated on connect.
+        session: Whether to keep a session row; off for short-lived tools.
+        options: Options of the driver, as in the URL's query.
+        runtime: The world; tests replace it.
+        telemetry: Where measurements go.
+
+    Raises (when entered):
+        ConfigurationError, InvalidName, UsageError: Something given is wrong.
+        StoreUnavailable: The store cannot be reached.
+        SchemaMismatch: The store's schema is another release's; names the command to run.
+    """
+    if sys.platform == "win32":
+        raise ConfigurationError(
+            "Holdfast does not run on Windows: it needs unix sockets and POSIX clocks; use WSL 2"
+        )
+    arguments = {
+        "url": url,
+        "host": host,
+        "namespace": namespace,
+        "session_ttl": session_ttl,
+        "leases": leases,
+        "migrate": migrate,
+        "session": session,
+        "options": options,
+    }
+    return _Connecting(arguments, app, runtime or Runtime(), telemetry)

@@ -1,0 +1,180 @@
+"""The story: three instances race, the winner dies, the next one stalls, and nothing breaks.
+
+Starts real processes and ends only those. Every line printed is something that just happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.clock import SystemClock
+from holdfast.demo import ledger
+from holdfast.demo.worker import KEY, TTL_S
+
+REGIONS = ("us-east", "eu-west", "ap-south")
+# A worker that says nothing for this long is a bug; the story ends with an error instead of
+# hanging.
+_PATIENCE_S = 20.0
+
+_clock = SystemClock()
+
+
+class Instance:
+    """One worker process and what it says."""
+
+    def __init__(self, region: str, process: asyncio.subprocess.Process) -> None:
+        self.region = region
+        self.process = process
+
+    async def hear(self, *events: str) -> dict[str, Any]:
+        """The next message that is one of ``events``; others are passed over."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(_PATIENCE_S):
+            while line := await self.process.stdout.readline():
+                message: dict[str, Any] = json.loads(line)
+                if message["event"] in events:
+                    return message
+        raise RuntimeError(f"the {self.region} instance ended without saying {events}")
+
+    def go(self) -> None:
+        """Let it begin, or end."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process."""
+        self.process.send_signal(number)
+
+    async def end(self) -> None:
+        """End the process, if it still runs."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+
+def tell(text: str = "") -> None:
+    """One line of the story."""
+    print(text, flush=True)
+
+
+async def start(file: Path, region: str) -> Instance:
+    """Start an instance."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "holdfast.demo.worker",
+        str(file),
+        region,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    return Instance(region, process)
+
+
+async def run_race(instances: list[Instance]) -> tuple[Instance, list[Instance]]:
+    """Let all go at once; returns the winner and the losers, who wait."""
+    tell(f"1. Three instances race for the lock {KEY!r}")
+    for instance in instances:
+        await instance.hear("ready")
+    for instance in instances:
+        instance.go()
+    first = await asyncio.gather(*(instance.hear("won", "lost") for instance in instances))
+    winner = next(i for i, said in zip(instances, first, strict=True) if said["event"] == "won")
+    losers = [instance for instance in instances if instance is not winner]
+    for instance, said in zip(instances, first, strict=True):
+        if said["event"] == "won":
+            tell(f"   {instance.region:9} won, with fencing token {said['token']}")
+        else:
+            tell(f"   {instance.region:9} lost to {said['to']}, and waits its turn")
+    await winner.hear("wrote")
+    tell(f"   {winner.region:9} writes under its lock\n")
+    return winner, losers
+
+
+async def next_owner(losers: list[Instance]) -> tuple[Instance, dict[str, Any]]:
+    """The first of the waiting instances to say that it won."""
+    waiting = {asyncio.ensure_future(i.hear("won")): i for i in losers}
+    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    task = done.pop()
+    return waiting[task], task.result()
+
+
+async def run_crash(winner: Instance, losers: list[Instance]) -> Instance:
+    """Kill the owner without warning; somebody takes over."""
+    tell(f"2. The {winner.region} instance is killed (SIGKILL); its ttl is {TTL_S:g} s")
+    winner.signal(signal.SIGKILL)
+    killed_at = _clock.monotonic()
+    successor, said = await next_owner(losers)
+    latency_s = _clock.monotonic() - killed_at
+    tell(f"   {successor.region:9} took over after {latency_s:.2f} s, with token {said['token']}\n")
+    await successor.hear("wrote")
+    return successor
+
+
+async def run_stall(stalled: Instance, last: Instance) -> None:
+    """Stop the owner past its ttl, let another take over, then let the old one go on."""
+    tell(f"3. The {stalled.region} instance stalls (SIGSTOP), as in a long pause of its machine")
+    stalled.signal(signal.SIGSTOP)
+    stopped_at = _clock.monotonic()
+    said = await last.hear("won")
+    latency_s = _clock.monotonic() - stopped_at
+    tell(f"   {last.region:9} took over after {latency_s:.2f} s, with token {said['token']}")
+    await last.hear("wrote")
+    stalled.signal(signal.SIGCONT)
+    tell(f"   {stalled.region:9} wakes up and tries to go on writing:")
+    for _ in range(2):
+        refusal = await stalled.hear("refused")
+        tell(f"             refused by {refusal['by']}: {refusal['why']}")
+    tell()
+
+
+async def show_history(file: Path) -> None:
+    """The ownership history, as the store kept it."""
+    tell("4. Who owned it, as the store remembers")
+    async with holdfast.connect(f"sqlite:///{file}", host="demo", session=False) as hf:
+        history = await hf.leases.history(KEY)
+    tell(f"   {'token':>5}  {'owner':<10} {'from':<13} {'to':<13} ended")
+    for entry in reversed(history):
+        ended_at = "" if entry.ended_at is None else f"{entry.ended_at:%H:%M:%S.%f}"[:12]
+        began_at = f"{entry.acquired_at:%H:%M:%S.%f}"[:12]
+        why = "still owns it" if entry.ended is None else entry.ended.value
+        owner = entry.owner.partition("/")[0]
+        tell(f"   {entry.token:>5}  {owner:<10} {began_at:<13} {ended_at:<13} {why}")
+
+
+async def tell_story(file: Path) -> int:
+    """The whole demonstration; returns the exit code."""
+    tell(f"Holdfast {holdfast.__version__}: one SQLite file, three processes, no server.\n")
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        ledger.create(connection)
+    began_at = _clock.monotonic()
+    instances: list[Instance] = []
+    try:
+        for region in REGIONS:
+            instances.append(await start(file, region))  # noqa: PERF401 - each is ended, whatever comes
+        winner, losers = await run_race(instances)
+        successor = await run_crash(winner, losers)
+        last = next(instance for instance in losers if instance is not successor)
+        await run_stall(successor, last)
+        await show_history(file)
+    finally:
+        for instance in instances:
+            await instance.end()
+    with closing(sqlite3.connect(file)) as connection:
+        stale = ledger.stale_lines(connection)
+    elapsed_s = _clock.monotonic() - began_at
+    tell(
+        f"\nStale writes that reached the table: {stale}. The demonstration took {elapsed_s:.1f} s."
+    )
+    return 0 if stale == 0 else 1

@@ -1,0 +1,244 @@
+"""A connected host: one incarnation of one process, its features and the keeper behind them.
+
+Joins features to an open driver; knows no backend by name. Opening and closing happen in a fixed
+order, and closing tolerates a half-opened host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.app import App
+from holdfast.codec import encode_metadata
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.leases.leases import Leases
+from holdfast.leases.ownership import Ownership
+from holdfast.leases.renewing import Renewals
+from holdfast.leases.requesting import Requests
+from holdfast.model.options import LeaseOptions
+from holdfast.model.session import HostSession
+from holdfast.names import HostId
+from holdfast.ports.capabilities import Capabilities
+from holdfast.ports.driver import Driver, Finding
+from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.runtime.keeper import Keeper
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
+from holdfast.runtime.watchdog import Watchdog
+
+_log = logging.getLogger("holdfast.host")
+
+# A store that does not answer must not keep a process from ending; what it held ends by its ttl.
+_CLOSE_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """Who a host is and how it behaves; made by ``connect`` from its arguments and settings."""
+
+    name: str
+    id: HostId
+    namespace: str
+    session_ttl_s: float
+    leases: LeaseOptions
+    metadata: Mapping[str, Any]
+    session: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The answer of a health check: ``ok`` is false if any finding is an error."""
+
+    ok: bool
+    host: str
+    owned: int
+    heartbeat_age_s: float | None
+    stalled_s: float
+    findings: tuple[Finding, ...]
+
+
+class Holdfast:
+    """A connected host. Made by ``holdfast.connect``; ``close`` gives everything back."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        driver: Driver,
+        open_keeper: Callable[[], Awaitable[Driver]],
+        plan: HostPlan,
+        *,
+        app: App | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._driver = driver
+        self._plan = plan
+        self._app = app
+        self._keeper = Keeper(runtime, open_keeper)
+        self._watchdog = Watchdog(runtime, host=plan.name)
+        self._heartbeat = Heartbeat(runtime, self._session())
+        telemetry = telemetry or Telemetry()
+        ownership = Ownership(runtime, driver.leases, host=plan.name, telemetry=telemetry)
+        renewals = Renewals(ownership, self._keeper, self._watchdog)
+        requests = Requests(
+            driver.capabilities,
+            plan.leases,
+            host_name=plan.name,
+            host_id=plan.id,
+            metadata=plan.metadata,
+        )
+        self.leases = Leases(driver, ownership, renewals, requests)
+        self._keeper.add(self._watchdog)
+        self._keeper.add(renewals)
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The host's human name."""
+        return self._plan.name
+
+    @property
+    def id(self) -> HostId:
+        """The id of this incarnation."""
+        return self._plan.id
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that every statement carries."""
+        return self._plan.namespace
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend promises."""
+        return self._driver.capabilities
+
+    async def start(self) -> None:
+        """Start the keeper and the session. Called once, by ``connect``."""
+        await self._keeper.start()
+        if self._plan.session and self._driver.hosts is not None:
+            await self._driver.hosts.open(self._heartbeat.session)
+            self._heartbeat.opened()
+            self._keeper.add(self._heartbeat)
+
+    async def run(self) -> None:
+        """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.
+
+        Draining steps down from every leadership in order and hands over at once.
+        """
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        handled = self._handle_signals(loop, stop)
+        tasks = self._start_roles()
+        waiting = self._runtime.spawn(stop.wait(), name="holdfast-run")
+        try:
+            await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+            for task in (waiting, *tasks):
+                task.cancel()
+            await asyncio.wait([waiting, *tasks])
+        for task in tasks:
+            if not task.cancelled():
+                # A role ends by itself only through a mistake in its arguments.
+                task.result()
+
+    def _start_roles(self) -> list[asyncio.Task[None]]:
+        if self._app is None:
+            return []
+        leases, spawn = self.leases, self._runtime.spawn
+        tasks = [
+            spawn(leases.lead(role.key, role.function, **role.options), name=f"lead-{role.key}")
+            for role in self._app.leaders.values()
+        ]
+        for periodic in self._app.periodics.values():
+            ticks = leases.every(
+                periodic.interval_s, periodic.function, key=periodic.key, **periodic.options
+            )
+            tasks.append(spawn(ticks, name=f"every-{periodic.key}"))
+        return tasks
+
+    def _handle_signals(
+        self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event
+    ) -> list[signal.Signals]:
+        if threading.current_thread() is not threading.main_thread():
+            return []
+        handled: list[signal.Signals] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(number, stop.set)
+            except (NotImplementedError, RuntimeError, ValueError):
+                # Loops without signal support (a simulation, an embedding) are stopped by cancel.
+                continue
+            handled.append(number)
+        return handled
+
+    async def health(self) -> Health:
+        """Ask the store and look at this host's own pulse. Never raises for a sick store."""
+        now = self._runtime.clock.monotonic()
+        try:
+            findings = tuple(await self._driver.check())
+        except StoreError as error:
+            findings = (Finding(level="error", what=f"the store does not answer: {error}"),)
+        stalled_s = self._watchdog.stalled_s(now)
+        age = self._heartbeat.age_s(now) if self._plan.session and self._driver.hosts else None
+        if age is not None and age > self._plan.session_ttl_s:
+            findings += (Finding(level="error", what=f"no heartbeat for {age:.0f} s"),)
+        return Health(
+            ok=all(finding.level != "error" for finding in findings),
+            host=self.name,
+            owned=self.leases.owned,
+            heartbeat_age_s=age,
+            stalled_s=stalled_s,
+            findings=findings,
+        )
+
+    async def close(self) -> None:
+        """Release every lease, end the session, stop the keeper, disconnect. Repeatable.
+
+        A store that does not answer holds this up for a few seconds at most.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        await self._patiently(self.leases.close(), "releasing leases")
+        await self._keeper.stop()
+        if self._plan.session and self._driver.hosts is not None:
+            await self._patiently(
+                self._driver.hosts.close(self._heartbeat.session.id), "ending the session"
+            )
+        await self._driver.close()
+
+    async def _patiently(self, step: Awaitable[None], what: str) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_PATIENCE_S):
+                await step
+        except (HoldfastError, TimeoutError) as error:
+            _log.warning("%s failed: %r; the ttl does it", what, error, extra={"host": self.name})
+
+    def _session(self) -> HostSession:
+        plan = self._plan
+        return HostSession(
+            id=plan.id,
+            name=plan.name,
+            ttl_us=round(plan.session_ttl_s * 1e6),
+            metadata=encode_metadata(plan.metadata),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,1 @@
+"""Leases: locks, elections, semaphores, with fencing tokens, renewal and events."""

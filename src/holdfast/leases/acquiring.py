@@ -1,0 +1,250 @@
+"""Acquiring: from a request to a grant, through refusals, queues, lost replies and cancellation.
+
+Whatever ends an attempt (a time-out, a cancellation, an error), nothing stays behind: the place in
+the queue is given up, and a grant that raced the end is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from holdfast.errors import (
+    AcquireTimeout,
+    AlreadyOwned,
+    HoldfastError,
+    LeaseHeld,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
+from holdfast.leases.ownership import Ownership
+from holdfast.leases.waiting import Waiters
+from holdfast.model.lease import AcquireRequest, Grant, Held
+from holdfast.model.options import LeasePlan
+from holdfast.model.turns import WAITER_TTL_US
+from holdfast.names import WaiterId
+from holdfast.ports.lease_store import LeaseStore
+from holdfast.runtime.backoff import Backoff
+
+# A try that lost its reply asks again this often before it gives the answer "unknown".
+SETTLE_TRIES = 4
+
+# A place in the queue is refreshed three times in its life.
+REFRESH_S = WAITER_TTL_US / 3e6
+
+# When wake-ups are known not to arrive, waiters ask this often.
+DEAF_POLL_S = 1.0
+
+# Added to the moment an answer could change, so that the store's clock has surely passed it.
+_JUST_AFTER_S = 0.002
+
+
+@dataclass(slots=True)
+class Acquired:
+    """A grant, and when the request that won it was sent."""
+
+    grant: Grant
+    asked_at: float
+
+
+class Acquirer:
+    """Sends acquire requests of one host and settles what becomes of them."""
+
+    def __init__(self, store: LeaseStore, ownership: Ownership, waiters: Waiters) -> None:
+        self.store = store
+        self.ownership = ownership
+        self.runtime = ownership.runtime
+        self.waiters = waiters
+
+    async def attempt(self, request: AcquireRequest) -> Acquired | Held:
+        """Ask once. A lost reply is asked for again, under the same owner.
+
+        Raises:
+            StoreUnavailable: Nothing was applied.
+            OutcomeUnknown: Still no reply; a grant, if there was one, ends by its ttl.
+        """
+        clock = self.runtime.clock
+        asked_at = clock.monotonic()
+        try:
+            result = await self.store.acquire(request)
+        except asyncio.CancelledError:
+            self.ownership.later(self._withdraw(request))
+            raise
+        except OutcomeUnknown:
+            return await self._ask_again(request)
+        return Acquired(result, asked_at) if isinstance(result, Grant) else result
+
+    async def _ask_again(self, request: AcquireRequest) -> Acquired | Held:
+        clock = self.runtime.clock
+        backoff = Backoff(0.02, 0.5, self.runtime.random)
+        for left in range(SETTLE_TRIES, 0, -1):
+            await self._pause(request, backoff.next_s())
+            asked_at = clock.monotonic()
+            try:
+                result = await self.store.acquire(request)
+            except asyncio.CancelledError:
+                self.ownership.later(self._withdraw(request))
+                raise
+            except (OutcomeUnknown, StoreUnavailable) as error:
+                if left == 1:
+                    self.ownership.later(self._withdraw(request))
+                    raise OutcomeUnknown(
+                        f"whether lease {request.key!r} was acquired is unknown; if it was, it "
+                        f"ends within {request.ttl_us / 1e6:g} s"
+                    ) from error
+            else:
+                return Acquired(result, asked_at) if isinstance(result, Grant) else result
+        raise AssertionError("unreachable")
+
+    async def _pause(self, request: AcquireRequest, seconds: float) -> None:
+        try:
+            await self.runtime.clock.sleep(seconds)
+        except asyncio.CancelledError:
+            self.ownership.later(self._withdraw(request))
+            raise
+
+    async def wait_for(
+        self, request: AcquireRequest, plan: LeasePlan, timeout_s: float | None
+    ) -> Acquired:
+        """Ask until granted, in the queue of the key where the backend keeps one.
+
+        Raises:
+            AcquireTimeout: Not within ``timeout_s``.
+            LeaseHeld: ``timeout_s`` is zero and somebody owns the key.
+            AlreadyOwned: The task that asks owns the key itself.
+            StoreError: The store could not be asked within ``timeout_s``.
+        """
+        if timeout_s is not None and timeout_s <= 0:
+            result = await self.attempt(request)
+            if isinstance(result, Held):
+                self.ownership.telemetry.conflict()
+                self.refuse_reentry(request, result)
+                self.refuse_mismatch(request, result)
+                raise LeaseHeld(request.key, result.owner)
+            return result
+        waiting = _Waiting(self, request, plan)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiting.run()
+        except TimeoutError:
+            if waiting.error is not None:
+                raise waiting.error from None
+            assert timeout_s is not None
+            raise AcquireTimeout(request.key, waiting.owner, timeout_s) from None
+
+    def refuse_reentry(self, request: AcquireRequest, held: Held) -> None:
+        """Refuse to wait for oneself: the task that asks owns the key already."""
+        tenure = self.ownership.find(held.owner)
+        if request.limit == 1 and tenure is not None and tenure.task is asyncio.current_task():
+            raise AlreadyOwned(request.key, held.owner)
+
+    def refuse_mismatch(self, request: AcquireRequest, held: Held) -> None:
+        """Refuse to wait where two programs disagree about the number of slots."""
+        if held.limit != request.limit:
+            raise UsageError(
+                f"key {request.key!r} has {held.limit} slot(s) now, but {request.limit} were asked "
+                "for: all users of a semaphore must name the same limit"
+            )
+
+    async def _withdraw(self, request: AcquireRequest) -> None:
+        """Undo an attempt whose end nobody waited for.
+
+        Asking again under the same owner tells what became of it: the same grant if there was
+        one. It goes through the same queue to the store, so it cannot overtake the attempt.
+        """
+        plain = replace(request, waiter=None, queue_us=0, resume=False)
+        try:
+            result = await self.store.acquire(plain)
+            if isinstance(result, Grant):
+                await self.store.release(result)
+            if request.queue_us:
+                await self.store.leave(request.key, request.waiter or WaiterId(0), request.owner)
+        except HoldfastError as error:
+            self.ownership.log.debug("withdrawing from %r: %s; its ttl ends it", request.key, error)
+
+
+class _Waiting:
+    """One wait for one key."""
+
+    def __init__(self, acquirer: Acquirer, request: AcquireRequest, plan: LeasePlan) -> None:
+        self._acquirer = acquirer
+        self._request = replace(request, queue_us=WAITER_TTL_US)
+        self._plan = plan
+        self._refused = False
+        self.owner: str | None = None
+        self.error: StoreError | None = None
+
+    async def run(self) -> Acquired:
+        acquirer, waiters = self._acquirer, self._acquirer.waiters
+        rng = acquirer.runtime.random
+        poll = Backoff(self._plan.poll_first_s, self._plan.poll_most_s, rng)
+        waiters.listen()
+        try:
+            while True:
+                pause_s = poll.next_s()
+                result = await self._ask()
+                if isinstance(result, Acquired):
+                    self._forget()
+                    return result
+                if result is None:
+                    await acquirer.runtime.clock.sleep(pause_s)
+                    continue
+                await self._sleep(result, pause_s)
+        except BaseException:
+            self._leave()
+            raise
+
+    async def _ask(self) -> Acquired | Held | None:
+        acquirer, request = self._acquirer, self._request
+        try:
+            result = await acquirer.attempt(request)
+        except StoreError as error:
+            if self.error is None:
+                acquirer.ownership.log.warning(
+                    "waiting for lease %r: %s", request.key, error, extra={"key": request.key}
+                )
+            self.error = error
+            return None
+        self.error = None
+        if isinstance(result, Held):
+            self.owner = result.owner
+            if not self._refused:
+                self._refused = True
+                acquirer.ownership.telemetry.conflict()
+            acquirer.refuse_reentry(request, result)
+            acquirer.refuse_mismatch(request, result)
+            if result.waiter is not None and result.waiter != request.waiter:
+                self._forget()
+                acquirer.waiters.expect(result.waiter)
+                self._request = replace(request, waiter=result.waiter)
+        return result
+
+    async def _sleep(self, held: Held, pause_s: float) -> None:
+        waiters = self._acquirer.waiters
+        pause_s = min(pause_s, REFRESH_S, max(held.retry_in_s, 0.0) + _JUST_AFTER_S)
+        if waiters.deaf:
+            pause_s = min(pause_s, DEAF_POLL_S)
+        place = self._request.waiter
+        if place is None:
+            await self._acquirer.runtime.clock.sleep(pause_s)
+        else:
+            await waiters.wait(place, pause_s)
+
+    def _forget(self) -> None:
+        if self._request.waiter is not None:
+            self._acquirer.waiters.forget(self._request.waiter)
+
+    def _leave(self) -> None:
+        request, acquirer = self._request, self._acquirer
+        self._forget()
+        if request.waiter is not None:
+            acquirer.ownership.later(self._leave_queue(request.waiter))
+
+    async def _leave_queue(self, waiter: WaiterId) -> None:
+        request = self._request
+        try:
+            await self._acquirer.store.leave(request.key, waiter, request.owner)
+        except HoldfastError as error:
+            self._acquirer.ownership.log.debug("leaving the queue of %r: %s", request.key, error)

@@ -1,0 +1,116 @@
+"""Holding: a block of code that runs only while its leases are owned.
+
+When one is lost the task inside the block is cancelled, and the cancellation leaves the block as
+``LeaseLost``. The leases are released at the end, whatever the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from holdfast.errors import LeaseLost, StoreError, UsageError
+from holdfast.leases.lease import Lease
+from holdfast.leases.ownership import Ownership
+
+T = TypeVar("T", Lease, list[Lease])
+
+
+class Hold(Generic[T]):
+    """``async with leases.hold(…) as lease``. Used once."""
+
+    __slots__ = (
+        "_acquire",
+        "_cancelling",
+        "_leases",
+        "_loop",
+        "_lost",
+        "_ownership",
+        "_task",
+        "_timer",
+    )
+
+    def __init__(self, acquire: Callable[[], Awaitable[T]], ownership: Ownership) -> None:
+        self._acquire: Callable[[], Awaitable[T]] | None = acquire
+        self._ownership = ownership
+        self._leases: Sequence[Lease] = ()
+        self._lost: LeaseLost | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._cancelling = 0
+
+    async def __aenter__(self) -> T:
+        acquire, self._acquire = self._acquire, None
+        if acquire is None:
+            raise UsageError("a hold is entered once; call hold() again for another block")
+        task = asyncio.current_task()
+        if task is None:
+            raise UsageError("hold() needs a task: run it with asyncio.run() or create_task()")
+        self._loop = asyncio.get_running_loop()
+        result = await acquire()
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._leases = result if isinstance(result, list) else [result]
+        for lease in self._leases:
+            lease.tenure.lost_callbacks = [self._on_lost]
+        self._watch()
+        return result
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None
+        if self._timer is not None:
+            self._timer.cancel()
+        lost = self._lost or self._find_lost()
+        await self._release(exc)
+        if self._lost is not None and task is not None:
+            # Our cancellation ends here; one that came from outside goes on.
+            outside = task.uncancel() > self._cancelling
+            if exc_type is asyncio.CancelledError and not outside:
+                raise self._lost from exc
+        if lost is not None and exc is None:
+            raise lost
+
+    def _find_lost(self) -> LeaseLost | None:
+        for lease in self._leases:
+            if not lease.is_held and lease.tenure.error is not None:
+                return lease.tenure.error
+        return None
+
+    async def _release(self, exc: BaseException | None) -> None:
+        for lease in reversed(self._leases):
+            try:
+                await lease.release()
+            except StoreError:
+                # The block is done, and the ttl ends the lease: the block's own error matters
+                # more than a late hand-over.
+                if exc is None:
+                    raise
+
+    def _watch(self) -> None:
+        """Look again at the earliest deadline, on this very loop.
+
+        After the process was stopped and continued, this timer is overdue and fires in the first
+        turn of the loop, before the block's own next step on most paths.
+        """
+        clock = self._ownership.runtime.clock
+        earliest = min(lease.tenure.deadline for lease in self._leases)
+        left_s = max(0.0, earliest - clock.monotonic())
+        self._timer = self._loop.call_later(left_s + 1e-3, self._look)
+
+    def _look(self) -> None:
+        # Asking marks each passed deadline as lost and posts our callback.
+        held = [lease.is_held for lease in self._leases]
+        if all(held):
+            self._watch()
+
+    def _on_lost(self, error: LeaseLost) -> None:
+        if self._task is not None and self._lost is None:
+            self._lost = error
+            self._task.cancel(str(error))

@@ -1,0 +1,380 @@
+"""``hf.leases``: acquire, hold, look, break. The public face of the feature."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from holdfast.errors import HoldfastError, LeaseHeld, UnsupportedByDriver, UsageError
+from holdfast.leases.acquiring import Acquired, Acquirer
+from holdfast.leases.election import Election
+from holdfast.leases.events import Handler
+from holdfast.leases.every import Periodic, Ticker
+from holdfast.leases.holding import Hold
+from holdfast.leases.info import LeaseInfo, info_of
+from holdfast.leases.lease import Lease
+from holdfast.leases.ownership import Ownership
+from holdfast.leases.renewing import Renewals
+from holdfast.leases.requesting import Requests
+from holdfast.leases.tenure import Tenure
+from holdfast.leases.waiting import Waiters
+from holdfast.model.lease import LIST_LIMIT_MAX, AcquireRequest, Held, Tenancy
+from holdfast.model.options import Duration, LeasePlan, seconds
+from holdfast.names import check_key
+from holdfast.ports.driver import Driver
+from holdfast.runtime.runtime import caller_line
+
+# More keys than this in one block is a design to rethink: the last waits while all others are held.
+KEYS_MAX = 100
+
+T = TypeVar("T")
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, LeaseHeld):
+        return "held"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
+
+
+class Leases:
+    """The leases of one connected host.
+
+    Made by ``holdfast.connect``. Safe to use from many tasks of one event loop.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        ownership: Ownership,
+        renewals: Renewals,
+        requests: Requests,
+    ) -> None:
+        self._store = driver.leases
+        self._capabilities = driver.capabilities
+        self._ownership = ownership
+        self._renewals = renewals
+        self._waiters = Waiters(driver.wakeups)
+        self._acquirer = Acquirer(self._store, ownership, self._waiters)
+        self._runtime = ownership.runtime
+        self._telemetry = ownership.telemetry
+        self._requests = requests
+        self.options = requests.options
+
+    async def try_acquire(
+        self,
+        key: str,
+        *,
+        ttl: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int = 1,
+        resume: bool = False,
+        **options: Any,
+    ) -> Lease | None:
+        """Own ``key`` now, or return ``None`` because somebody else does (or waits before us).
+
+        The lease renews itself until released. ``limit`` above 1 makes the key a semaphore.
+        ``resume`` takes the key over at once from an earlier incarnation of the same host name,
+        with a greater token; the caller vouches that the name is used once.
+
+        Raises:
+            InvalidName, UsageError: The arguments are wrong; nothing was sent.
+            StoreUnavailable: The store did not take the request; nothing is held.
+            OutcomeUnknown: No reply came; what was granted, if it was, ends by its ttl.
+        """
+        plan = self._requests.plan(ttl, options)
+        request = self._requests.request(key, plan, metadata, limit=limit, resume=resume)
+        origin = caller_line(2)
+        trying = self._acquirer.attempt(request)
+        result = await (self._measured(trying, request) if self._telemetry.active else trying)
+        if isinstance(result, Held):
+            self._telemetry.conflict()
+            return None
+        return self._own(result, plan, request, origin)
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        timeout: Duration | None = None,
+        ttl: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int = 1,
+        resume: bool = False,
+        **options: Any,
+    ) -> Lease:
+        """Own ``key``, waiting for it in order of arrival where the backend keeps a queue.
+
+        ``timeout`` of ``None`` waits as long as the options say, by default for ever; zero asks
+        once. While the store is away, a wait goes on and the log says so.
+
+        Raises:
+            AcquireTimeout: Not within ``timeout``; carries the owner.
+            LeaseHeld: ``timeout`` is zero and somebody owns the key; carries the owner.
+            AlreadyOwned: This very task owns the key; leases are not reentrant.
+            InvalidName, UsageError: The arguments are wrong; nothing was sent.
+            StoreError: The store could not be asked within ``timeout``.
+        """
+        plan = self._requests.plan(ttl, options)
+        wait = self.options.timeout if timeout is None else timeout
+        timeout_s = None if wait is None else seconds(wait, "timeout")
+        request = self._requests.request(key, plan, metadata, limit=limit, resume=resume)
+        origin = caller_line(2)
+        waiting = self._acquirer.wait_for(request, plan, timeout_s)
+        result = await (self._measured(waiting, request) if self._telemetry.active else waiting)
+        return self._own(result, plan, request, origin)
+
+    def hold(
+        self,
+        key: str,
+        *,
+        timeout: Duration | None = None,
+        ttl: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int = 1,
+        resume: bool = False,
+        **options: Any,
+    ) -> Hold[Lease]:
+        """Own ``key`` for a block: ``async with leases.hold(key) as lease``.
+
+        The block is cancelled when the lease is lost and ends with ``LeaseLost``; it raises
+        ``LeaseLost`` too when the loss came while the block was ending. Released at the end.
+        Raises what ``acquire`` raises.
+        """
+
+        def acquire() -> Awaitable[Lease]:
+            return self.acquire(
+                key,
+                timeout=timeout,
+                ttl=ttl,
+                metadata=metadata,
+                limit=limit,
+                resume=resume,
+                **options,
+            )
+
+        return Hold(acquire, self._ownership)
+
+    def semaphore(self, key: str, *, limit: int, **options: Any) -> Hold[Lease]:
+        """Own one of ``limit`` slots for a block: ``async with leases.semaphore("gpu", limit=4)``.
+
+        All users of a key must name the same limit. Otherwise as ``hold``.
+        """
+        return self.hold(key, limit=limit, **options)
+
+    async def acquire_all(
+        self,
+        keys: Iterable[str],
+        *,
+        timeout: Duration | None = None,
+        **options: Any,
+    ) -> list[Lease]:
+        """Own all of ``keys`` or none.
+
+        They are acquired in sorted order, so that two callers with overlapping keys never wait
+        for each other in a circle.
+        ``timeout`` is for all of them together. Raises what ``acquire`` raises, with nothing held.
+        """
+        wait = self.options.timeout if timeout is None else timeout
+        deadline = None
+        clock = self._runtime.clock
+        if wait is not None:
+            deadline = clock.monotonic() + seconds(wait, "timeout")
+        leases: list[Lease] = []
+        try:
+            for key in self._sorted(keys):
+                left = None if deadline is None else max(0.0, deadline - clock.monotonic())
+                leases.append(await self.acquire(key, timeout=left, **options))
+        except asyncio.CancelledError:
+            for lease in reversed(leases):
+                self._ownership.later(lease.release())
+            raise
+        except HoldfastError:
+            for lease in reversed(leases):
+                await lease.release()
+            raise
+        return leases
+
+    def hold_all(self, keys: Iterable[str], **options: Any) -> Hold[list[Lease]]:
+        """Own all of ``keys`` for a block: ``async with leases.hold_all(keys) as owned``."""
+        wanted = self._sorted(keys)
+
+        def acquire() -> Awaitable[list[Lease]]:
+            return self.acquire_all(wanted, **options)
+
+        return Hold(acquire, self._ownership)
+
+    async def get(self, key: str) -> LeaseInfo | None:
+        """What the store knows of ``key``, or ``None`` if it was never granted.
+
+        Of a semaphore it is the slot with the newest token; ``list`` shows all.
+        """
+        records = await self._store.get(check_key(key))
+        if not records:
+            return None
+        return info_of(max(records, key=lambda record: (record.active, record.token)))
+
+    async def list(
+        self,
+        *,
+        prefix: str = "",
+        owner: str | None = None,
+        active: bool = True,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[LeaseInfo]:
+        """A page of leases in key order; pass the last key as ``after`` for the next page.
+
+        ``owner`` is a whole owner or a host name. ``active=False`` shows free keys too.
+
+        Raises:
+            UsageError: ``limit`` is not between 1 and 1,000.
+        """
+        if isinstance(limit, bool) or not 1 <= limit <= LIST_LIMIT_MAX:
+            raise UsageError(f"limit is a number from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
+        if prefix:
+            check_key(prefix)
+        records = await self._store.list(
+            prefix=prefix, owner=owner, active=active, after=after, limit=limit
+        )
+        return [info_of(record) for record in records]
+
+    async def history(self, key: str, *, limit: int = 100) -> list[Tenancy]:
+        """Who owned ``key``, newest first: token, from, to, and why it ended."""
+        if isinstance(limit, bool) or not 1 <= limit <= LIST_LIMIT_MAX:
+            raise UsageError(f"limit is a number from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
+        return [*await self._store.history(check_key(key), limit=limit)]
+
+    async def break_lease(self, key: str, *, reason: str) -> list[LeaseInfo]:
+        """End the lease of ``key``, whoever owns it; the owner's writes are fenced from now on.
+
+        Returns what was ended, and keeps ``reason`` in the history.
+
+        Raises:
+            LeaseNotFound: The key was never granted.
+            UsageError: The reason is empty or longer than 500 characters.
+        """
+        if not isinstance(reason, str) or not 0 < len(reason) <= 500:  # noqa: PLR2004  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError("breaking a lease needs a reason of 1 to 500 characters")
+        records = await self._store.break_lease(check_key(key), reason=reason)
+        return [info_of(record) for record in records]
+
+    def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
+        """Call ``handler`` for each event of that type of every lease of this host.
+
+        Returns the function that ends it.
+
+        Raises:
+            UsageError: The type is no lease event.
+        """
+        return self._ownership.handlers.add(event, handler)
+
+    async def lead(
+        self,
+        key: str,
+        body: Callable[[Lease], Awaitable[None]],
+        *,
+        ttl: Duration | None = None,
+        **options: Any,
+    ) -> None:
+        """Campaign for ``key`` and run ``body(lease)`` while leading, until cancelled.
+
+        ``body`` is cancelled when leadership is lost; returning from it resigns. Cancelling this
+        steps down in order: ``body`` ends first, then the key is free.
+
+        Raises:
+            UsageError: The arguments are wrong.
+        """
+        self._requests.plan(ttl, options)
+
+        def acquire() -> Awaitable[Lease]:
+            return self.acquire(key, ttl=ttl, **options)
+
+        election = Election(
+            acquire, check_key(key), body, runtime=self._runtime, log=self._ownership.log
+        )
+        await election.run()
+
+    async def every(
+        self,
+        interval: Duration,
+        function: Periodic,
+        *,
+        key: str,
+        ttl: Duration | None = None,
+        **options: Any,
+    ) -> None:
+        """Run ``function`` each ``interval`` on one host of the fleet, until cancelled.
+
+        At most once per tick in the whole fleet; missed ticks are logged, and told to a function
+        that takes a ``Tick``. The lease behind it is named ``every/<key>``.
+
+        Raises:
+            UsageError: The arguments are wrong.
+        """
+        ticker = Ticker(function, seconds(interval, "interval"), runtime=self._runtime)
+        await self.lead(f"every/{check_key(key)}", ticker.run, ttl=ttl, **options)
+
+    @property
+    def owned(self) -> int:
+        """How many leases this host owns now."""
+        return len(self._ownership)
+
+    async def close(self) -> None:
+        """Release all leases and stop waiting. Repeatable."""
+        self._requests.closed = True
+        self._waiters.close()
+        await self._ownership.close()
+
+    def _sorted(self, keys: Iterable[str]) -> list[str]:
+        if isinstance(keys, str):
+            raise UsageError("acquire_all takes several keys, not one string")
+        wanted = sorted({check_key(key) for key in keys})
+        if not 1 <= len(wanted) <= KEYS_MAX:
+            raise UsageError(f"acquire_all takes 1 to {KEYS_MAX} keys, not {len(wanted)}")
+        if not self._capabilities.multi_key and len(wanted) > 1:
+            raise UnsupportedByDriver(f"{self._capabilities.backend} cannot own several keys")
+        return wanted
+
+    async def _measured(self, waiting: Awaitable[T], request: AcquireRequest) -> T:
+        telemetry, clock = self._telemetry, self._runtime.clock
+        name, outcome = "holdfast.lease.acquire", "error"
+        started = clock.monotonic()
+        with telemetry.span(name, host=self._ownership.host, key=request.key) as span:
+            try:
+                result = await waiting
+                outcome = "held" if isinstance(result, Held) else "granted"
+            except BaseException as error:
+                outcome = _outcome(error)
+                raise
+            finally:
+                telemetry.acquired(outcome, clock.monotonic() - started)
+                span.set(outcome=outcome)
+            if isinstance(result, Acquired):
+                span.set(token=result.grant.token)
+                if result.grant.previous_owner is not None:
+                    telemetry.taken_over()
+        return result
+
+    def _own(
+        self,
+        acquired: Acquired,
+        plan: LeasePlan,
+        request: AcquireRequest,
+        origin: tuple[str, int],
+    ) -> Lease:
+        grant, runtime = acquired.grant, self._runtime
+        tenure = Tenure(
+            grant,
+            plan,
+            asked_at=acquired.asked_at,
+            loop=asyncio.get_running_loop(),
+            pid=runtime.pid(),
+            origin=origin,
+        )
+        tenure.task = asyncio.current_task()
+        self._ownership.begin(tenure)
+        self._renewals.watch(tenure)
+        return Lease(tenure, self._ownership, request.metadata)

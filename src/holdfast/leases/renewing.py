@@ -1,0 +1,153 @@
+"""Renewal: the keeper's chore that keeps leases alive, and notices when they are not.
+
+Runs on the keeper's loop with the keeper's own connection. A tenure waits in a heap by the next
+thing due for it: a renewal, the at-risk notice, or its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections import deque
+
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.leases.events import AtRisk
+from holdfast.leases.ownership import Ownership
+from holdfast.leases.tenure import Phase, Tenure
+from holdfast.ports.driver import Driver
+from holdfast.ports.lease_store import LeaseStore
+from holdfast.runtime.keeper import Keeper
+from holdfast.runtime.watchdog import Watchdog
+
+_log = logging.getLogger("holdfast.leases")
+
+_ALIVE = (Phase.HELD, Phase.ENDING)
+
+
+class Renewals:
+    """Renews every watched tenure until it ends."""
+
+    def __init__(self, ownership: Ownership, keeper: Keeper, watchdog: Watchdog) -> None:
+        self._ownership = ownership
+        self._runtime = ownership.runtime
+        self._keeper = keeper
+        self._watchdog = watchdog
+        # Appended to by the application's thread, drained by the keeper's: a lease that is
+        # released before the keeper's next look never enters the heap.
+        self._incoming: deque[Tenure] = deque()
+        self._heap: list[tuple[float, int, Tenure]] = []
+        self._count = itertools.count()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self, tenure: Tenure) -> None:
+        """Keep ``tenure`` alive from now on. Safe from any thread, and cheap."""
+        plan = tenure.plan
+        if plan.renew_jitter:
+            spread = plan.renew_after_s * plan.renew_jitter
+            tenure.renew_due += self._runtime.random.uniform(-spread, spread)
+        self._incoming.append(tenure)
+        if self._due(tenure) < self._keeper.next_look:
+            self._keeper.wake()
+
+    def tick(self, now: float, driver: Driver) -> float:
+        """Do what is due; return when the next thing is."""
+        incoming, heap = self._incoming, self._heap
+        while incoming:
+            tenure = incoming.popleft()
+            if tenure.phase in _ALIVE:
+                self._push(tenure, self._due(tenure))
+        while heap and heap[0][0] <= now:
+            _, stamp, tenure = heapq.heappop(heap)
+            # Only the newest entry of a tenure counts; older ones fall out here.
+            if stamp == tenure.stamp and self._look_at(tenure, now, driver.leases):
+                # Due times move only forward, so that one look never sees a tenure twice.
+                self._push(tenure, max(self._due(tenure), now + 1e-4))
+        return heap[0][0] if heap else now + 3600.0
+
+    async def stop(self) -> None:
+        """Cancel the renewals under way. The leases themselves are released by their owner."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _push(self, tenure: Tenure, due: float) -> None:
+        tenure.stamp = next(self._count)
+        heapq.heappush(self._heap, (due, tenure.stamp, tenure))
+
+    def _due(self, tenure: Tenure) -> float:
+        due = tenure.deadline
+        if not tenure.at_risk_told:
+            due = min(due, tenure.asked_at + tenure.plan.at_risk_after_s)
+        if tenure.plan.auto_renew and not tenure.busy:
+            due = min(due, tenure.renew_due)
+        return due
+
+    def _look_at(self, tenure: Tenure, now: float, store: LeaseStore) -> bool:
+        """Act on one tenure; false once it has ended."""
+        if tenure.phase not in _ALIVE:
+            return False
+        if now >= tenure.deadline:
+            self._ownership.lose(tenure, tenure.expired())
+            return False
+        plan = tenure.plan
+        if self._watchdog.loop_closed or self._watchdog.stalled_s(now) >= plan.stall_limit_s:
+            self._stalled(tenure)
+            return False
+        if not tenure.at_risk_told and now >= tenure.asked_at + plan.at_risk_after_s:
+            tenure.at_risk_told = True
+            self._ownership.tell(tenure, AtRisk, remaining_s=tenure.deadline - now)
+        if plan.auto_renew and not tenure.busy and now >= tenure.renew_due:
+            tenure.busy = True
+            task = self._runtime.spawn(self._renew(tenure, store), name="holdfast-renew")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return True
+
+    def _stalled(self, tenure: Tenure) -> None:
+        key = tenure.grant.key
+        error = LeaseLost(
+            key,
+            "stalled",
+            f"lease {key!r} was given up: the event loop of its owner has not turned for "
+            f"{tenure.plan.stall_limit_s:g} s",
+        )
+        self._ownership.lose(tenure, error)
+
+    async def _renew(self, tenure: Tenure, store: LeaseStore) -> None:
+        plan, clock = tenure.plan, self._runtime.clock
+        started = clock.monotonic()
+        # One hung request must not eat the whole budget: it is abandoned in time for another.
+        limit_s = min(plan.attempt_timeout_s, max(0.0, tenure.deadline - started))
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._ownership.renew(tenure, store)
+            spread = plan.renew_after_s * plan.renew_jitter
+            tenure.renew_due = (
+                started + plan.renew_after_s + self._runtime.random.uniform(-spread, spread)
+            )
+        except LeaseLost:
+            return
+        except (StoreError, TimeoutError) as error:
+            self._failed(tenure, error)
+        finally:
+            tenure.busy = False
+            self._incoming.append(tenure)
+            self._keeper.wake()
+
+    def _failed(self, tenure: Tenure, error: BaseException) -> None:
+        if tenure.phase not in _ALIVE:
+            return
+        plan, now = tenure.plan, self._runtime.clock.monotonic()
+        tenure.attempt += 1
+        pause_s = min(plan.backoff_most_s, plan.backoff_first_s * 2 ** min(tenure.attempt - 1, 16))
+        pause_s *= self._runtime.random.uniform(0.5, 1.0)
+        spent = plan.retries_max is not None and tenure.attempt > plan.retries_max
+        will_retry = not spent and now + pause_s < tenure.deadline
+        self._ownership.renew_failed(tenure, error, will_retry=will_retry)
+        if spent:
+            self._ownership.lose(tenure, tenure.expired())
+        else:
+            tenure.renew_due = now + pause_s

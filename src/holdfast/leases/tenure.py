@@ -1,0 +1,140 @@
+"""One grant in this process: what its owner may still believe, shared with the keeper's thread.
+
+Owns the local truth about one grant. The deadline only ever moves forward, to a value computed
+from the start of the request that was acknowledged; losing and releasing are final. Must never
+talk to a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from holdfast.errors import LeaseExpired, LeaseLost
+from holdfast.leases.events import Handlers
+from holdfast.model.lease import Grant
+from holdfast.model.options import LeasePlan
+
+
+class Phase(Enum):
+    """Where a tenure stands. Only HELD permits protected work."""
+
+    HELD = "held"
+    ENDING = "ending"
+    RELEASED = "released"
+    LOST = "lost"
+
+
+# Transitions are rare and short, and come from two threads; one lock for all of them costs less
+# than one lock per lease.
+_transition = threading.Lock()
+
+
+class Tenure:
+    """The local state of one grant."""
+
+    __slots__ = (
+        "asked_at",
+        "at_risk_told",
+        "attempt",
+        "busy",
+        "deadline",
+        "error",
+        "grant",
+        "handlers",
+        "loop",
+        "lost_callbacks",
+        "origin",
+        "phase",
+        "pid",
+        "plan",
+        "renew_due",
+        "renewals",
+        "stamp",
+        "task",
+    )
+
+    def __init__(
+        self,
+        grant: Grant,
+        plan: LeasePlan,
+        *,
+        asked_at: float,
+        loop: asyncio.AbstractEventLoop,
+        pid: int,
+        origin: tuple[str, int],
+    ) -> None:
+        self.grant = grant
+        self.plan = plan
+        # The start of the newest acknowledged request, by the monotonic clock.
+        self.asked_at = asked_at
+        self.deadline = asked_at + plan.safe_s
+        self.renew_due = asked_at + plan.renew_after_s
+        self.phase = Phase.HELD
+        self.error: LeaseLost | None = None
+        self.renewals = 0
+        self.attempt = 0
+        self.at_risk_told = False
+        self.busy = False
+        self.stamp = -1
+        self.loop = loop
+        self.pid = pid
+        self.origin = origin
+        self.task: asyncio.Task[Any] | None = None
+        self.handlers: Handlers | None = None
+        self.lost_callbacks: list[Callable[[LeaseLost], None]] | None = None
+
+    def accept(self, grant: Grant, asked_at: float, now: float) -> bool:
+        """Take in the reply to a renewal sent at ``asked_at``; false if it came too late.
+
+        An older request's reply that arrives after a newer one's never moves the deadline back,
+        and a reply that arrives after the deadline never revives the lease.
+        """
+        with _transition:
+            if now >= self.deadline or self.phase not in (Phase.HELD, Phase.ENDING):
+                return False
+            if asked_at > self.asked_at:
+                self.asked_at = asked_at
+                self.deadline = asked_at + self.plan.safe_s
+            if grant.version > self.grant.version:
+                self.grant = grant
+            self.renewals += 1
+            self.attempt = 0
+            self.at_risk_told = False
+            return True
+
+    def lose(self, error: LeaseLost) -> bool:
+        """Mark the lease lost; false if it had ended before. Final."""
+        with _transition:
+            if self.phase not in (Phase.HELD, Phase.ENDING):
+                return False
+            self.phase = Phase.LOST
+            self.error = error
+            return True
+
+    def end(self) -> bool:
+        """Begin a release: protected work must stop, renewals go on until ``finish``."""
+        with _transition:
+            if self.phase is not Phase.HELD:
+                return False
+            self.phase = Phase.ENDING
+            return True
+
+    def finish(self) -> bool:
+        """The release is under way at the store: no renewal may follow it."""
+        with _transition:
+            if self.phase not in (Phase.HELD, Phase.ENDING):
+                return False
+            self.phase = Phase.RELEASED
+            return True
+
+    def expired(self) -> LeaseExpired:
+        """The error of a deadline that passed."""
+        return LeaseExpired(
+            self.grant.key,
+            f"lease {self.grant.key!r} was lost: no renewal was acknowledged within its ttl of "
+            f"{self.plan.ttl_s:g} s; others may own it now",
+        )

@@ -1,0 +1,212 @@
+"""Log records that say which host they come from, and a formatter that writes them as JSON.
+
+Owns two things. ``bind_host`` makes loggers that stamp host and namespace on each record, without
+touching the process's logging: several hosts in one process each have their own, and nothing needs
+to be undone. ``JsonFormatter`` writes one JSON object per line; it never raises, never writes an
+endless line, and never shows a password in a URL.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+# A collector of logs drops or splits lines beyond some tens of KiB; these keep a line below that.
+VALUE_CHARS_MAX = 4 * 1024
+MESSAGE_CHARS_MAX = 8 * 1024
+TRACEBACK_CHARS_MAX = 16 * 1024
+
+# What a person wrote as extra fields is less than this; more is a mistake or an attack.
+_FIELDS_MAX = 64
+_ITEMS_MAX = 50
+_DEPTH_MAX = 4
+
+# A URL is at most this long, so a secret that begins before a cut ends within this many more.
+_SECRET_REACH = 4096
+
+# ``scheme://user:password@``. Greedy up to the last @ of the word: an unquoted password may hold
+# an @ or a slash, and to mask too much is the smaller mistake.
+_URL_SECRET = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*):\S*@")
+_PAIR_SECRET = re.compile(
+    r"\b((?:ssl)?password|passwd|pwd|secret|api_key)(\s*[=:]\s*)(?!\s)[^\s&;,]+", re.IGNORECASE
+)
+_SECRET_FIELD = re.compile(r"password|passwd|secret|api_key|credential", re.IGNORECASE)
+
+# What every record has by itself; all else came in by ``extra``.
+_STANDARD = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+)
+_OURS = frozenset({"time", "level", "logger", "message", "exception", "stack"})
+
+_encoder = msgspec.json.Encoder()
+
+
+def masked(text: str, limit: int) -> str:
+    """``text`` without secrets, at most about ``limit`` characters long; its end is cut off."""
+    # Masked before it is cut: a cut through a URL would hide the @ that shows what a secret is.
+    total = len(text)
+    if total > limit:
+        text = text[: limit + _SECRET_REACH]
+    if "@" in text and "://" in text:
+        text = _URL_SECRET.sub(r"\1:***@", text)
+    if "=" in text or ":" in text:
+        text = _PAIR_SECRET.sub(r"\1\2***", text)
+    return f"{text[:limit]}… ({total} characters)" if total > limit else text
+
+
+class HostLogs:
+    """The loggers of one host. Made by ``bind_host``; there is nothing to close."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self._fields = dict(fields)
+
+    def logger(self, name: str) -> logging.Logger:
+        """A logger whose records carry the host's fields.
+
+        Otherwise it is ``name``'s own: levels, filters and handlers set on
+        ``logging.getLogger(name)`` or above it apply.
+        """
+        return _BoundLogger(logging.getLogger(name), self._fields)
+
+
+def bind_host(host: str, namespace: str | None = None) -> HostLogs:
+    """Loggers that say ``host`` (and ``namespace``) in every record."""
+    fields = {"host": host}
+    if namespace is not None:
+        fields["namespace"] = namespace
+    return HostLogs(fields)
+
+
+class _BoundLogger(logging.Logger):
+    """Stands before a registered logger and stamps fields on what passes.
+
+    It is not registered itself, so it leaks nothing; all decisions are the registered logger's.
+    """
+
+    def __init__(self, target: logging.Logger, fields: Mapping[str, str]) -> None:
+        super().__init__(target.name)
+        self.parent = target
+        self._target = target
+        self._fields = fields
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's own name
+        # An unregistered logger's cache of levels is never cleared; the target's is.
+        return self._target.isEnabledFor(level)
+
+    def getEffectiveLevel(self) -> int:  # noqa: N802 - logging's own name
+        return self._target.getEffectiveLevel()
+
+    def makeRecord(self, *args: Any, **kwargs: Any) -> logging.LogRecord:  # noqa: N802 - as above
+        record = super().makeRecord(*args, **kwargs)
+        for name, value in self._fields.items():
+            # What the call itself gave as extra is nearer the truth.
+            record.__dict__.setdefault(name, value)
+        return record
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self._target.handle(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, host, and all extra fields.
+
+    ``host`` is always there, ``null`` for records of others. Long values are cut, secrets in URLs
+    are masked, and a record that cannot be formatted is written as what can be said of it.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of ``record``, without its line end. Never raises."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _text(lambda: _message(record), MESSAGE_CHARS_MAX),
+            "host": None,
+        }
+        for name, value in list(record.__dict__.items()):
+            if name in _STANDARD:
+                continue
+            if len(line) >= _FIELDS_MAX:
+                line["fields_left_out"] = True
+                break
+            shown = f"{name}_" if name in _OURS else name
+            line[shown] = "***" if _SECRET_FIELD.search(name) else _plain(value, _DEPTH_MAX)
+        if record.exc_info:
+            line["exception"] = _text(lambda: self._traceback(record), TRACEBACK_CHARS_MAX)
+        elif record.exc_text:
+            line["exception"] = masked(record.exc_text, TRACEBACK_CHARS_MAX)
+        if record.stack_info:
+            line["stack"] = masked(record.stack_info, TRACEBACK_CHARS_MAX)
+        return _encoder.encode(line).decode()
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        info = record.exc_info
+        if not isinstance(info, tuple) or info[0] is None:
+            return ""
+        text = self.formatException(info)
+        # The end of a traceback says what happened; of a long one the middle goes.
+        half = TRACEBACK_CHARS_MAX // 2 - 40
+        if len(text) <= TRACEBACK_CHARS_MAX:
+            return text
+        return f"{masked(text[:half], half)}\n…\n{masked(_whole_line_end(text, half), half)}"
+
+
+def _whole_line_end(text: str, count: int) -> str:
+    """About the last ``count`` characters, from the start of a line.
+
+    A secret cut in its middle could not be recognised.
+    """
+    tail = text[-count:]
+    _, newline, rest = tail.partition("\n")
+    return rest if newline else ""
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - a foreign __str__ or a wrong format string
+        return f"{record.msg!s} (arguments not shown: {type(error).__name__})"
+
+
+def _text(make: Callable[[], str], limit: int) -> str:
+    try:
+        text = make()
+        # Lone surrogates cannot be written as UTF-8; what they came from is a file name.
+        return masked(text.encode("utf-8", "backslashreplace").decode(), limit)
+    except Exception as error:  # noqa: BLE001 - logging must not break what it tells about
+        return f"(unprintable: {type(error).__name__})"
+
+
+def _plain(value: object, depth: int) -> Any:
+    """``value`` as JSON can say it, bounded in depth, number and length."""
+    if value is None or isinstance(value, bool):
+        return value
+    if type(value) is int:
+        # Readers in other languages lose digits beyond 64 bits.
+        return value if -(2**63) <= value < 2**63 else _text(lambda: hex(value), VALUE_CHARS_MAX)
+    if type(value) is float:
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, str):
+        return _text(lambda: str(value), VALUE_CHARS_MAX)
+    try:
+        if depth and isinstance(value, Mapping):
+            items = list(cast("Mapping[object, object]", value).items())[:_ITEMS_MAX]
+            return {_text(lambda k=k: str(k), 256): _member(k, v, depth) for k, v in items}
+        if depth and isinstance(value, (list, tuple, set, frozenset)):
+            several = list(cast("list[object]", value))[:_ITEMS_MAX]
+            return [_plain(item, depth - 1) for item in several]
+    except Exception as error:  # noqa: BLE001 - a foreign container may raise anything
+        return f"(unprintable: {type(error).__name__})"
+    return _text(lambda: str(value), VALUE_CHARS_MAX)
+
+
+def _member(key: object, value: object, depth: int) -> Any:
+    if isinstance(key, str) and _SECRET_FIELD.search(key):
+        return "***"
+    return _plain(value, depth - 1)

@@ -1,0 +1,188 @@
+"""Metrics for Prometheus, when the ``metrics`` extra is installed.
+
+Owns the names and labels of the metrics. Labels take values from fixed sets only: a key, an owner
+or a host never becomes a label, so the number of series does not grow with use. Must never import
+``prometheus_client`` before somebody asks for metrics.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.telemetry import OTHER, OUTCOMES, REASONS, Telemetry, Watched
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from prometheus_client.registry import Collector, CollectorRegistry
+
+# From a try on memory or SQLite (below a millisecond) to a long wait in a queue.
+_ACQUIRE_BUCKETS_S = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
+# One write to the store; an attempt is abandoned after a third of the ttl, 10 s by default.
+_RENEW_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+# Where a registry keeps our collector: two hosts of one process find the same one, and it lives
+# exactly as long as the registry.
+_SLOT = "_holdfast_metrics"
+
+
+class PrometheusTelemetry(Telemetry):
+    """Counts and times what leases do, for Prometheus to scrape.
+
+    ``registry`` defaults to the client's global one. Any number of these may share a registry,
+    and any number of hosts may share one of these: their numbers add up in the same series.
+
+    Raises:
+        ConfigurationError: ``prometheus_client`` is not installed.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        try:
+            import prometheus_client
+        except ImportError:
+            raise ConfigurationError(
+                "metrics need the Prometheus client: pip install 'holdfast[metrics]'"
+            ) from None
+        self._metrics = _metrics_of(prometheus_client.REGISTRY if registry is None else registry)
+
+    def acquired(self, outcome: str, seconds: float) -> None:
+        """Count and time an acquire."""
+        metrics = self._metrics
+        if outcome not in metrics.acquisitions:
+            outcome = OTHER
+        metrics.acquisitions[outcome].inc()
+        metrics.acquire_seconds[outcome].observe(seconds)
+
+    def conflict(self) -> None:
+        """Count an acquire that met another owner."""
+        self._metrics.conflicts.inc()
+
+    def taken_over(self) -> None:
+        """Count a takeover."""
+        self._metrics.takeovers.inc()
+
+    def renewed(self, seconds: float) -> None:
+        """Time a renewal."""
+        self._metrics.renew_seconds.observe(seconds)
+
+    def renew_failed(self) -> None:
+        """Count a failed attempt to renew."""
+        self._metrics.renew_failures.inc()
+
+    def lost(self, reason: str) -> None:
+        """Count a loss by its reason."""
+        losses = self._metrics.losses
+        losses[reason if reason in losses else OTHER].inc()
+
+    def released(self) -> None:
+        """Count a release."""
+        self._metrics.releases.inc()
+
+    def watch(self, watched: Watched) -> Callable[[], None]:
+        """Read the gauges of this host at each scrape, until it closes or is dropped."""
+        return self._metrics.watch(watched)
+
+
+def _metrics_of(registry: CollectorRegistry) -> _Metrics:
+    """The one collector of this registry, made and registered by whoever asks first."""
+    ours = _Metrics()
+    # setdefault on a dict is one step for all threads.
+    shared: _Metrics = vars(registry).setdefault(_SLOT, ours)
+    if shared is ours:
+        try:
+            registry.register(ours)
+        except ValueError as error:
+            del vars(registry)[_SLOT]
+            raise ConfigurationError(
+                f"this Prometheus registry has other metrics under Holdfast's names: {error}"
+            ) from None
+    return shared
+
+
+class _Metrics:
+    """The collector: counters and histograms that are told, gauges that are read at a scrape.
+
+    Every series exists from the start, at zero, so that a rate never misses the first event.
+    """
+
+    def __init__(self) -> None:
+        from prometheus_client import Counter, Histogram
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"holdfast_lease_{name}", text, labels, registry=None)
+
+        acquisitions = counter("acquisitions", "Acquire calls that ended, by outcome.", "outcome")
+        acquire_seconds = Histogram(
+            "holdfast_lease_acquire_seconds",
+            "Time from an acquire call to its end, waiting included, by outcome.",
+            ("outcome",),
+            buckets=_ACQUIRE_BUCKETS_S,
+            registry=None,
+        )
+        losses = counter("losses", "Leases lost while owned, by reason code.", "reason")
+        outcomes, reasons = (*OUTCOMES, OTHER), (*REASONS, OTHER)
+        self.acquisitions = {value: acquisitions.labels(value) for value in outcomes}
+        self.acquire_seconds = {value: acquire_seconds.labels(value) for value in outcomes}
+        self.losses = {value: losses.labels(value) for value in reasons}
+        self.conflicts = counter("conflicts", "Acquire calls that found the key owned by others.")
+        self.takeovers = counter("takeovers", "Grants that took over from an expired owner.")
+        self.releases = counter("releases", "Leases given up by their owner.")
+        self.renew_failures = counter("renew_failures", "Attempts to renew that failed.")
+        self.renew_seconds = Histogram(
+            "holdfast_lease_renew_seconds",
+            "Time from a renewal request to its acknowledgement.",
+            buckets=_RENEW_BUCKETS_S,
+            registry=None,
+        )
+        self._told: tuple[Collector, ...] = (
+            *(acquisitions, acquire_seconds, losses, self.conflicts, self.takeovers),
+            *(self.releases, self.renew_failures, self.renew_seconds),
+        )
+        self._lock = threading.Lock()
+        # Weak: a host that was dropped without close must not be kept alive by its metrics.
+        self._watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+
+    def watch(self, watched: Watched) -> Callable[[], None]:
+        """Include a host in the gauges; the function that is returned takes it out."""
+        with self._lock:
+            self._watched.add(watched)
+        reference = weakref.ref(watched)
+
+        def end() -> None:
+            gone = reference()
+            if gone is not None:
+                with self._lock:
+                    self._watched.discard(gone)
+
+        return end
+
+    def describe(self) -> Iterable[Metric]:
+        """What this collector will ever collect; asked once, by the registry."""
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, as of now. Called by each scrape, on the scraper's thread."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        for told in self._told:
+            yield from told.collect()
+        with self._lock:
+            watched = list(self._watched)
+        pulses = [host.pulse() for host in watched]
+        yield GaugeMetricFamily(
+            "holdfast_leases_held",
+            "Leases owned by this process now.",
+            value=sum(held for held, _ in pulses),
+        )
+        yield GaugeMetricFamily(
+            "holdfast_lease_seconds_since_renewal",
+            "Age of the oldest last renewal among the leases owned now; 0 when none is.",
+            value=max((age_s for _, age_s in pulses), default=0.0),
+        )

@@ -1,0 +1,95 @@
+"""The one injected ``Runtime``: time, randomness, ids, tasks and the keeper's thread.
+
+No other module reads a clock, draws a random number or starts a thread by itself, so a simulation
+replaces this object and owns the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from holdfast.clock import Clock, SystemClock
+
+# 64 random bits name a host; with a billion hosts a collision has odds of one in forty.
+# Owners add a counter to it, so one host never repeats itself.
+_ID_BITS = 64
+
+
+class Background(Protocol):
+    """A main function running beside the caller's event loop."""
+
+    async def join(self) -> None:
+        """Wait until it has ended; raise what it raised."""
+        ...
+
+
+class Runtime:
+    """The real world: the machine's clocks, the system's randomness, a thread for the keeper."""
+
+    def __init__(self, *, clock: Clock | None = None, rng: random.Random | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        # Jitter comes from the cheap generator; ids from the system's, which a fork cannot repeat.
+        self.random: random.Random = rng or random.Random()  # noqa: S311
+        self._ids: random.Random = rng or random.SystemRandom()
+
+    def new_id(self) -> str:
+        """A fresh id, never used before by any process."""
+        return f"{self._ids.getrandbits(_ID_BITS):016x}"
+
+    def pid(self) -> int:
+        """The process: a handle carried over a fork is not ours any more."""
+        return os.getpid()
+
+    def thread_id(self) -> int:
+        """The thread that asks, for ``stack_of``."""
+        return threading.get_ident()
+
+    def stack_of(self, thread_id: int) -> str:
+        """Where a thread of this process is right now, as text."""
+        frame = sys._current_frames().get(thread_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(no such thread)"
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Start a task on the running loop. The caller keeps it and awaits its end."""
+        return asyncio.get_running_loop().create_task(coroutine, name=name)
+
+    def start_keeper(self, main: Callable[[], Coroutine[Any, Any, None]]) -> Background:
+        """Run ``main`` on an event loop of its own, in a thread of its own.
+
+        The thread is a daemon: a process that ends without closing is not held up by it, and its
+        leases end by their ttl.
+        """
+        return _KeeperThread(main)
+
+
+def caller_line(depth: int) -> tuple[str, int]:
+    """File and line of the frame ``depth`` levels up; cheap enough for every acquire."""
+    frame = sys._getframe(depth)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+class _KeeperThread:
+    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._main = main
+        self._done: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - whatever ended the keeper reaches join()
+            self._done.set_exception(error)
+        else:
+            self._done.set_result(None)
+
+    async def join(self) -> None:
+        await asyncio.wrap_future(self._done)

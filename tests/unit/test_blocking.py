@@ -1,0 +1,148 @@
+"""The façade: the same surface without await."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import blocking
+
+_PAIRS = [
+    (holdfast.Leases, blocking.Leases),
+    (holdfast.Lease, blocking.Lease),
+    (holdfast.Holdfast, blocking.Holdfast),
+]
+# What only the asynchronous side has: the keeper's own start, the state shared with it.
+_ASYNC_ONLY = {(holdfast.Holdfast, "start"), (holdfast.Lease, "tenure")}
+
+
+def _public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("asynchronous", "synchronous"), _PAIRS)
+def test_both_sides_have_the_same_names(asynchronous, synchronous):
+    expected = {n for n in _public(asynchronous) if (asynchronous, n) not in _ASYNC_ONLY}
+    assert expected <= _public(synchronous) | {"leases", "options"}
+    assert _public(synchronous) <= expected | {"leases", "options"}
+
+
+@pytest.mark.parametrize(("asynchronous", "synchronous"), _PAIRS)
+def test_both_sides_have_the_same_parameters(asynchronous, synchronous):
+    compared = 0
+    for name in _public(asynchronous):
+        method = inspect.getattr_static(asynchronous, name)
+        if (asynchronous, name) in _ASYNC_ONLY or not inspect.isfunction(method):
+            continue
+        ours = inspect.signature(method).parameters
+        theirs = inspect.signature(inspect.getattr_static(synchronous, name)).parameters
+        assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+            (p.name, p.kind, p.default) for p in theirs.values()
+        ], name
+        compared += 1
+    assert compared >= 3
+
+
+def test_connect_has_the_same_parameters():
+    ours = inspect.signature(holdfast.connect).parameters
+    theirs = inspect.signature(blocking.connect).parameters
+    assert list(ours) == list(theirs)
+
+
+def test_the_same_life_without_await():
+    with blocking.connect("memory://sync", host="a") as hf:
+        lease = hf.leases.try_acquire("k", ttl=5)
+        assert lease is not None
+        assert lease.is_held
+        assert lease.token == 1
+        lease.renew(state=[1])
+        assert lease.state == [1]
+        lease.release()
+        with hf.leases.hold("k") as held:
+            assert held.token == 2
+            assert [info.key for info in hf.leases.list()] == ["k"]
+        with hf.leases.semaphore("s", limit=2), hf.leases.hold_all(["x", "y"]) as both:
+            assert len(both) == 2
+            assert hf.leases.owned == 3
+        assert [entry.token for entry in hf.leases.history("k")] == [2, 1]
+        assert hf.health().ok
+    hf.close()
+    with pytest.raises(holdfast.UsageError, match="closed"):
+        hf.leases.try_acquire("k")
+
+
+def test_a_block_that_lost_its_lease_ends_with_the_loss():
+    with blocking.connect("memory://sync-lost") as hf:
+        with pytest.raises(holdfast.LeaseLost), hf.leases.hold("k", ttl=1) as lease:
+            hf.leases.break_lease("k", reason="test")
+            with pytest.raises(holdfast.LeaseLost):
+                lease.renew()
+
+
+def test_many_threads_take_turns():
+    inside, most = 0, 0
+    with blocking.connect("memory://threads") as hf:
+
+        def body() -> None:
+            nonlocal inside, most
+            for _ in range(10):
+                with hf.leases.hold("k"):
+                    inside += 1
+                    most = max(most, inside)
+                    inside -= 1
+
+        threads = [threading.Thread(target=body) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert most == 1
+
+
+def test_a_leader_runs_in_a_thread_and_ends_when_not_held():
+    started = threading.Event()
+    with blocking.connect("memory://sync-lead") as hf:
+
+        def body(lease: blocking.Lease) -> None:
+            started.set()
+            while lease.is_held:
+                lease.check()
+
+        thread = threading.Thread(
+            target=lambda: _quietly(lambda: hf.leases.lead("k", body)), daemon=True
+        )
+        thread.start()
+        assert started.wait(5)
+        hf.leases.break_lease("k", reason="test")
+
+
+def _quietly(function) -> None:
+    try:
+        function()
+    except BaseException:
+        return
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_is_told_to_connect_again():
+    with blocking.connect("memory://forked") as hf:
+        lease = hf.leases.acquire("k")
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                hf.leases.try_acquire("x")
+            except holdfast.UsageError as error:
+                os.write(write, f"{error}|{lease.is_held}".encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(write)
+        answer = os.read(read, 1000).decode()
+        assert "connect again" in answer
+        assert answer.endswith("False")
+        assert lease.is_held
