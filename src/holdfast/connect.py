@@ -131,7 +131,8 @@ class _Connecting:
         check_options(factory, location, settings.options)
         runtime = self._runtime
         host_id = HostId(runtime.new_id())
-        name = check_host(settings.host or (self._app.name if self._app else socket.gethostname()))
+        fallback = self._app.name if self._app else socket.gethostname()
+        name = check_host(fallback if settings.host is None else settings.host)
         context = DriverContext(
             clock=runtime.clock,
             random=runtime.random,

@@ -76,11 +76,14 @@ def test_the_same_life_without_await():
 
 
 def test_a_block_that_lost_its_lease_ends_with_the_loss():
-    with blocking.connect("memory://sync-lost") as hf:
-        with pytest.raises(holdfast.LeaseLost), hf.leases.hold("k", ttl=1) as lease:
-            hf.leases.break_lease("k", reason="test")
-            with pytest.raises(holdfast.LeaseLost):
-                lease.renew()
+    with (
+        blocking.connect("memory://sync-lost") as hf,
+        pytest.raises(holdfast.LeaseLost),
+        hf.leases.hold("k", ttl=1) as lease,
+    ):
+        hf.leases.break_lease("k", reason="test")
+        with pytest.raises(holdfast.LeaseLost):
+            lease.renew()
 
 
 def test_many_threads_take_turns():

@@ -125,6 +125,8 @@ class Ownership:
     def abandon(self, tenure: Tenure) -> None:
         """The handle was dropped without release: stop renewing, and say where it came from."""
         key = tenure.grant.key
+        if tenure.pid != self.runtime.pid():
+            return
         if tenure.lose(LeaseLost(key, "abandoned", f"the handle of lease {key!r} was dropped")):
             self._tenures.pop(tenure.grant.owner, None)
             self._measure_loss(tenure, "abandoned")
@@ -252,11 +254,12 @@ class Ownership:
             except StoreError as error:
                 self.log.warning("not released at close: %s", error, extra=self._fields(tenure))
         self._unwatch()
-        while self._later:
-            await asyncio.wait(self._later)
+        here = asyncio.get_running_loop()
+        while mine := [task for task in list(self._later) if task.get_loop() is here]:
+            await asyncio.wait(mine)
 
     def later(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run something to its end beside the caller; ``close`` waits for it."""
+        """Run something to its end beside the caller, on its loop; ``close`` waits for it."""
         task = self.runtime.spawn(coroutine, name="holdfast-lease-cleanup")
         self._later.add(task)
         task.add_done_callback(self._later.discard)

@@ -93,7 +93,11 @@ class Renewals:
             self._ownership.lose(tenure, tenure.expired())
             return False
         plan = tenure.plan
-        if self._watchdog.loop_closed or self._watchdog.stalled_s(now) >= plan.stall_limit_s:
+        if self._watchdog.loop_closed:
+            error = LeaseLost(tenure.grant.key, "closed", "the owner's event loop was closed")
+            self._ownership.lose(tenure, error)
+            return False
+        if self._watchdog.stalled_s(now) >= plan.stall_limit_s:
             self._stalled(tenure)
             return False
         if not tenure.at_risk_told and now >= tenure.asked_at + plan.at_risk_after_s:

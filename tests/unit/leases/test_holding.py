@@ -58,7 +58,7 @@ async def test_a_loss_while_the_block_ends_is_raised(pair):
     a, _ = pair
     with pytest.raises(LeaseLost):
         async with a.leases.hold("k", ttl=0.1, auto_renew=False) as lease:
-            while lease.is_held:  # noqa: ASYNC110 - the loop of a user who never yields to cancel
+            while lease.is_held:
                 try:
                     await asyncio.sleep(0.01)
                 except asyncio.CancelledError:

@@ -1,0 +1,82 @@
+"""Connecting: what is refused before anything is opened, and how."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast import ConfigurationError, InvalidName, StoreUnavailable
+from holdfast.connect import driver_schemes, find_factory
+from holdfast.model.location import parse_url
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "no store URL"),
+        ("nonsense", "scheme://"),
+        ("sqlit:///x.db", "did you mean sqlite://"),
+        ("mongodb://x", "no driver for mongodb://"),
+        ("memory://?colour=red", "unknown option 'colour'"),
+        ("sqlite:///x.db?busy_timeot=3", "did you mean 'busy_timeout'"),
+        ("postgresql://u:pw@h:notaport/d", "cannot be parsed"),
+        ("x" * 5000 + "://", "longer than"),
+    ],
+)
+async def test_a_bad_url_is_refused_with_advice(url, message):
+    with pytest.raises(ConfigurationError, match=message):
+        await holdfast.connect(url)
+
+
+async def test_nothing_configured_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    with pytest.raises(ConfigurationError, match="HOLDFAST_URL"):
+        await holdfast.connect()
+
+
+async def test_the_environment_names_the_store(monkeypatch):
+    monkeypatch.setenv("HOLDFAST_URL", "memory://from-env")
+    async with holdfast.connect(host="a") as hf:
+        assert hf.capabilities.backend.lower() == "memory"
+
+
+@pytest.mark.parametrize("host", ["a/b", "", "x" * 129, "a\nb"])
+async def test_bad_host_names_are_refused(host):
+    with pytest.raises(InvalidName):
+        await holdfast.connect("memory://", host=host)
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "é", "x" * 65, "-x", "a/b", "a'b"])
+async def test_bad_namespaces_are_refused(namespace):
+    with pytest.raises((InvalidName, ConfigurationError)):
+        await holdfast.connect("memory://", namespace=namespace)
+
+
+async def test_a_store_that_is_not_there_is_unavailable_and_no_secret_is_shown():
+    with pytest.raises(StoreUnavailable) as caught:
+        await holdfast.connect("postgresql://user:s3cr3t-canary@127.0.0.1:1/x")
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "s3cr3t-canary" not in str(error)
+        assert "s3cr3t-canary" not in repr(error)
+        error = error.__cause__ or error.__context__
+
+
+def test_a_location_never_shows_its_secret():
+    location = parse_url("postgresql://user:s3cr3t-canary@db/x?sslpassword=s3cr3t-canary")
+    assert "s3cr3t-canary" not in f"{location} {location!r}"
+    assert str(location) == "postgresql://user@db/x"
+
+
+def test_every_scheme_has_a_factory_with_capabilities():
+    schemes = driver_schemes()
+    assert {"memory", "sqlite", "postgresql", "postgres"} <= set(schemes)
+    for scheme in schemes:
+        assert find_factory(scheme).capabilities.ttl_min_s > 0
+
+
+async def test_a_ttl_outside_the_backends_range_is_refused_on_connect(tmp_path):
+    options = holdfast.LeaseOptions(ttl=0.001)
+    with pytest.raises(holdfast.UsageError, match="offers: at least"):
+        await holdfast.connect(f"sqlite:///{tmp_path}/x.db", leases=options)
