@@ -276,6 +276,15 @@ class LeaveCases:
             await b.leases.leave("k", place, b.owner())
 
     @scenario
+    async def test_an_owner_that_never_learned_its_place_can_leave(self, lab: Lab) -> None:
+        lab.require("fifo")
+        a, b = await lab.host("a"), await lab.host("b")
+        await a.own("k")
+        await b.queue("k")
+        await b.leases.leave("k", WaiterId(0), b.owner())
+        assert (await a.record("k")).waiters == 0
+
+    @scenario
     async def test_nobody_leaves_for_somebody_else(self, lab: Lab) -> None:
         lab.require("fifo")
         a, b, c = await lab.host("a"), await lab.host("b"), await lab.host("c")

@@ -1,0 +1,186 @@
+"""The SQLite driver: opens the files, joins the stores, and takes everything down again.
+
+Owns the life of the connections, threads and sockets. It must never leave one behind when opening
+fails half-way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.drivers.sqlite import files, health
+from holdfast.drivers.sqlite import lease_sql as sql
+from holdfast.drivers.sqlite.connection import check_library
+from holdfast.drivers.sqlite.domain import clock_domain
+from holdfast.drivers.sqlite.guard import Guard
+from holdfast.drivers.sqlite.host_store import SqliteHostStore
+from holdfast.drivers.sqlite.lease_reader import LeaseReader
+from holdfast.drivers.sqlite.lease_store import SqliteLeaseStore
+from holdfast.drivers.sqlite.opening import Connections, open_files
+from holdfast.drivers.sqlite.settings import OPTIONS, Settings, read_settings
+from holdfast.drivers.sqlite.transaction import Transactions
+from holdfast.drivers.sqlite.wakeups import SqliteWakeups
+from holdfast.drivers.sqlite.writer import Writer
+from holdfast.model.location import Location
+from holdfast.model.turns import RING_DEPTH
+from holdfast.names import HostId
+from holdfast.ports.capabilities import Capabilities
+from holdfast.ports.driver import DriverContext, Finding, Migration
+from holdfast.ports.wakeups import Wakeup
+
+CAPABILITIES = Capabilities(
+    backend="SQLite",
+    fifo=True,
+    push=True,
+    history=True,
+    semaphore=True,
+    multi_key=True,
+    sessions=True,
+    guard=("sqlite3", "sqlalchemy", "django"),
+    across="machine",
+    clock="boot-time clock of the machine",
+    drift=0.0,
+    # A commit takes about a millisecond on a slow disk; a shorter ttl ends before it is known.
+    ttl_min_s=0.01,
+    ttl_max_s=None,
+)
+
+
+class SqliteDriver:
+    """An open store in one file and its sidecar."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        paths: files.StoreFiles,
+        settings: Settings,
+        context: DriverContext,
+        domain: str,
+    ) -> None:
+        namespace = context.namespace
+        self.capabilities = CAPABILITIES
+        self.paths = paths
+        self.settings = settings
+        self.reader = LeaseReader(
+            connections.reader, context.clock, namespace=namespace, domain=domain
+        )
+        self.wakeups = SqliteWakeups(
+            paths.bells,
+            namespace=namespace,
+            host=context.host,
+            poll=(self.reader.data_version, self.reader.waiters_of),
+            logger=context.logger,
+        )
+        bells = _Bells(context.clock, self.wakeups, namespace, domain)
+        self.writer = Writer(
+            _transactions(connections.main, paths.main, context, settings),
+            name="holdfast-sqlite",
+            logger=context.logger,
+            after_commit=bells.ring,
+        )
+        self._host_writer = Writer(
+            _transactions(connections.hosts, paths.hosts, context, settings),
+            name="holdfast-sqlite-hosts",
+            logger=context.logger,
+        )
+        self.leases = SqliteLeaseStore(
+            self.writer,
+            self.reader,
+            Guard(paths.main, namespace),
+            namespace=namespace,
+            domain=domain,
+        )
+        self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
+        self.wakeups.open(listen=context.role == "host")
+
+    async def check(self) -> Sequence[Finding]:
+        """Look at the file, its settings, its file system and the doorbell."""
+        return await health.check(self)
+
+    async def close(self) -> None:
+        """Give everything back. Repeatable."""
+        self.wakeups.close()
+        self.reader.close()
+        await self.writer.close()
+        await self._host_writer.close()
+
+
+class _Bells:
+    """Wakes the head of the queue of each freed key, after COMMIT, on the thread that committed."""
+
+    def __init__(self, clock: Clock, wakeups: SqliteWakeups, namespace: str, domain: str) -> None:
+        self._clock = clock
+        self._wakeups = wakeups
+        self._namespace = namespace
+        self._domain = domain
+
+    def ring(self, connection: sqlite3.Connection, freed: list[str]) -> None:
+        """Ring those first in line for each of ``freed``, one datagram for each host."""
+        now = int(self._clock.monotonic() * 1e6)
+        by_host: dict[str, list[Wakeup]] = {}
+        for key in dict.fromkeys(freed):
+            of = (self._namespace, key, self._domain, now)
+            free = connection.execute(sql.FREE_SLOTS, of).fetchone()[0]
+            if not free:
+                continue
+            # One for each slot that can be had, and as many behind as stand in for the dead.
+            head = connection.execute(
+                sql.HEAD, (*of, self._domain, free - 1 + RING_DEPTH)
+            ).fetchall()
+            for position, (seq, host) in enumerate(head):
+                wakeup = Wakeup(f"lease/{key}", seq, position)
+                by_host.setdefault(host, []).append(wakeup)
+        for host, wakeups in by_host.items():
+            self._wakeups.send(wakeups, HostId(host))
+
+
+class SqliteFactory:
+    """Opens SQLite drivers. ``domain`` names the clock's domain instead of the system's own."""
+
+    def __init__(self, domain: str | None = None) -> None:
+        self._domain = domain
+        self.capabilities = CAPABILITIES
+        self.options = OPTIONS
+
+    async def open(self, location: Location, context: DriverContext) -> SqliteDriver:
+        """Open the file, creating it and its schema if it is missing."""
+        settings = read_settings(location.options, context.options)
+        check_library()
+        paths = files.locate(location)
+        domain = self._domain or clock_domain()
+        # Opening reads and syncs files, and may wait for a migration in another process.
+        connections = await asyncio.to_thread(
+            open_files, paths, settings, context.random, may_migrate=context.migrate is not False
+        )
+        try:
+            return SqliteDriver(connections, paths, settings, context, domain)
+        except BaseException:
+            connections.close()
+            raise
+
+    async def migrate(self, location: Location, context: DriverContext) -> Migration:
+        """Bring both files to this release's schema, under the write lock, or change nothing."""
+        settings = read_settings(location.options, context.options)
+        check_library()
+        paths = files.locate(location)
+        connections = await asyncio.to_thread(
+            open_files, paths, settings, context.random, may_migrate=True
+        )
+        await asyncio.to_thread(connections.close)
+        return connections.migration
+
+
+def _transactions(
+    connection: sqlite3.Connection, path: Path, context: DriverContext, settings: Settings
+) -> Transactions:
+    return Transactions(
+        connection,
+        context.clock,
+        context.random,
+        path=path,
+        busy_timeout_s=settings.busy_timeout_s,
+    )

@@ -1,0 +1,85 @@
+"""Opening the files of a store: checks, settings and schema, patiently.
+
+Owns the three connections of a driver until the driver has them. Runs on a thread of its own,
+never on the event loop. It must never leave a connection open when it fails.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.drivers.sqlite import files, schema
+from holdfast.drivers.sqlite.connection import open_reader, open_writer
+from holdfast.drivers.sqlite.settings import Settings
+from holdfast.drivers.sqlite.translate import is_busy, translate
+from holdfast.ports.driver import Migration
+
+# Opening meets a lock only while another process creates, migrates or recovers the file.
+_PAUSE_S = (0.001, 0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The connections of one driver, and what opening them did to the schema."""
+
+    main: sqlite3.Connection
+    reader: sqlite3.Connection
+    hosts: sqlite3.Connection
+    migration: Migration
+
+    def close(self) -> None:
+        """Close all of them."""
+        self.reader.close()
+        self.main.close()
+        self.hosts.close()
+
+
+def open_files(
+    paths: files.StoreFiles, settings: Settings, jitter: random.Random, *, may_migrate: bool
+) -> Connections:
+    """Open the main file and its sidecar, creating and migrating what is missing or old.
+
+    Raises:
+        ConfigurationError: A path or file cannot be used.
+        StoreUnavailable: A file stayed locked, or SQLite refused it.
+        SchemaMismatch: A file is newer than this release, or older and may not be migrated.
+    """
+    main, migration = _open(paths.main, "", settings, jitter, may_migrate=may_migrate)
+    try:
+        reader = open_reader(paths.main)
+        try:
+            hosts, _ = _open(paths.hosts, "hosts", settings, jitter, may_migrate=may_migrate)
+        except BaseException:
+            reader.close()
+            raise
+    except BaseException:
+        main.close()
+        raise
+    return Connections(main, reader, hosts, migration)
+
+
+def _open(
+    path: Path, folder: str, settings: Settings, jitter: random.Random, *, may_migrate: bool
+) -> tuple[sqlite3.Connection, Migration]:
+    files.prepare(path, allow_network_fs=settings.allow_network_fs)
+    ladder = schema.steps(folder)
+    asleep = threading.Event()
+    waited_s = 0.0
+    while True:
+        try:
+            connection = open_writer(path, synchronous=settings.synchronous)
+            try:
+                return connection, schema.bring_up(connection, ladder, may_migrate=may_migrate)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            if not is_busy(error) or waited_s >= settings.busy_timeout_s:
+                raise translate(error) from error
+        pause_s = jitter.uniform(*_PAUSE_S)
+        asleep.wait(pause_s)
+        waited_s += pause_s

@@ -1,0 +1,242 @@
+"""One write transaction over a batch of operations: all of it commits, or none of it.
+
+Owns BEGIN, COMMIT, savepoints, and what becomes of each operation. It knows no event loop and no
+threads: the writer decides where it runs. It must never report an operation as done before COMMIT
+has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.drivers.sqlite.translate import BUSY_ADVICE, is_busy, translate
+from holdfast.errors import StoreUnavailable
+
+# Somebody else's commit takes a fraction of a millisecond on a good disk: asking more often than
+# this only burns the processor, asking less often loses the file to those who ask at once.
+_PAUSE_LEAST_S = 0.0001
+_PAUSE_MOST_S = 0.003
+
+# The longest pause falls with the number of refusals, so that those who waited longest ask most
+# often and nobody starves; it does not fall below this.
+_PAUSE_EAGER_S = 0.0003
+
+_GONE = (
+    "the SQLite file was removed or replaced under this process, so that others no longer see what "
+    "it writes: put the file back, or reconnect"
+)
+
+# How often a waiting batch looks whether anybody still waits for it.
+_ABANDONED_EVERY = 64
+
+
+class Turn:
+    """What an operation sees of the transaction it runs in.
+
+    ``now_us`` is the store's clock and ``wall_us`` is UTC, both read once, after BEGIN IMMEDIATE
+    returned. ``freed`` collects the keys whose waiters are to be woken after COMMIT.
+    """
+
+    __slots__ = ("cursor", "freed", "now_us", "saved", "wall_us")
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self.cursor = cursor
+        self.now_us = 0
+        self.wall_us = 0
+        self.saved = False
+        self.freed: list[str] = []
+
+    def savepoint(self) -> None:
+        """Make the rest of this operation all or nothing.
+
+        An operation that writes with more than one statement calls this before the first. A
+        single statement is atomic by itself and goes without.
+        """
+        if not self.saved:
+            self.cursor.execute("SAVEPOINT operation")
+            self.saved = True
+
+
+Call = Callable[[Turn, Any], Any]
+Entry = tuple["asyncio.Future[Any]", Call, Any]
+# The future, its value, and the error that stands in its place.
+Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
+
+
+class Busy(Exception):
+    """The write lock is taken and the caller did not want to wait. Never leaves the driver."""
+
+
+class Transactions:
+    """Runs batches of operations on one connection, one transaction each."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        jitter: random.Random,
+        *,
+        path: Path,
+        busy_timeout_s: float,
+    ) -> None:
+        self.connection = connection
+        self.closing = threading.Event()
+        # Average time of a commit: decides whether a lone operation may run on the event loop.
+        self.commit_s = 0.0
+        self._clock = clock
+        self._jitter = jitter
+        self._busy_timeout_s = busy_timeout_s
+        self._turn = Turn(connection.cursor())
+        self._path = path
+        self._identity = _identity(path)
+
+    def run(self, entries: list[Entry], *, wait: bool) -> tuple[list[Outcome], list[str]]:
+        """Run ``entries`` and commit; returns what became of each, and the keys that were freed.
+
+        Cancelled operations that have not begun are left out.
+
+        Raises:
+            Busy: ``wait`` is false and somebody else holds the write lock. Nothing was run.
+        """
+        failed: list[Outcome] = []
+        while entries:
+            try:
+                self._begin(entries, wait=wait)
+            except (sqlite3.Error, StoreUnavailable) as error:
+                return failed + [(e[0], None, _report(error)) for e in entries], []
+            if _identity(self._path) != self._identity:
+                self._abandon()
+                return failed + [(e[0], None, StoreUnavailable(_GONE)) for e in entries], []
+            begun = self._clock.monotonic()
+            turn = self._turn
+            turn.now_us = int(begun * 1e6)
+            turn.wall_us = int(self._clock.now().timestamp() * 1e6)
+            turn.freed = []
+            try:
+                outcomes, culprit = self._run_each(entries)
+            except BaseException:
+                # A mistake of ours; the next batch must find no transaction of this one.
+                self._abandon()
+                raise
+            if culprit is not None:
+                # The whole transaction is gone, the work of those before included: nothing of
+                # the batch is committed. The one that caused it fails; the others run again.
+                failed.append(culprit)
+                entries = [entry for entry in entries if entry[0] is not culprit[0]]
+                continue
+            try:
+                self._turn.cursor.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._abandon()
+                return failed + [
+                    (o[0], None, _report(error, committing=True)) for o in outcomes
+                ], []
+            self.commit_s += 0.2 * (self._clock.monotonic() - begun - self.commit_s)
+            return failed + outcomes, turn.freed
+        return failed, []
+
+    def rolled_back(self) -> bool:
+        """Whether the transaction is gone.
+
+        SQLITE_FULL, an interrupt or RAISE(ROLLBACK) ends the whole transaction, not only the
+        statement; the next SAVEPOINT would silently open a new one. Asked after every error.
+        """
+        return not self.connection.in_transaction
+
+    def _run_each(self, entries: list[Entry]) -> tuple[list[Outcome], Outcome | None]:
+        """Run the operations; the second value is the one that ended the whole transaction."""
+        turn = self._turn
+        outcomes: list[Outcome] = []
+        for future, call, argument in entries:
+            if future.cancelled():
+                continue
+            try:
+                value = call(turn, argument)
+                if turn.saved:
+                    turn.saved = False
+                    turn.cursor.execute("RELEASE operation")
+            except Exception as error:  # noqa: BLE001 - one operation's bug must not stop the writer.
+                saved, turn.saved = turn.saved, False
+                outcome: Outcome = (future, None, _report(error))
+                if self.rolled_back():
+                    return [], outcome
+                if saved:
+                    turn.cursor.execute("ROLLBACK TO operation")
+                    turn.cursor.execute("RELEASE operation")
+                outcomes.append(outcome)
+            else:
+                outcomes.append((future, value, None))
+        return outcomes, None
+
+    def _begin(self, entries: list[Entry], *, wait: bool) -> None:
+        if self._try_begin():
+            return
+        if not wait:
+            raise Busy
+        # The sum of the pauses is the measure, not a clock: a test's clock may stand still.
+        waited_s = 0.0
+        attempt = 0
+        while waited_s < self._busy_timeout_s:
+            attempt += 1
+            most_s = max(_PAUSE_EAGER_S, _PAUSE_MOST_S / (1 + attempt / 4))
+            pause_s = self._jitter.uniform(_PAUSE_LEAST_S, most_s)
+            if self.closing.wait(pause_s):
+                raise StoreUnavailable("the driver was closed before the write began")
+            waited_s += pause_s
+            if self._try_begin():
+                return
+            if attempt % _ABANDONED_EVERY == 0 and all(e[0].cancelled() for e in entries):
+                raise StoreUnavailable("everybody who waited for the write has left")
+        raise StoreUnavailable(
+            f"the SQLite file was locked for {self._busy_timeout_s:g} s: {BUSY_ADVICE}"
+        )
+
+    def _try_begin(self) -> bool:
+        try:
+            self._turn.cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            return False
+        return True
+
+    def _abandon(self) -> None:
+        """End a transaction that could not be committed, if it is still there."""
+        if self.connection.in_transaction:
+            try:
+                self.connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                # The next BEGIN fails and says why.
+                return
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file ``path`` names now.
+
+    A process goes on writing to a file that was removed or replaced under it, and would grant
+    leases that nobody else can see.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a third faster, and it runs for every transaction.
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
+
+
+def _report(error: BaseException, *, committing: bool = False) -> BaseException:
+    if isinstance(error, sqlite3.Error):
+        report = translate(error, committing=committing)
+        report.__cause__ = error
+        return report
+    if isinstance(error, StoreUnavailable):
+        # Each waiting caller gets an error of its own, because raising one changes it.
+        return StoreUnavailable(*error.args)
+    return error

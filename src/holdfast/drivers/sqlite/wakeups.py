@@ -1,0 +1,276 @@
+"""Doorbells: one datagram socket per listening host, in a directory beside the file.
+
+Owns the sockets and what travels over them. A bell is a hint: it may be lost, and whatever arrives
+is checked, because any process of the same user may send. It must never block, and never raise
+because a listener is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.drivers.sqlite.files import DIRECTORY_MODE, refuse_links
+from holdfast.errors import ConfigurationError
+from holdfast.names import HostId
+from holdfast.ports.wakeups import Listener, Wakeup
+
+# A topic is at most a key and a few letters; this many fit into one datagram with room to spare.
+_BELLS_MAX = 64
+_DATAGRAM_MAX = 64 * 1024
+
+# Datagrams taken in one turn of the loop, so that a flood cannot keep it from other work.
+_TAKE_MAX = 64
+
+# Listing the directory rings every host of the machine; more than this is not one machine's work.
+_HOSTS_MAX = 1024
+
+# How often the fallback asks whether the file changed, and how many places it then wakes.
+_POLL_S = 0.05
+_POLL_WAITERS_MAX = 100
+
+# The kernel's limit for a socket's path, for systems without /proc.
+_PATH_MAX = 100
+
+
+class _Datagram(msgspec.Struct):
+    """What travels: the namespace, and (topic, waiter, position) for each bell."""
+
+    n: str
+    b: list[tuple[str, int, int]]
+
+
+# Asks the file: its version, and this host's places in all queues.
+Poll = tuple[Callable[[], int], Callable[[str, int], Sequence[tuple[str, int]]]]
+
+
+class SqliteWakeups:
+    """The doorbells of one namespace, rung and heard by one host."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        namespace: str,
+        host: HostId,
+        poll: Poll,
+        logger: logging.Logger,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._directory = directory
+        self._namespace = namespace
+        self._host = host
+        self._version_of, self._waiters_of = poll
+        self._logger = logger
+        self._listeners: list[Listener] = []
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder(_Datagram).decode
+        self._folder: int | None = None
+        self._sender: socket.socket | None = None
+        self._bell: socket.socket | None = None
+        self.listening = False
+        self._poller: asyncio.TimerHandle | None = None
+        self._version: int | None = None
+        self._pid = os.getpid()
+        self._closed = False
+
+    @property
+    def deaf(self) -> bool:
+        """Whether no doorbell could be hung up here."""
+        return self._bell is None
+
+    def rings(self) -> bool:
+        """Whether a datagram reaches this host's own bell; it carries nothing."""
+        if self._sender is None or self._bell is None:
+            return False
+        try:
+            data = self._encode(_Datagram(self._namespace, []))
+            self._sender.sendto(data, self._address(self._name(self._host)))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def open(self, *, listen: bool) -> None:
+        """Hang up the bell of this host, or only prepare to ring those of others."""
+        self.listening = listen
+        if not hasattr(socket, "AF_UNIX"):
+            return
+        try:
+            self._directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+            refuse_links(self._directory)
+            if self._directory.lstat().st_uid == os.getuid():
+                self._directory.chmod(DIRECTORY_MODE)
+            # Names below an open directory stay short, however long the path to it is.
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._folder = os.open(self._directory, flags)
+            self._sender = _datagram_socket()
+            if listen:
+                self._bell = self._hang_up(self._name(self._host))
+                self._loop.add_reader(self._bell.fileno(), self._heard)
+        except (OSError, ConfigurationError, NotImplementedError) as error:
+            self._bell = None
+            self._logger.warning("no doorbell in %s (%s); polling instead", self._directory, error)
+
+    def close(self) -> None:
+        """Take the bell down. Repeatable."""
+        if self._closed:
+            return
+        self._closed = True
+        own = os.getpid() == self._pid
+        if self._poller is not None:
+            self._poller.cancel()
+        if self._bell is not None:
+            if own:
+                self._loop.remove_reader(self._bell.fileno())
+                self._remove(self._name(self._host))
+            self._bell.close()
+        if self._sender is not None:
+            self._sender.close()
+        if self._folder is not None:
+            os.close(self._folder)
+        self._listeners.clear()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` for each hint; returns the function that ends it."""
+        # A wrapper of its own: the same function may subscribe twice.
+        entry: Listener = lambda wakeup: listener(wakeup)  # noqa: E731, PLW0108
+        self._listeners.append(entry)
+        if self.listening and self.deaf and self._poller is None:
+            self._poll()
+
+        def unsubscribe() -> None:
+            if entry in self._listeners:
+                self._listeners.remove(entry)
+
+        return unsubscribe
+
+    async def ring(self, wakeup: Wakeup, *, host: HostId | None = None) -> None:
+        """Send a hint to one host, or to all listening hosts of the namespace."""
+        self.send([wakeup], host)
+
+    def send(self, wakeups: Sequence[Wakeup], host: HostId | None) -> None:
+        """Send hints in as few datagrams as they fit in. Callable from any thread."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        if self._sender is None or (self.deaf and host == self._host):
+            # Nobody can be rung, but whoever listens in this very driver can be told.
+            self._loop.call_soon_threadsafe(self._deliver, wakeups)
+            if self._sender is None:
+                return
+        names = self._everybody() if host is None else [self._name(host)]
+        for start in range(0, len(wakeups), _BELLS_MAX):
+            bells = [(w.topic, w.waiter, w.position) for w in wakeups[start : start + _BELLS_MAX]]
+            data = self._encode(_Datagram(self._namespace, bells))
+            for name in names:
+                self._send_one(data, name)
+
+    def _send_one(self, data: bytes, name: str) -> None:
+        assert self._sender is not None
+        try:
+            self._sender.sendto(data, self._address(name))
+        except BlockingIOError:
+            # The listener's queue is full: it has plenty of reasons to look already.
+            return
+        except OSError as error:
+            if error.errno == errno.ECONNREFUSED:
+                # Its host died without taking it down.
+                self._remove(name)
+            elif error.errno != errno.ENOENT:
+                self._logger.debug("doorbell %s could not be rung: %s", name, error)
+
+    def _name(self, host: str) -> str:
+        return hashlib.sha256(f"{self._namespace}\0{host}".encode()).hexdigest()[:24]
+
+    def _address(self, name: str) -> str:
+        short = f"/proc/self/fd/{self._folder}/{name}"
+        if os.path.isdir("/proc/self/fd"):  # noqa: PTH112
+            return short
+        path = str(self._directory / name)
+        if len(os.fsencode(path)) > _PATH_MAX:
+            raise OSError(errno.ENAMETOOLONG, "the path is too long for a socket")
+        return path
+
+    def _hang_up(self, name: str) -> socket.socket:
+        bell = _datagram_socket()
+        try:
+            bell.bind(self._address(name))
+            os.chmod(name, 0o600, dir_fd=self._folder)
+        except BaseException:
+            bell.close()
+            raise
+        return bell
+
+    def _everybody(self) -> list[str]:
+        """The bells that hang in the directory now."""
+        assert self._folder is not None
+        names: list[str] = []
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                    names.append(entry.name)
+                if len(names) >= _HOSTS_MAX:
+                    break
+        return names
+
+    def _remove(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self._folder)
+        except OSError:
+            # Somebody else was first.
+            return
+
+    def _heard(self) -> None:
+        if self._bell is None:
+            return
+        for _ in range(_TAKE_MAX):
+            try:
+                data = self._bell.recv(_DATAGRAM_MAX)
+            except OSError:
+                return
+            try:
+                datagram = self._decode(data)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+            if datagram.n == self._namespace:
+                self._deliver([Wakeup(*bell) for bell in datagram.b[:_BELLS_MAX]])
+
+    def _deliver(self, wakeups: Sequence[Wakeup]) -> None:
+        for wakeup in wakeups:
+            for listener in tuple(self._listeners):
+                try:
+                    listener(wakeup)
+                except Exception:
+                    self._logger.exception("a listener for wake-ups failed")
+
+    def _poll(self) -> None:
+        """Without a doorbell: while somebody listens, look whether the file changed."""
+        self._poller = None
+        if self._closed or not self._listeners:
+            return
+        try:
+            version = self._version_of()
+            if version != self._version:
+                self._version = version
+                waiting = self._waiters_of(self._host, _POLL_WAITERS_MAX)
+                self._deliver([Wakeup(f"lease/{key}", seq) for key, seq in waiting])
+        except Exception:
+            # A poll that fails is tried again; losing one costs only time.
+            self._logger.debug("polling for changes failed", exc_info=True)
+        self._poller = self._loop.call_later(_POLL_S, self._poll)
+
+
+def _datagram_socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made

@@ -1,0 +1,222 @@
+"""The one writer of a file: operations of many tasks, few commits.
+
+Owns the write connection, the writer thread, and the order in which operations run. Operations
+submitted during one turn of the event loop, and all that queue up during a commit, share one
+transaction. A lone operation on an idle writer runs on the event loop itself, because handing it
+to a thread and back costs nearly as much as the commit. It must never wait for the write lock on
+the event loop, and never resolve a future before COMMIT returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.drivers.sqlite.transaction import Busy, Call, Entry, Outcome, Transactions
+from holdfast.errors import StoreUnavailable, UsageError
+
+# A batch holds the write lock while it runs, about 15 µs for each operation: 512 of them keep
+# other processes waiting for some 8 ms, and the commit's own cost has long been shared out.
+_BATCH_MAX = 512
+
+# An event loop tolerates a pause of this length; above it, commits go to the thread.
+_INLINE_COMMIT_MAX_S = 0.002
+
+# The log is copied back into the file about every so many pages. SQLite's own default is the same;
+# a longer log makes readers slower. A commit writes about this many pages besides one for each
+# operation.
+_CHECKPOINT_PAGES = 1000
+_COMMIT_PAGES = 3
+
+_CLOSED = "the SQLite driver is closed"
+
+
+class Writer:
+    """Takes operations on the event loop that made it, and runs them in transactions."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        *,
+        name: str,
+        logger: logging.Logger,
+        after_commit: Callable[[sqlite3.Connection, list[str]], None] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transactions = transactions
+        self._name = name
+        self._logger = logger
+        self._after_commit = after_commit
+        self._pid = os.getpid()
+        self._pending: list[Entry] = []
+        # Operations handed to the thread and not yet resolved. Zero means that the thread does
+        # not touch the connection; it is read and written on the event loop only.
+        self._outstanding = 0
+        self._pages = 0
+        self._thread: threading.Thread | None = None
+        self._queue: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
+        self._closed = False
+
+    def submit(self, call: Call, argument: Any) -> asyncio.Future[Any]:
+        """Have ``call(turn, argument)`` run in a write transaction; the future has its result.
+
+        Raises:
+            UsageError: The process was forked since the driver was opened.
+            StoreUnavailable: The driver is closed.
+        """
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this driver was opened before the process was forked; SQLite connections do not "
+                "survive a fork: connect again in the child"
+            )
+        if self._closed:
+            raise StoreUnavailable(_CLOSED)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        pending = self._pending
+        if not pending:
+            self._loop.call_soon(self._flush)
+        pending.append((future, call, argument))
+        return future
+
+    async def close(self) -> None:
+        """Finish what has begun, refuse the rest, and close the connection. Repeatable."""
+        if self._closed:
+            return
+        self._closed = True
+        # A child of a fork must leave the parent's connection alone.
+        if os.getpid() != self._pid:
+            return
+        self._transactions.closing.set()
+        self._resolve(_refused(self._pending))
+        self._pending = []
+        await asyncio.shield(asyncio.to_thread(self._finish))
+
+    def _finish(self) -> None:
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+        # The last connection copies the log back into the file, which may take a while.
+        self._transactions.connection.close()
+
+    def _flush(self) -> None:
+        entries = self._pending
+        if not entries:
+            return
+        self._pending = []
+        if (
+            len(entries) == 1
+            and self._outstanding == 0
+            and self._transactions.commit_s < _INLINE_COMMIT_MAX_S
+        ):
+            try:
+                outcomes = self._transact(entries, wait=False)
+            except Busy:
+                # Waiting for the lock is the thread's work.
+                self._hand_over(entries)
+                return
+            self._resolve(outcomes)
+            if self._pages >= _CHECKPOINT_PAGES:
+                self._hand_over([])
+            return
+        self._hand_over(entries)
+
+    def _transact(self, entries: list[Entry], *, wait: bool) -> list[Outcome]:
+        """Run one batch on the calling thread, and wake those who wait for what it freed."""
+        try:
+            outcomes, freed = self._transactions.run(entries, wait=wait)
+        except Busy:
+            raise
+        except Exception as error:
+            # A mistake of ours must not leave callers waiting for ever.
+            self._logger.exception("the SQLite writer failed")
+            return _refused(entries, f"the SQLite writer failed: {error!r}")
+        if freed:
+            self._announce(freed)
+        self._pages += len(entries) + _COMMIT_PAGES
+        return outcomes
+
+    def _hand_over(self, entries: list[Entry]) -> None:
+        # An empty list asks for a checkpoint; it counts as one, so that the thread is not
+        # taken for idle meanwhile.
+        self._outstanding += len(entries) or 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._queue.put(entries)
+
+    def _resolve(self, outcomes: list[Outcome], handed_over: int = 0) -> None:
+        self._outstanding -= handed_over
+        for future, value, error in outcomes:
+            if not future.done():
+                if error is None:
+                    future.set_result(value)
+                else:
+                    future.set_exception(error)
+
+    def _announce(self, freed: list[str]) -> None:
+        if self._after_commit is not None:
+            try:
+                self._after_commit(self._transactions.connection, freed)
+            except (sqlite3.Error, OSError, RuntimeError):
+                # A wake-up is a hint; the commit it tells of stands.
+                self._logger.debug("waiters could not be woken", exc_info=True)
+
+    def _work(self) -> None:
+        """The thread: drain whatever queued up during the last commit, and commit it at once."""
+        while (entries := self._queue.get()) is not None:
+            entries = list(entries)
+            handed_over = len(entries) or 1
+            last = False
+            while len(entries) < _BATCH_MAX:
+                try:
+                    more = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    last = True
+                    break
+                entries += more
+                handed_over += len(more) or 1
+            self._process(entries, handed_over)
+            if last:
+                return
+
+    def _process(self, entries: list[Entry], handed_over: int) -> None:
+        # What was handed over in one piece may be larger than a batch.
+        for start in range(0, len(entries), _BATCH_MAX):
+            batch = entries[start : start + _BATCH_MAX]
+            if self._transactions.closing.is_set():
+                self._report(_refused(batch), 0)
+                continue
+            outcomes = self._transact(batch, wait=True)
+            # The thread counts as busy until it no longer touches the connection.
+            last = start + _BATCH_MAX >= len(entries) and self._pages < _CHECKPOINT_PAGES
+            self._report(outcomes, handed_over if last else 0)
+        if self._pages >= _CHECKPOINT_PAGES or not entries:
+            self._checkpoint()
+            self._report([], handed_over)
+
+    def _checkpoint(self) -> None:
+        self._pages = 0
+        try:
+            # PASSIVE waits for nobody; what it cannot copy now, the next one will.
+            self._transactions.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error:
+            self._logger.warning("the SQLite log could not be checkpointed", exc_info=True)
+
+    def _report(self, outcomes: list[Outcome], handed_over: int) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._resolve, outcomes, handed_over)
+        except RuntimeError:
+            # The loop was closed without closing the driver: nobody is left to be told.
+            self._logger.debug("the event loop is gone; %d results dropped", len(outcomes))
+
+
+def _refused(entries: list[Entry], why: str = _CLOSED) -> list[Outcome]:
+    return [(entry[0], None, StoreUnavailable(why)) for entry in entries]

@@ -1,0 +1,39 @@
+"""The SQLite driver keeps its promises, on a clock that is moved by hand and on the real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.drivers.sqlite import SqliteFactory
+from holdfast.testing import ManualClock
+from holdfast.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
+
+
+def sqlite_lab(directory: Path, clock: ManualClock | None = None) -> Lab:
+    return Lab(factory=SqliteFactory(), url=f"sqlite:///{directory}/store.db", clock=clock)
+
+
+class TestSqliteLeases(LeaseStoreSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path, ManualClock())
+
+
+class TestSqliteLeasesInRealTime(LeaseStoreSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path)
+
+
+class TestSqliteHosts(HostStoreSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path, ManualClock())
+
+
+class TestSqliteWakeups(WakeupsSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path)

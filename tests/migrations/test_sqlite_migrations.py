@@ -1,0 +1,135 @@
+"""The SQLite schema: created, migrated, refused, and never half changed."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.drivers.sqlite import SqliteFactory, schema
+from holdfast.errors import SchemaMismatch, StoreUnavailable
+from holdfast.model.location import parse_url
+from holdfast.names import HostId
+from holdfast.ports.driver import DriverContext
+
+NEWEST = schema.steps()[-1].number
+
+
+def context(*, migrate: bool | None = None) -> DriverContext:
+    return DriverContext(
+        clock=SystemClock(),
+        random=random.Random(1),
+        namespace="default",
+        host=HostId("host-1"),
+        migrate=migrate,
+    )
+
+
+async def create(path: Path, *, migrate: bool | None = None) -> None:
+    driver = await SqliteFactory().open(parse_url(f"sqlite:///{path}"), context(migrate=migrate))
+    await driver.close()
+
+
+def shape(path: Path) -> list[tuple[str, str, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
+        ).fetchall()
+
+
+def stamp(path: Path, version: int) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE holdfast_schema SET version = ?", (version,))
+        connection.commit()
+
+
+@pytest.mark.parametrize("folder", ["", "hosts"])
+def test_numbers_have_no_gaps(folder: str) -> None:
+    numbers = [step.number for step in schema.steps(folder)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+async def test_migrating_an_empty_store_is_the_same_as_creating_it(tmp_path: Path) -> None:
+    fresh, migrated = tmp_path / "fresh.db", tmp_path / "migrated.db"
+    await create(fresh)
+    location = parse_url(f"sqlite:///{migrated}")
+    done = await SqliteFactory().migrate(location, context())
+    assert (done.before, done.after) == (0, NEWEST)
+    done = await SqliteFactory().migrate(location, context())
+    assert (done.before, done.after) == (NEWEST, NEWEST)
+    assert shape(fresh) == shape(migrated)
+
+
+@pytest.mark.parametrize("folder", ["", "hosts"])
+def test_step_by_step_is_the_same_as_all_at_once(tmp_path: Path, folder: str) -> None:
+    ladder = schema.steps(folder)
+    for name, rounds in (
+        ("once", [ladder]),
+        ("steps", [ladder[: n + 1] for n in range(len(ladder))]),
+    ):
+        with closing(sqlite3.connect(tmp_path / name, isolation_level=None)) as connection:
+            for part in rounds:
+                schema.bring_up(connection, part)
+    assert shape(tmp_path / "once") == shape(tmp_path / "steps")
+
+
+async def test_a_file_of_the_user_gets_the_tables_beside_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE mine (x); PRAGMA user_version=41;")
+    await create(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (41,)
+        assert connection.execute("SELECT count(*) FROM mine").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM holdfast_store").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("name", ["store.db", "store.db-hosts"])
+async def test_a_newer_store_is_refused_and_says_what_to_do(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "store.db"
+    await create(path)
+    stamp(tmp_path / name, NEWEST + 1)
+    with pytest.raises(SchemaMismatch, match="pip install --upgrade") as caught:
+        await create(path)
+    assert (caught.value.found, caught.value.expected) == (NEWEST + 1, NEWEST)
+    with pytest.raises(SchemaMismatch):
+        await SqliteFactory().migrate(parse_url(f"sqlite:///{path}"), context())
+
+
+def longer_ladder(script: str) -> tuple[schema.Step, ...]:
+    return (*schema.steps(), schema.Step(NEWEST + 1, script))
+
+
+async def test_an_older_store_migrates_itself_unless_forbidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    await create(path)
+    ladder = longer_ladder("-- One more; with a semicolon.\nCREATE TABLE holdfast_more (x);\n")
+    hosts = schema.steps("hosts")
+    monkeypatch.setattr(schema, "steps", lambda folder="": hosts if folder else ladder)
+    with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+        await create(path, migrate=False)
+    await create(path)
+    assert any(name == "holdfast_more" for _, name, _ in shape(path))
+
+
+async def test_a_failed_migration_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    await create(path)
+    before = shape(path)
+    ladder = longer_ladder(
+        "CREATE TABLE holdfast_more (x);\nINSERT INTO no_such_table VALUES (1);\n"
+    )
+    monkeypatch.setattr(schema, "steps", lambda _="": ladder)
+    with pytest.raises(StoreUnavailable):
+        await create(path)
+    assert shape(path) == before
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)

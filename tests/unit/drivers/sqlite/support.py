@@ -1,0 +1,50 @@
+"""What the tests of the SQLite driver share: opening a store and asking for keys."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.drivers.sqlite import SqliteFactory
+from holdfast.drivers.sqlite.driver import SqliteDriver
+from holdfast.model.lease import AcquireRequest
+from holdfast.model.location import parse_url
+from holdfast.names import HostId, Owner
+from holdfast.ports.driver import DriverContext
+
+TTL_US = 30_000_000
+
+
+def context(
+    host: str = "host-1", *, clock: Clock | None = None, role: str = "host", **options: Any
+) -> DriverContext:
+    return DriverContext(
+        clock=clock or SystemClock(),
+        random=random.Random(host),
+        namespace="default",
+        host=HostId(host),
+        role=role,
+        options=options,
+    )
+
+
+async def open_store(
+    directory: Path,
+    host: str = "host-1",
+    *,
+    domain: str | None = None,
+    clock: Clock | None = None,
+    role: str = "host",
+    **options: Any,
+) -> SqliteDriver:
+    location = parse_url(f"sqlite:///{directory}/store.db")
+    given = context(host, clock=clock, role=role, **options)
+    return await SqliteFactory(domain).open(location, given)
+
+
+def ask(
+    key: str, owner: str = "web/1", ttl_us: int = TTL_US, host: str = "host-1", **more: Any
+) -> AcquireRequest:
+    return AcquireRequest(key, Owner(owner), ttl_us, "{}", HostId(host), **more)

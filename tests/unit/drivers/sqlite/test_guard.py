@@ -1,0 +1,277 @@
+"""Guarding the user's own transaction, with each kind of connection that is accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.drivers.sqlite.driver import SqliteDriver
+from holdfast.errors import Fenced, StoreUnavailable, UsageError
+from holdfast.model.lease import Grant
+from tests.unit.drivers.sqlite.support import ask, open_store
+
+Opener = Callable[[Path], AbstractAsyncContextManager[Any]]
+
+
+@asynccontextmanager
+async def plain(path: Path) -> AsyncGenerator[Any, None]:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO work VALUES ('x')")
+        yield connection
+        connection.commit()
+
+
+@asynccontextmanager
+async def plain_without_legacy_transactions(path: Path) -> AsyncGenerator[Any, None]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = bytes
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO work VALUES ('x')")
+        yield connection
+        connection.execute("COMMIT")
+
+
+@asynccontextmanager
+async def alchemy_connection(path: Path) -> AsyncGenerator[Any, None]:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        yield connection
+        connection.execute(sqlalchemy.text("INSERT INTO work VALUES ('x')"))
+    engine.dispose()
+
+
+@asynccontextmanager
+async def alchemy_session(path: Path) -> AsyncGenerator[Any, None]:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    orm = pytest.importorskip("sqlalchemy.orm")
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    with orm.Session(engine) as session, session.begin():
+        yield session
+        session.execute(sqlalchemy.text("INSERT INTO work VALUES ('x')"))
+    engine.dispose()
+
+
+@asynccontextmanager
+async def alchemy_async_connection(path: Path) -> AsyncGenerator[Any, None]:
+    pytest.importorskip("aiosqlite")
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    ext = pytest.importorskip("sqlalchemy.ext.asyncio")
+    engine = ext.create_async_engine(f"sqlite+aiosqlite:///{path}")
+    async with engine.begin() as connection:
+        yield connection
+        await connection.execute(sqlalchemy.text("INSERT INTO work VALUES ('x')"))
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def alchemy_async_session(path: Path) -> AsyncGenerator[Any, None]:
+    pytest.importorskip("aiosqlite")
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    ext = pytest.importorskip("sqlalchemy.ext.asyncio")
+    engine = ext.create_async_engine(f"sqlite+aiosqlite:///{path}")
+    async with ext.AsyncSession(engine) as session, session.begin():
+        yield session
+        await session.execute(sqlalchemy.text("INSERT INTO work VALUES ('x')"))
+    await engine.dispose()
+
+
+@contextlib.contextmanager
+def django_wrapper(path: Path) -> Iterator[Any]:
+    django = pytest.importorskip("django")
+    from django.conf import settings
+    from django.db import connections
+    from django.db.backends.sqlite3.base import DatabaseWrapper
+
+    if not settings.configured:
+        settings.configure(USE_TZ=True, INSTALLED_APPS=[])
+        django.setup()
+    database = {"NAME": str(path), "ENGINE": "django.db.backends.sqlite3", "OPTIONS": {}}
+    database |= {"AUTOCOMMIT": True, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False}
+    database |= {"TIME_ZONE": None, "ATOMIC_REQUESTS": False, "TEST": {}}
+    # Django keeps its connections off event loops; async code hands them in from a thread, and
+    # here the environment variable of its documentation stands for that.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        wrapper = connections["guarded"] = DatabaseWrapper(database, "guarded")
+        try:
+            yield wrapper
+        finally:
+            wrapper.close()
+
+
+@asynccontextmanager
+async def django(path: Path) -> AsyncGenerator[Any, None]:
+    with django_wrapper(path) as wrapper:
+        from django.db import transaction
+
+        with transaction.atomic(using="guarded"):
+            wrapper.cursor().execute("INSERT INTO work VALUES ('x')")
+            yield wrapper
+
+
+OPENERS: list[Opener] = [
+    plain,
+    plain_without_legacy_transactions,
+    alchemy_connection,
+    alchemy_session,
+    alchemy_async_connection,
+    alchemy_async_session,
+    django,
+]
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncGenerator[SqliteDriver, None]:
+    opened = await open_store(tmp_path, busy_timeout=0.3)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        connection.execute("CREATE TABLE work (text TEXT)")
+        connection.commit()
+    yield opened
+    await opened.close()
+
+
+async def owned(driver: SqliteDriver, owner: str = "web/1") -> Grant:
+    grant = await driver.leases.acquire(ask("key", owner))
+    assert isinstance(grant, Grant)
+    return grant
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+async def test_the_newest_grant_passes_and_keeps_others_out(
+    driver: SqliteDriver, opener: Opener
+) -> None:
+    grant = await owned(driver)
+    async with opener(driver.paths.main) as tx:
+        await driver.leases.guard(grant, tx)
+        # Nobody can take the key, or even break it, until the transaction has ended.
+        with pytest.raises(StoreUnavailable):
+            await driver.leases.break_lease("key", reason="impatience")
+    await driver.leases.break_lease("key", reason="now it works")
+    with closing(sqlite3.connect(driver.paths.main)) as connection:
+        assert connection.execute("SELECT count(*) FROM work").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+async def test_an_ended_grant_is_fenced(driver: SqliteDriver, opener: Opener) -> None:
+    grant = await owned(driver)
+    await driver.leases.release(grant)
+    await owned(driver, "web/2")
+    async with opener(driver.paths.main) as tx:
+        with pytest.raises(Fenced) as caught:
+            await driver.leases.guard(grant, tx)
+    assert caught.value.reason == "fenced"
+
+
+async def test_a_broken_grant_says_so(driver: SqliteDriver) -> None:
+    grant = await owned(driver)
+    await driver.leases.break_lease("key", reason="stuck")
+    async with plain(driver.paths.main) as tx:
+        with pytest.raises(Fenced) as caught:
+            await driver.leases.guard(grant, tx)
+    assert caught.value.reason == "broken"
+
+
+async def test_a_rollback_leaves_the_grant_as_it_was(driver: SqliteDriver) -> None:
+    grant = await owned(driver)
+    with closing(sqlite3.connect(driver.paths.main, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        await driver.leases.guard(grant, connection)
+        connection.execute("ROLLBACK")
+    assert (await driver.leases.renew(grant, 1_000_000)).token == grant.token
+
+
+async def test_outside_a_transaction_is_refused(driver: SqliteDriver) -> None:
+    grant = await owned(driver)
+    with closing(sqlite3.connect(driver.paths.main)) as connection:
+        connection.execute("SELECT * FROM work").fetchall()
+        with pytest.raises(UsageError, match="open transaction"):
+            await driver.leases.guard(grant, connection)
+
+
+async def test_autocommit_of_sqlalchemy_is_refused(driver: SqliteDriver) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    grant = await owned(driver)
+    engine = sqlalchemy.create_engine(f"sqlite:///{driver.paths.main}")
+    with engine.connect() as connection:
+        with pytest.raises(UsageError, match="open transaction"):
+            await driver.leases.guard(grant, connection)
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.execute(sqlalchemy.text("SELECT 1"))
+        with pytest.raises(UsageError, match="autocommit"):
+            await driver.leases.guard(grant, connection)
+    engine.dispose()
+
+
+async def test_django_outside_atomic_is_refused(driver: SqliteDriver) -> None:
+    grant = await owned(driver)
+    with django_wrapper(driver.paths.main) as wrapper:
+        wrapper.connect()
+        with pytest.raises(UsageError, match="atomic"):
+            await driver.leases.guard(grant, wrapper)
+
+
+async def test_another_database_is_refused(driver: SqliteDriver, tmp_path: Path) -> None:
+    grant = await owned(driver)
+    for name in (":memory:", str(tmp_path / "other.db")):
+        with closing(sqlite3.connect(name, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            with pytest.raises(UsageError, match="another database"):
+                await driver.leases.guard(grant, connection)
+
+
+@pytest.mark.parametrize("tx", [None, object(), "BEGIN", 7])
+async def test_what_is_no_transaction_is_refused(driver: SqliteDriver, tx: object) -> None:
+    with pytest.raises(UsageError, match="guard cannot use"):
+        await driver.leases.guard(await owned(driver), tx)
+
+
+async def test_a_closed_connection_is_refused(driver: SqliteDriver) -> None:
+    connection = sqlite3.connect(driver.paths.main)
+    connection.close()
+    with pytest.raises(UsageError):
+        await driver.leases.guard(await owned(driver), connection)
+
+
+async def test_a_lock_of_somebody_else_is_unavailable(driver: SqliteDriver) -> None:
+    grant = await owned(driver)
+    path = driver.paths.main
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as mine,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        mine.execute("BEGIN")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await driver.leases.guard(grant, mine)
+
+
+async def test_awaiting_the_store_inside_ones_own_transaction_ends_with_advice(
+    driver: SqliteDriver,
+) -> None:
+    grant = await owned(driver)
+    async with plain(driver.paths.main) as tx:
+        await driver.leases.guard(grant, tx)
+        with pytest.raises(StoreUnavailable, match="this very task"):
+            await driver.leases.renew(grant, 1_000_000)
+
+
+async def test_a_guard_can_be_driven_without_an_event_loop(driver: SqliteDriver) -> None:
+    grant = await owned(driver)
+
+    def on_its_own_thread() -> None:
+        with closing(sqlite3.connect(driver.paths.main)) as connection:
+            connection.execute("INSERT INTO work VALUES ('x')")
+            with pytest.raises(StopIteration):
+                driver.leases.guard(grant, connection).send(None)
+            connection.commit()
+
+    await asyncio.to_thread(on_its_own_thread)
