@@ -11,10 +11,12 @@ event loop may drive it on the thread the connection belongs to.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.translate import translate
@@ -35,6 +37,26 @@ class Guard:
     def __init__(self, path: Path, namespace: str) -> None:
         self._path = path
         self._namespace = namespace
+        # Which task guarded which connection last. While that transaction is open, the task must
+        # not wait for a write of ours: the file's one write lock is in its own hands.
+        self.guarded: WeakKeyDictionary[asyncio.Task[Any], Any] = WeakKeyDictionary()
+
+    def refuse_waiting_for_oneself(self) -> None:
+        """Stop a task that would wait for the write lock it holds itself.
+
+        Raises:
+            UsageError: The running task has guarded a transaction that is still open.
+        """
+        task = asyncio.current_task()
+        connection = None if task is None else self.guarded.get(task)
+        if task is None or connection is None:
+            return
+        if _is_open(connection):
+            raise UsageError(
+                "this task holds the file's write lock in the transaction it guarded, and would "
+                "wait for itself: commit or roll back first"
+            )
+        del self.guarded[task]
 
     async def write(self, grant: Grant, tx: object) -> bool:
         """Whether ``grant`` is the newest; if so, it stays so until ``tx`` ends.
@@ -46,13 +68,18 @@ class Guard:
         try:
             connection = await _driver_connection(tx)
             if isinstance(connection, sqlite3.Connection):
-                return self._write_now(grant, connection)
-            return await self._write_awaiting(grant, connection)
+                newest = self._write_now(grant, connection)
+            else:
+                newest = await self._write_awaiting(grant, connection)
         except sqlite3.ProgrammingError as error:
             # Closed, or used on a thread that it does not belong to.
             raise UsageError(f"guard cannot use this connection: {error}") from error
         except sqlite3.Error as error:
             raise translate(error) from error
+        task = _running_task()
+        if task is not None:
+            self.guarded[task] = connection
+        return newest
 
     def _values(self, grant: Grant) -> tuple[str, str, int, int, str]:
         return (self._namespace, grant.key, grant.slot, grant.token, grant.owner)
@@ -95,6 +122,22 @@ class Guard:
             f"guard works inside a transaction on the store's own file {self._path}; this "
             "connection is to another database"
         )
+
+
+def _running_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        # Driven by hand from a thread without an event loop.
+        return None
+
+
+def _is_open(connection: Any) -> bool:
+    try:
+        return bool(connection.in_transaction)
+    except (sqlite3.ProgrammingError, ValueError):
+        # Closed since: its transaction ended with it.
+        return False
 
 
 def _text(value: str | bytes) -> str:

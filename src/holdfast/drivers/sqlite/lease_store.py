@@ -7,13 +7,15 @@ outside the write transaction.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.contention import Contention
 from holdfast.drivers.sqlite.guard import Guard
 from holdfast.drivers.sqlite.lease_reader import LeaseReader
-from holdfast.drivers.sqlite.transaction import Turn
+from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.errors import Fenced, LeaseExpired, LeaseLost, LeaseNotFound
 from holdfast.model.lease import AcquireRequest, Grant, Held, LeaseRecord, Tenancy
@@ -26,12 +28,17 @@ class SqliteLeaseStore:
     def __init__(
         self, writer: Writer, reader: LeaseReader, guard: Guard, *, namespace: str, domain: str
     ) -> None:
-        self._submit = writer.submit
+        self._writer = writer
         self._reader = reader
         self._guard = guard
         self._namespace = namespace
         self._domain = domain
         self._contention = Contention(namespace, domain)
+
+    def _submit(self, call: Call, argument: object) -> asyncio.Future[Any]:
+        if self._guard.guarded:
+            self._guard.refuse_waiting_for_oneself()
+        return self._writer.submit(call, argument)
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key if it is free, expired, or already owned by the same owner."""

@@ -153,8 +153,9 @@ async def test_the_newest_grant_passes_and_keeps_others_out(
     async with opener(driver.paths.main) as tx:
         await driver.leases.guard(grant, tx)
         # Nobody can take the key, or even break it, until the transaction has ended.
+        other = asyncio.create_task(driver.leases.break_lease("key", reason="impatience"))
         with pytest.raises(StoreUnavailable):
-            await driver.leases.break_lease("key", reason="impatience")
+            await other
     await driver.leases.break_lease("key", reason="now it works")
     with closing(sqlite3.connect(driver.paths.main)) as connection:
         assert connection.execute("SELECT count(*) FROM work").fetchone() == (1,)
@@ -254,12 +255,23 @@ async def test_a_lock_of_somebody_else_is_unavailable(driver: SqliteDriver) -> N
             await driver.leases.guard(grant, mine)
 
 
-async def test_awaiting_the_store_inside_ones_own_transaction_ends_with_advice(
+async def test_awaiting_the_store_inside_ones_own_guarded_transaction_is_refused_at_once(
     driver: SqliteDriver,
 ) -> None:
     grant = await owned(driver)
     async with plain(driver.paths.main) as tx:
         await driver.leases.guard(grant, tx)
+        with pytest.raises(UsageError, match="wait for itself"):
+            await driver.leases.renew(grant, 1_000_000)
+    # With the transaction over, the same task may go on.
+    await driver.leases.renew(grant, 1_000_000)
+
+
+async def test_awaiting_the_store_inside_an_unknown_transaction_ends_with_advice(
+    driver: SqliteDriver,
+) -> None:
+    grant = await owned(driver)
+    async with plain(driver.paths.main):
         with pytest.raises(StoreUnavailable, match="this very task"):
             await driver.leases.renew(grant, 1_000_000)
 
