@@ -39,14 +39,13 @@ FILE_BYTES_MAX = 64 * 1024
 # ``lease run`` gives to its child, which may well be another Holdfast program.
 NOT_SETTINGS = frozenset(
     {
+        "HOLDFAST_BENCH_PG",
         "HOLDFAST_LEASE_KEY",
         "HOLDFAST_LEASE_OWNER",
         "HOLDFAST_LEASE_TOKEN",
         "HOLDFAST_PYTHON",
         "HOLDFAST_SEED",
-        "HOLDFAST_SERVICES",
         "HOLDFAST_SOAK",
-        "HOLDFAST_TEST_POSTGRES",
         "HOLDFAST_VENV",
     }
 )

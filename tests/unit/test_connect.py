@@ -69,6 +69,17 @@ def test_a_location_never_shows_its_secret():
     assert str(location) == "postgresql://user@db/x"
 
 
+@pytest.mark.parametrize("secret", ["canary/77", "1/canary", "a?canary", "a#canary", "1#canary"])
+def test_a_password_that_needs_escaping_is_refused_and_not_shown(secret):
+    with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
+        parse_url(f"postgresql://user:{secret}@db/x")
+    assert "canary" not in str(caught.value)
+
+
+def test_a_file_may_have_an_at_sign():
+    assert parse_url("sqlite:////tmp/a@b.db").path == "/" + "/tmp/a@b.db"
+
+
 def test_every_scheme_has_a_factory_with_capabilities():
     schemes = driver_schemes()
     assert {"memory", "sqlite", "postgresql", "postgres"} <= set(schemes)

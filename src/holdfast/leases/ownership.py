@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.codec import encode_json
-from holdfast.errors import Fenced, HoldfastError, LeaseLost, StoreError
+from holdfast.errors import Fenced, HoldfastError, LeaseLost, StoreError, UsageError
 from holdfast.leases.events import Handlers, LeaseEvent, Lost, Released, Renewed, RenewFailed
 from holdfast.leases.tenure import Phase, Tenure
 from holdfast.model.lease import Grant
@@ -228,6 +228,10 @@ class Ownership:
             await self._store.release(tenure.grant)
         except asyncio.CancelledError:
             # The caller goes, the release does not: it goes on by itself, with its own deadline.
+            self.later(self._release_quietly(self._store, tenure.grant))
+            raise
+        except UsageError:
+            # Called where it cannot wait (inside one's own write transaction): it follows later.
             self.later(self._release_quietly(self._store, tenure.grant))
             raise
         except Fenced as error:

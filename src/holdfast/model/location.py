@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from holdfast.errors import ConfigurationError
 
@@ -31,6 +31,23 @@ class Location:
         return self.shown
 
 
+def _hides_a_secret(parts: SplitResult) -> bool:
+    """Whether a password with an unescaped ``/``, ``?`` or ``#`` was cut in two.
+
+    What follows the cut would be taken for a path and shown.
+    """
+    if not parts.netloc or "@" in parts.netloc:
+        return False
+    return "@" in parts.path or "@" in parts.fragment or "@" in parts.query.partition("=")[0]
+
+
+def _misread(scheme: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the {scheme} URL cannot be parsed: the port must be a number, and in a user name or "
+        "password the characters / ? # @ : % must be percent-encoded (%2F %3F %23 %40 %3A %25)"
+    )
+
+
 def parse_url(url: str) -> Location:
     """Parse ``url`` into a location.
 
@@ -53,8 +70,11 @@ def parse_url(url: str) -> Location:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"the {scheme} URL cannot be parsed: {error}") from None
+    except ValueError:
+        # The parser's own words may quote what it took for a port: half a password.
+        raise _misread(scheme) from None
+    if _hides_a_secret(parts):
+        raise _misread(scheme)
     address = parts.hostname or ""
     if port is not None:
         address += f":{port}"

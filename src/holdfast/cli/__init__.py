@@ -1,0 +1,1 @@
+"""The command line: ``holdfast <noun> <verb>``, one module per noun."""

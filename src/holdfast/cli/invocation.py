@@ -1,0 +1,166 @@
+"""One call of the command line: its global options, its settings, and the way to the store.
+
+The only module here that opens a store. Holds the secrets of the settings in order to keep them
+out of everything that is said.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli import errors
+from holdfast.cli.output import say
+from holdfast.connect import check_options, connect, find_factory, load_settings
+from holdfast.errors import ConfigurationError
+from holdfast.host import Holdfast
+from holdfast.model.location import Location, parse_url
+from holdfast.names import HostId, check_namespace
+from holdfast.ports.driver import Driver, DriverContext, DriverFactory
+from holdfast.runtime.runtime import Runtime
+from holdfast.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OUTPUTS = ("table", "json", "jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A store that can be opened: what to open, and with what."""
+
+    factory: DriverFactory
+    location: Location
+    context: DriverContext
+    settings: Settings
+    runtime: Runtime
+
+
+@dataclass(slots=True)
+class Invocation:
+    """The global options, wherever on the line they stood."""
+
+    url: str | None = None
+    namespace: str | None = None
+    output: str = "table"
+    verbose: bool = False
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def settings(self) -> Settings:
+        """The settings that hold for this call; remembers their secrets."""
+        if self.url is not None:
+            # Before anything is parsed: a message about a wrong URL may quote a piece of it.
+            self.secrets |= errors.secrets_in(self.url)
+        settings = load_settings(url=self.url, namespace=self.namespace)
+        self.secrets |= errors.secrets_of(settings)
+        return settings
+
+    def target(self, *, migrate: bool | None = None) -> Target:
+        """The store of this call, not yet opened.
+
+        Raises:
+            ConfigurationError, InvalidName: The settings are wrong.
+        """
+        settings = self.settings()
+        location = parse_url(settings.url or "")
+        factory = find_factory(location.scheme)
+        check_options(factory, location, settings.options)
+        runtime = Runtime()
+        context = DriverContext(
+            clock=runtime.clock,
+            random=runtime.random,
+            namespace=check_namespace(settings.namespace),
+            host=HostId(runtime.new_id()),
+            migrate=settings.migrate if migrate is None else migrate,
+            options=dict(settings.options),
+        )
+        return Target(factory, location, context, settings, runtime)
+
+    @asynccontextmanager
+    async def open(self, target: Target) -> AsyncGenerator[Driver, None]:
+        """The bare driver, for what no feature offers."""
+        driver = await target.factory.open(target.location, target.context)
+        try:
+            yield driver
+        finally:
+            await driver.close()
+
+    @asynccontextmanager
+    async def host(self) -> AsyncGenerator[Holdfast, None]:
+        """A host without a session: this process is gone before anybody could miss it."""
+        _refuse_windows()
+        self.settings()
+        async with connect(self.url, namespace=self.namespace, session=False) as host:
+            yield host
+
+    def complain(self, text: str) -> None:
+        """Say ``text`` on stderr, without secrets."""
+        say(errors.scrub(text, self.secrets))
+
+    def report(self, error: BaseException) -> int:
+        """Say what went wrong, and return the exit code that says the same."""
+        if self.verbose:
+            for line in errors.trace_of(error):
+                self.complain(line)
+        self.complain(errors.line_of(error))
+        return errors.exit_code_of(error)
+
+    def listen_to_logs(self) -> None:
+        """Pass what the library logs on to stderr: warnings, or everything when verbose."""
+        logger = logging.getLogger("holdfast")
+        logger.setLevel(logging.DEBUG if self.verbose else logging.WARNING)
+        logger.propagate = False
+        if not logger.handlers:
+            logger.addHandler(_Talk(self))
+
+
+class _Talk(logging.Handler):
+    """Log records as lines of talk."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        super().__init__()
+        self._invocation = invocation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for line in record.getMessage().splitlines():
+            self._invocation.complain(line)
+        if record.exc_info and record.exc_info[1] is not None and self._invocation.verbose:
+            for line in errors.trace_of(record.exc_info[1]):
+                self._invocation.complain(line)
+
+
+def current() -> Invocation:
+    """The invocation of the running command."""
+    return click.get_current_context().ensure_object(Invocation)
+
+
+def global_options(command: F) -> F:
+    """Let ``command`` take the global options; the one nearest to the verb wins."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value is not None:
+            setattr(context.ensure_object(Invocation), str(parameter.name), value)
+
+    options = (
+        click.option("--url", help="Store URL; default HOLDFAST_URL or a settings file."),
+        click.option("--namespace", help="Namespace in the store."),
+        click.option("-o", "--output", type=click.Choice(OUTPUTS), help="How data is written."),
+        click.option("-v", "--verbose", is_flag=True, default=None, help="Say more, on stderr."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    for parameter in getattr(command, "__click_params__", ()):
+        if parameter.name in Invocation.__slots__:
+            parameter.callback, parameter.expose_value = keep, False
+    return command
+
+
+def _refuse_windows() -> None:
+    if sys.platform == "win32":
+        raise ConfigurationError("Holdfast does not run on Windows; use WSL 2")

@@ -1,0 +1,107 @@
+"""``holdfast``: the group of all commands, and the last place an error can reach.
+
+Every end of the process passes here and becomes a documented exit code.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import NoReturn, TextIO
+
+import click
+
+from holdfast import __version__
+from holdfast.cli import errors
+from holdfast.cli.config import config
+from holdfast.cli.doctor import doctor
+from holdfast.cli.invocation import Invocation, current, global_options
+from holdfast.cli.lease import lease
+from holdfast.cli.migrate import migrate
+from holdfast.cli.output import clean, say
+
+_NAME = "holdfast"
+
+# How a shell asks click for completions.
+_COMPLETION = "_HOLDFAST_COMPLETE"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="holdfast %(version)s")
+@global_options
+def cli() -> None:
+    """Leases with fencing tokens on the database you already run.
+
+    Data goes to stdout and talk to stderr. Exit codes: 0 done, 2 usage, 66 not found, 69 store
+    unavailable, 74 outcome unknown, 75 lease not to be had, 76 lease lost, 78 schema mismatch,
+    1 anything else.
+    """
+    current().listen_to_logs()
+
+
+for command in (lease, migrate, doctor, config):
+    cli.add_command(command)
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its escape; it does not end the program.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    invocation = Invocation()
+    try:
+        code = _run(invocation)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough. Python would flush stdout once more while it ends.
+        _discard(sys.stdout)
+        code = errors.SIGNALLED + 13
+    except KeyboardInterrupt:
+        code = errors.SIGNALLED + 2
+    sys.exit(code)
+
+
+def _run(invocation: Invocation) -> int:
+    try:
+        _invoke(invocation)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        context = error.ctx
+        if context is not None:
+            click.echo(clean_lines(context.get_usage()), err=True)
+        say(errors.scrub(error.format_message(), invocation.secrets))
+        return errors.USAGE
+    except click.ClickException as error:
+        say(errors.scrub(error.format_message(), invocation.secrets))
+        return errors.UNEXPECTED
+    except errors.Stopped as stop:
+        return errors.SIGNALLED + stop.number
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last place: any error is one line and a code
+        return invocation.report(error)
+    return errors.OK
+
+
+def _invoke(invocation: Invocation) -> None:
+    if _COMPLETION in os.environ:
+        cli.main(prog_name=_NAME)
+    # Not cli.main: it ends the process with 1 when a pipe breaks, before we hear of it.
+    with cli.make_context(_NAME, sys.argv[1:], obj=invocation) as context:
+        cli.invoke(context)
+
+
+def clean_lines(text: str) -> str:
+    """``text`` cleaned, line by line."""
+    return "\n".join(clean(line) for line in text.splitlines())
+
+
+def _discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The command line as a user meets it: real processes against a SQLite file of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = (sys.executable, "-m", "holdfast.cli.main")
+
+# Far above what any command here needs; a hang fails the test with its output.
+PATIENCE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.stdout)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+class Program:
+    """Runs ``holdfast`` in its own folder, with nothing inherited but what the test gives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder}/leases.db"
+        self.started: list[subprocess.Popen[str]] = []
+
+    def environ(self, **more: str) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+        return {**inherited, "HOLDFAST_URL": self.url, **more}
+
+    def __call__(self, *arguments: str, **environ: str) -> Outcome:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=self.folder,
+            env=self.environ(**environ),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=self.folder,
+            env=self.environ(**environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def finish(self, process: subprocess.Popen[str]) -> Outcome:
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        return Outcome(process.returncode, stdout, stderr)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something another process does; there is no signal to wait on."""
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until, "it never happened"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether ``pid`` runs: a zombie whose parent does not reap it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture
+def holdfast(tmp_path: Path) -> Iterator[Program]:
+    program = Program(tmp_path)
+    yield program
+    for process in program.started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

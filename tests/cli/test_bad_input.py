@@ -1,0 +1,126 @@
+"""What is wrong is said in one line, with the documented exit code and without any secret."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+CANARY = "hunter2-canary"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("lease", "acquire", ""), "must not be empty"),
+        (("lease", "acquire", "a\x1b[31m"), "U+001B"),
+        (("lease", "acquire", "a\nb"), "U+000A"),
+        (("lease", "acquire", "x" * 513), "513 bytes"),
+        (("lease", "acquire", "k", "--ttl", "0"), "above 0"),
+        (("lease", "acquire", "k", "--ttl", "-1"), "above 0"),
+        (("lease", "acquire", "k", "--ttl", "nan"), "finite"),
+        (("lease", "acquire", "k", "--ttl", "1e300"), "ten years"),
+        (("lease", "acquire", "k", "--ttl", "soon"), "not a valid float"),
+        (("lease", "acquire", "k", "--timeout", "-1"), "'forever'"),
+        (("lease", "acquire", "k", "--limit", "0"), "limit"),
+        (("lease", "run", "k"), "COMMAND"),
+        (("lease", "run", "", "--", "true"), "must not be empty"),
+        (("lease", "run", "k", "--stop-grace", "nan", "--", "true"), "finite"),
+        (("lease", "break", "k"), "--reason"),
+        (("lease", "break", "k", "--reason", ""), "reason"),
+        (("lease", "ls", "--limit", "0"), "1 to 1000"),
+        (("lease", "ls", "--limit", "1001"), "1 to 1000"),
+        (("lease", "ls", "--namespace", "a b"), "namespace"),
+        (("lease", "watch", "k", "--prefix", "p"), "not both"),
+        (("lease", "watch", "-o", "json"), "jsonl"),
+        (("lease", "watch", "--interval", "0"), "interval"),
+        (("lease", "frobnicate"), "No such command"),
+        (("--frobnicate",), "No such option"),
+        (("lease", "ls", "-o", "xml"), "not one of"),
+        (("lease", "ls", "--url", "sqlit:///x"), "did you mean sqlite://"),
+        (("lease", "ls", "--url", "sqlite:///x.db?bogus=1"), "unknown option 'bogus'"),
+        (("lease", "ls", "--url", "leases.db"), "scheme://"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_happens(holdfast, arguments, said):
+    done = holdfast(*arguments)
+    assert (done.code, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("holdfast: ")
+    assert said in last
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_no_url_names_the_ways_to_give_one(holdfast):
+    done = holdfast("lease", "ls", HOLDFAST_URL="")
+    assert done.code == 2
+    assert "HOLDFAST_URL" in done.stderr
+
+
+def test_a_wrong_variable_is_named(holdfast):
+    done = holdfast("lease", "ls", HOLDFAST_SESSION_TTL="abc")
+    assert done.code == 2
+    assert "HOLDFAST_SESSION_TTL='abc'" in done.stderr
+
+
+def test_a_missing_extra_is_named_with_the_line_that_installs_it(holdfast):
+    (holdfast.folder / "asyncpg").mkdir()
+    (holdfast.folder / "asyncpg" / "__init__.py").write_text("raise ImportError('hidden')")
+    path = ":".join([str(holdfast.folder), *filter(None, sys.path)])
+    done = holdfast("lease", "ls", "--url", "postgresql://u@127.0.0.1:1/db", PYTHONPATH=path)
+    assert done.code == 2
+    assert "holdfast[postgres]" in done.stderr
+
+
+def test_a_store_that_cannot_be_reached_is_unavailable(holdfast):
+    done = holdfast("lease", "ls", "--url", "postgresql://u@127.0.0.1:1/db")
+    assert (done.code, done.stdout) == (69, "")
+    assert "127.0.0.1:1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{CANARY}@127.0.0.1:1/db",
+        f"postgresql://u@127.0.0.1:1/db?password={CANARY}",
+        f"postgresql://u:{CANARY}/x@127.0.0.1:1/db",
+        f"postgresql://u:1/{CANARY}@127.0.0.1:1/db",
+        f"postgresql://u:{CANARY}@127.0.0.1:notaport/db",
+        f"sqlit://u:{CANARY}@h/db",
+        f"u:{CANARY}@h/db",
+    ],
+)
+def test_a_password_is_never_printed(holdfast, url):
+    asked = holdfast("lease", "run", "k", "--url", url, "-v", "--", "true")
+    assert asked.code in {2, 69}
+    for done in (
+        asked,
+        holdfast("--verbose", "doctor", HOLDFAST_URL=url),
+        holdfast("--verbose", "config", "show", "--origin", HOLDFAST_URL=url),
+    ):
+        assert done.stdout + done.stderr
+        assert CANARY not in done.stdout + done.stderr
+
+
+def test_a_traceback_is_shown_only_when_asked_for(holdfast):
+    quiet = holdfast("lease", "show", "nope")
+    loud = holdfast("lease", "show", "nope", "--verbose")
+    assert (quiet.code, loud.code) == (66, 66)
+    assert len(quiet.stderr.splitlines()) == 1
+    assert "Traceback" in loud.stderr
+
+
+def test_hostile_text_does_not_reach_the_terminal(holdfast):
+    hostile = "\x1b]0;owned\x07\x9b31m\u202e"
+    holdfast("lease", "acquire", "k")
+    holdfast("lease", "break", "k", "--reason", hostile)
+    for output in ("table", "json", "jsonl"):
+        done = holdfast("lease", "history", "k", "-o", output)
+        assert done.code == 0
+        assert not set("\x1b\x07\x9b\u202e") & set(done.stdout)
+        assert "owned" in done.stdout
+    entry = holdfast("lease", "history", "k", "-o", "json").document["history"][0]
+    assert entry["detail"] == hostile

@@ -1,0 +1,186 @@
+"""Looking at leases, owning them from scripts, and breaking them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+FIELDS = {
+    "key",
+    "slot",
+    "limit",
+    "token",
+    "version",
+    "owner",
+    "host",
+    "active",
+    "ttl_s",
+    "remaining_s",
+    "acquired_at",
+    "renewed_at",
+    "expires_at",
+    "metadata",
+    "state",
+    "waiters",
+}
+
+
+def acquire(holdfast, key, *more):
+    return holdfast("lease", "acquire", key, "-o", "json", *more).document
+
+
+def test_an_acquired_lease_stays_owned_until_it_is_released(holdfast):
+    first = acquire(holdfast, "report", "--ttl", "60")
+    assert set(first) == {"key", "slot", "token", "owner", "ttl_s", "expires_at"}
+    assert datetime.fromisoformat(first["expires_at"]).utcoffset() == timedelta(0)
+    refused = holdfast("lease", "acquire", "report")
+    assert refused.code == 75
+    assert first["owner"] in refused.stderr
+    assert refused.stdout == ""
+    proof = ("--owner", first["owner"], "--token", str(first["token"]))
+    assert holdfast("lease", "release", "report", *proof).code == 0
+    assert acquire(holdfast, "report")["token"] > first["token"]
+
+
+def test_a_stale_release_is_refused_and_harms_nobody(holdfast):
+    first = acquire(holdfast, "report")
+    wrong = holdfast("lease", "release", "report", "--owner", "x/1", "--token", "1")
+    stale = holdfast("lease", "release", "report", "--owner", first["owner"], "--token", "99")
+    assert (wrong.code, stale.code) == (76, 76)
+    assert holdfast("lease", "acquire", "report").code == 75
+
+
+def test_acquire_waits_as_long_as_it_is_told(holdfast):
+    acquire(holdfast, "brief", "--ttl", "1.5")
+    assert holdfast("lease", "acquire", "brief", "--timeout", "0.1").code == 75
+    assert holdfast("lease", "acquire", "brief", "--timeout", "forever").code == 0
+
+
+def test_slots_of_a_semaphore_are_owned_and_shown_one_by_one(holdfast):
+    slots = [acquire(holdfast, "gpu", "--limit", "2")["slot"] for _ in range(2)]
+    assert sorted(slots) == [0, 1]
+    assert holdfast("lease", "acquire", "gpu", "--limit", "2").code == 75
+    shown = holdfast("lease", "show", "gpu", "-o", "json").document
+    assert [slot["slot"] for slot in shown["slots"]] == [0, 1]
+    assert holdfast("lease", "acquire", "gpu", "--limit", "3").code == 2
+
+
+def test_ls_lists_pages_in_three_shapes(holdfast):
+    for key in ("a/1", "a/2", "b"):
+        acquire(holdfast, key)
+    page = holdfast("-o", "json", "lease", "ls", "--limit", "2")
+    assert [lease["key"] for lease in page.document["leases"]] == ["a/1", "a/2"]
+    assert page.document["next_after"] == "a/2"
+    assert set(page.document["leases"][0]) == FIELDS
+    rest = holdfast("lease", "ls", "--after", "a/2", "-o", "json").document
+    assert [lease["key"] for lease in rest["leases"]] == ["b"]
+    assert rest["next_after"] is None
+    lines = holdfast("lease", "ls", "--prefix", "a/", "-o", "jsonl").lines
+    assert [lease["key"] for lease in lines] == ["a/1", "a/2"]
+    table = holdfast("lease", "ls")
+    assert table.stdout.splitlines()[0].split()[:3] == ["KEY", "OWNER", "TOKEN"]
+    assert all(len(line) <= 80 for line in table.stdout.splitlines())
+
+
+def test_ls_filters_by_owner_and_activity(holdfast):
+    mine = acquire(holdfast, "mine")
+    holdfast("lease", "acquire", "theirs", HOLDFAST_HOST="other")
+    by_host = holdfast("lease", "ls", "--owner", "other", "-o", "jsonl").lines
+    assert [lease["key"] for lease in by_host] == ["theirs"]
+    by_owner = holdfast("lease", "ls", "--owner", mine["owner"], "-o", "jsonl").lines
+    assert [lease["key"] for lease in by_owner] == ["mine"]
+    holdfast("lease", "break", "mine", "--reason", "test")
+    active = holdfast("lease", "ls", "-o", "jsonl").lines
+    everything = holdfast("lease", "ls", "--all", "-o", "jsonl").lines
+    assert [lease["key"] for lease in active] == ["theirs"]
+    assert [lease["key"] for lease in everything] == ["mine", "theirs"]
+
+
+def test_namespaces_are_apart(holdfast):
+    acquire(holdfast, "k")
+    assert holdfast("lease", "ls", "--namespace", "other", "-o", "jsonl").lines == []
+    assert holdfast("--namespace", "other", "lease", "acquire", "k").code == 0
+
+
+def test_break_ends_a_lease_and_history_tells(holdfast):
+    first = acquire(holdfast, "stuck")
+    broken = holdfast("lease", "break", "stuck", "--reason", "on call", "-o", "json")
+    assert [lease["owner"] for lease in broken.document["broken"]] == [first["owner"]]
+    again = holdfast("lease", "break", "stuck", "--reason", "twice", "-o", "json")
+    assert (again.code, again.document) == (0, {"broken": []})
+    second = acquire(holdfast, "stuck")
+    entries = holdfast("lease", "history", "stuck", "-o", "json").document["history"]
+    assert entries[0]["token"] == second["token"]
+    assert entries[0]["ended"] is None
+    old = next(entry for entry in entries if entry["token"] == first["token"])
+    assert (old["ended"], old["detail"]) == ("broken", "on call")
+    shown = holdfast("lease", "show", "stuck", "--history", "-o", "json").document
+    assert set(shown) == {"key", "slots", "history"}
+    table = holdfast("lease", "show", "stuck", "--history").stdout
+    assert "on call" in table
+    assert "waiters" in table
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("show", "nope"), ("history", "nope"), ("break", "nope", "--reason", "r")],
+)
+def test_an_unknown_lease_is_not_found(holdfast, arguments):
+    acquire(holdfast, "nope-not-quite")
+    done = holdfast("lease", *arguments)
+    assert (done.code, done.stdout) == (66, "")
+    assert done.stderr.startswith("holdfast: no lease 'nope'")
+
+
+def test_watch_tells_each_change_as_it_happens(holdfast):
+    first = acquire(holdfast, "w", "--ttl", "60")
+    watching = holdfast.start(
+        "lease", "watch", "w", "--interval", "0.05", "--count", "3", "-o", "jsonl"
+    )
+    assert watching.stdout is not None
+    lines = [watching.stdout.readline()]
+    holdfast("lease", "break", "w", "--reason", "r")
+    lines.append(watching.stdout.readline())
+    acquire(holdfast, "w")
+    done = holdfast.finish(watching)
+    assert done.code == 0
+    events = [json.loads(line) for line in (*lines, done.stdout)]
+    assert [event["event"] for event in events] == ["seen", "freed", "acquired"]
+    assert events[0]["owner"] == first["owner"]
+    assert set(events[0]) == {*FIELDS, "at", "event"}
+
+
+def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(holdfast):
+    acquire(holdfast, "w")
+    unread = holdfast.start("lease", "watch", "--interval", "0.05")
+    assert unread.stdout is not None
+    assert unread.stdout.readline().split()[2:4] == ["seen", "w"]
+    unread.stdout.close()
+    holdfast("lease", "break", "w", "--reason", "r")
+    assert unread.wait(60) == 141
+    assert unread.stderr is not None
+    assert unread.stderr.read() == ""
+    watching = holdfast.start("lease", "watch", "w", "--interval", "0.05")
+    assert watching.stdout is not None
+    watching.stdout.readline()
+    watching.send_signal(2)
+    done = holdfast.finish(watching)
+    assert (done.code, done.stderr) == (130, "")
+
+
+def test_a_waiter_that_is_told_to_stop_leaves_the_queue(holdfast):
+    acquire(holdfast, "q", "--ttl", "60")
+    waiting = holdfast.start("lease", "acquire", "q", "--timeout", "forever")
+
+    def waiters():
+        return holdfast("lease", "show", "q", "-o", "json").document["slots"][0]["waiters"]
+
+    while waiters() == 0:
+        assert waiting.poll() is None
+    waiting.terminate()
+    assert holdfast.finish(waiting).code == 143
+    assert waiters() == 0
