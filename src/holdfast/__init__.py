@@ -34,8 +34,11 @@ from holdfast.leases.leases import Leases
 from holdfast.model.lease import Ended, Tenancy
 from holdfast.model.options import LeaseOptions
 from holdfast.model.ticks import Tick
+from holdfast.runtime.logs import JsonFormatter
+from holdfast.runtime.prometheus import PrometheusTelemetry
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.telemetry import Telemetry
+from holdfast.runtime.telemetry import Telemetry, combine
+from holdfast.runtime.tracing import TracingTelemetry
 
 __version__ = "0.1.0"
 
@@ -53,6 +56,7 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "InvalidName",
+    "JsonFormatter",
     "Lease",
     "LeaseEvent",
     "LeaseExpired",
@@ -65,6 +69,7 @@ __all__ = [
     "Lost",
     "NotFound",
     "OutcomeUnknown",
+    "PrometheusTelemetry",
     "Released",
     "RenewFailed",
     "Renewed",
@@ -76,8 +81,10 @@ __all__ = [
     "Telemetry",
     "Tenancy",
     "Tick",
+    "TracingTelemetry",
     "UnsupportedByDriver",
     "UsageError",
     "__version__",
+    "combine",
     "connect",
 ]

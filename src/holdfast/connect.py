@@ -28,6 +28,7 @@ from holdfast.model.location import Location, parse_url
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId, check_host, check_namespace
 from holdfast.ports.driver import Driver, DriverContext, DriverFactory
+from holdfast.runtime.logs import bind_host
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
 from holdfast.settings import Settings
@@ -140,6 +141,7 @@ class _Connecting:
             host=host_id,
             migrate=settings.migrate,
             options=dict(settings.options),
+            logger=bind_host(name, settings.namespace).logger("holdfast.driver"),
         )
         plan = HostPlan(
             name=name,

@@ -7,7 +7,6 @@ order, and closing tolerates a half-opened host.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,14 +28,14 @@ from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import Driver, Finding
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.keeper import Keeper
+from holdfast.runtime.logs import bind_host
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
 from holdfast.runtime.watchdog import Watchdog
 
-_log = logging.getLogger("holdfast.host")
-
-# A store that does not answer must not keep a process from ending; what it held ends by its ttl.
-_CLOSE_PATIENCE_S = 5.0
+# A store that does not answer must not keep a process from ending (what it held ends by its ttl),
+# nor a health check from saying so.
+_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +80,19 @@ class Holdfast:
         self._driver = driver
         self._plan = plan
         self._app = app
-        self._keeper = Keeper(runtime, open_keeper)
+        logs = bind_host(plan.name, plan.namespace)
+        self._log = logs.logger("holdfast.host")
+        self._keeper = Keeper(runtime, open_keeper, log=logs.logger("holdfast.keeper"))
         self._watchdog = Watchdog(runtime, host=plan.name)
         self._heartbeat = Heartbeat(runtime, self._session())
         telemetry = telemetry or Telemetry()
-        ownership = Ownership(runtime, driver.leases, host=plan.name, telemetry=telemetry)
+        ownership = Ownership(
+            runtime,
+            driver.leases,
+            host=plan.name,
+            telemetry=telemetry,
+            log=logs.logger("holdfast.leases"),
+        )
         renewals = Renewals(ownership, self._keeper, self._watchdog)
         requests = Requests(
             driver.capabilities,
@@ -184,8 +191,9 @@ class Holdfast:
         """Ask the store and look at this host's own pulse. Never raises for a sick store."""
         now = self._runtime.clock.monotonic()
         try:
-            findings = tuple(await self._driver.check())
-        except StoreError as error:
+            async with asyncio.timeout(_PATIENCE_S):
+                findings = tuple(await self._driver.check())
+        except (StoreError, TimeoutError) as error:
             findings = (Finding(level="error", what=f"the store does not answer: {error}"),)
         stalled_s = self._watchdog.stalled_s(now)
         age = self._heartbeat.age_s(now) if self._plan.session and self._driver.hosts else None
@@ -218,10 +226,10 @@ class Holdfast:
 
     async def _patiently(self, step: Awaitable[None], what: str) -> None:
         try:
-            async with asyncio.timeout(_CLOSE_PATIENCE_S):
+            async with asyncio.timeout(_PATIENCE_S):
                 await step
         except (HoldfastError, TimeoutError) as error:
-            _log.warning("%s failed: %r; the ttl does it", what, error, extra={"host": self.name})
+            self._log.warning("%s failed: %r; the ttl does it", what, error)
 
     def _session(self) -> HostSession:
         plan = self._plan

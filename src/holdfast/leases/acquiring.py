@@ -58,11 +58,12 @@ class Acquirer:
         self.runtime = ownership.runtime
         self.waiters = waiters
 
-    async def attempt(self, request: AcquireRequest) -> Acquired | Held:
-        """Ask once. A lost reply is asked for again, under the same owner.
+    async def attempt(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
+        """Ask once. A reply that was lost or came too late is asked for again, by the same owner.
 
         Raises:
-            StoreUnavailable: Nothing was applied.
+            StoreUnavailable: Nothing is held: not applied, or given back because every reply came
+                after the deadline it was to bring.
             OutcomeUnknown: Still no reply; a grant, if there was one, ends by its ttl.
         """
         clock = self.runtime.clock
@@ -73,10 +74,15 @@ class Acquirer:
             self.ownership.later(self._withdraw(request))
             raise
         except OutcomeUnknown:
-            return await self._ask_again(request)
-        return Acquired(result, asked_at) if isinstance(result, Grant) else result
+            return await self._ask_again(request, plan)
+        if isinstance(result, Held):
+            return result
+        if clock.monotonic() >= asked_at + plan.safe_s:
+            # The owner must not even begin to believe in it.
+            return await self._ask_again(request, plan)
+        return Acquired(result, asked_at)
 
-    async def _ask_again(self, request: AcquireRequest) -> Acquired | Held:
+    async def _ask_again(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
         clock = self.runtime.clock
         backoff = Backoff(0.02, 0.5, self.runtime.random)
         for left in range(SETTLE_TRIES, 0, -1):
@@ -95,8 +101,15 @@ class Acquirer:
                         f"ends within {request.ttl_us / 1e6:g} s"
                     ) from error
             else:
-                return Acquired(result, asked_at) if isinstance(result, Grant) else result
-        raise AssertionError("unreachable")
+                if isinstance(result, Held):
+                    return result
+                if clock.monotonic() < asked_at + plan.safe_s:
+                    return Acquired(result, asked_at)
+        self.ownership.later(self._withdraw(request))
+        raise StoreUnavailable(
+            f"the store answers more slowly than the ttl of {plan.ttl_s:g} s allows for lease "
+            f"{request.key!r}; nothing is held: use a longer ttl, or look at the store"
+        )
 
     async def _pause(self, request: AcquireRequest, seconds: float) -> None:
         try:
@@ -117,7 +130,7 @@ class Acquirer:
             StoreError: The store could not be asked within ``timeout_s``.
         """
         if timeout_s is not None and timeout_s <= 0:
-            result = await self.attempt(request)
+            result = await self.attempt(request, plan)
             if isinstance(result, Held):
                 self.ownership.telemetry.conflict()
                 self.refuse_reentry(request, result)
@@ -199,7 +212,7 @@ class _Waiting:
     async def _ask(self) -> Acquired | Held | None:
         acquirer, request = self._acquirer, self._request
         try:
-            result = await acquirer.attempt(request)
+            result = await acquirer.attempt(request, self._plan)
         except StoreError as error:
             if self.error is None:
                 acquirer.ownership.log.warning(

@@ -100,6 +100,8 @@ class Election:
 
 async def _run(body: Body, lease: Lease) -> None:
     try:
+        # The task starts a turn later than the grant: time enough for a pause to pass the deadline.
+        lease.check()
         await body(lease)
     except asyncio.CancelledError:
         # Cancelled by us on stepping down: the function has ended as asked.

@@ -55,6 +55,11 @@ class Hold(Generic[T]):
         self._leases = result if isinstance(result, list) else [result]
         for lease in self._leases:
             lease.tenure.lost_callbacks = [self._on_lost]
+        lost = self._find_lost()
+        if lost is not None:
+            # Lost while the others were waited for: the block must not begin.
+            await self._release(lost)
+            raise lost
         self._watch()
         return result
 

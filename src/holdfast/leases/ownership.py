@@ -88,14 +88,14 @@ class Ownership:
         """Whether the owner may act now. Finds a deadline that passed unnoticed."""
         if tenure.phase is not Phase.HELD:
             return False
-        if self.runtime.clock.monotonic() >= tenure.deadline:
-            self.lose(tenure, tenure.expired())
-            return False
         if tenure.pid != self.runtime.pid():
             key = tenure.grant.key
             tenure.lose(
                 LeaseLost(key, "forked", f"lease {key!r} belongs to the process that forked")
             )
+            return False
+        if self.runtime.clock.monotonic() >= tenure.deadline:
+            self.lose(tenure, tenure.expired())
             return False
         return True
 

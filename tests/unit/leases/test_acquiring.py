@@ -179,3 +179,37 @@ async def test_a_closed_connection_says_so(pair):
         pass
     with pytest.raises(UsageError, match="closed"):
         await other.leases.try_acquire("k")
+
+
+async def test_a_grant_whose_reply_came_after_its_deadline_is_not_believed(pair, monkeypatch):
+    a, b = pair
+    acquire, slow = a._driver.leases.acquire, 2
+
+    async def sluggish(request: object) -> object:
+        nonlocal slow
+        result = await acquire(request)
+        if slow:
+            slow -= 1
+            await asyncio.sleep(0.15)
+        return result
+
+    monkeypatch.setattr(a._driver.leases, "acquire", sluggish, raising=False)
+    lease = await a.leases.acquire("k", ttl=0.12, timeout=5)
+    assert lease.is_held
+    assert slow == 0
+    assert await b.leases.try_acquire("k") is None
+
+
+async def test_a_store_slower_than_the_ttl_is_unavailable_and_nothing_is_held(pair, monkeypatch):
+    a, b = pair
+    acquire = a._driver.leases.acquire
+
+    async def sluggish(request: object) -> object:
+        result = await acquire(request)
+        await asyncio.sleep(0.06)
+        return result
+
+    monkeypatch.setattr(a._driver.leases, "acquire", sluggish, raising=False)
+    with pytest.raises(holdfast.StoreUnavailable, match="longer ttl"):
+        await a.leases.try_acquire("k", ttl=0.05)
+    assert await b.leases.acquire("k", timeout=5)

@@ -1,0 +1,177 @@
+"""Telemetry as such: silence costs nothing, all listeners hear the same, mistakes harm nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from holdfast.connect import connect
+from holdfast.errors import LeaseLost, UsageError
+from holdfast.runtime.telemetry import CombinedTelemetry, Span, Telemetry, combine
+
+
+class Recorder(Telemetry):
+    tracing = True
+
+    def __init__(self):
+        self.heard = []
+
+    def acquired(self, outcome, seconds):
+        assert seconds >= 0
+        self.heard.append(f"acquired {outcome}")
+
+    def conflict(self):
+        self.heard.append("conflict")
+
+    def lost(self, reason):
+        self.heard.append(f"lost {reason}")
+
+    def released(self):
+        self.heard.append("released")
+
+    def hold_began(self, owner, **attributes):
+        self.heard.append(f"began {attributes['key']}")
+
+    def hold_ended(self, owner, reason):
+        self.heard.append(f"ended {reason}")
+
+
+class Broken(Telemetry):
+    """Raises whatever it is told."""
+
+    tracing = True
+
+    def __getattribute__(self, name):
+        if name in {"tracing", "active", "__class__"}:
+            return object.__getattribute__(self, name)
+        raise RuntimeError(f"no {name}")
+
+
+class BrokenSpan(Span):
+    def set(self, **attributes):
+        raise RuntimeError("set")
+
+    def __enter__(self):
+        raise RuntimeError("enter")
+
+    def __exit__(self, kind, error, traceback):
+        raise RuntimeError("exit")
+
+
+class BrokenSpans(Telemetry):
+    tracing = True
+
+    def span(self, name, **attributes):
+        return BrokenSpan()
+
+
+async def test_without_telemetry_no_method_is_called_on_the_hot_path(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("called although nobody listens")
+
+    for name in ("acquired", "taken_over", "renewed", "released", "span", "hold_began"):
+        monkeypatch.setattr(Telemetry, name, refuse)
+    async with connect("memory://", host="h") as hf:
+        lease = await hf.leases.acquire("k")
+        await lease.renew()
+        await lease.release()
+        async with hf.leases.hold("k"):
+            pass
+
+
+def test_nothing_combined_is_silent_and_inactive():
+    silent = combine(None, Telemetry())
+    assert type(silent) is Telemetry
+    assert not silent.active
+    assert not silent.tracing
+
+
+def test_combining_what_is_combined_stays_flat():
+    first, second = Recorder(), Recorder()
+    both = combine(combine(first), None, second)
+    assert isinstance(both, CombinedTelemetry)
+    assert both.parts == (first, second)
+    assert both.active
+
+
+def test_only_telemetries_are_accepted():
+    with pytest.raises(UsageError, match="PrometheusTelemetry"):
+        combine(object())  # pyright: ignore[reportArgumentType]
+
+
+async def test_all_listeners_hear_the_same_story():
+    first, second = Recorder(), Recorder()
+    connecting = connect("memory://", host="h", telemetry=combine(first, second))
+    async with connecting as hf, hf.leases.hold("k"):
+        assert await hf.leases.try_acquire("k") is None
+    assert first.heard == [
+        "acquired granted",
+        "began k",
+        "acquired held",
+        "conflict",
+        "released",
+        "ended released",
+    ]
+    assert second.heard == first.heard
+
+
+async def test_a_listener_that_raises_harms_nothing_and_is_logged_once(caplog):
+    recorder = Recorder()
+    telemetry = combine(Broken(), BrokenSpans(), recorder)
+    async with connect("memory://", host="h", telemetry=telemetry) as hf:
+        for _ in range(3):
+            lease = await hf.leases.acquire("k")
+            await lease.renew()
+            await lease.release()
+        with pytest.raises(LeaseLost) as caught:
+            async with hf.leases.hold("k") as lease:
+                await hf.leases.break_lease("k", reason="test")
+                with pytest.raises(LeaseLost):
+                    await lease.renew()
+                # The loss must reach the block although a listener fails on the way.
+                await asyncio.Event().wait()
+    assert caught.value.reason == "broken"
+    assert recorder.heard.count("acquired granted") == 4
+    assert recorder.heard[-2:] == ["lost broken", "ended broken"]
+    failures = [r for r in caplog.records if "telemetry" in r.getMessage()]
+    assert {record.levelno for record in failures} == {logging.ERROR}
+    assert {vars(record).get("host") for record in failures} == {"h"}
+    texts = [record.getMessage() for record in failures]
+    assert len(texts) == len(set(texts))
+
+
+async def test_what_is_not_an_exception_of_ours_counts_as_an_error(monkeypatch):
+    recorder = Recorder()
+    async with connect("memory://", host="h", telemetry=recorder) as hf:
+
+        async def wrong(*_args):
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(hf.leases._acquirer, "attempt", wrong)
+        with pytest.raises(ZeroDivisionError):
+            await hf.leases.try_acquire("k")
+    assert recorder.heard == ["acquired error"]
+
+
+async def test_a_release_whose_caller_is_cancelled_is_counted():
+    recorder = Recorder()
+    async with connect("memory://", host="h", telemetry=recorder) as hf:
+        lease = await hf.leases.acquire("k")
+        original = hf.leases._store.release
+        begun = asyncio.Event()
+
+        async def slow(grant):
+            begun.set()
+            await asyncio.sleep(0)
+            await original(grant)
+
+        hf.leases._store.release = slow
+        task = asyncio.create_task(lease.release())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert recorder.heard.count("released") == 1
+    assert recorder.heard.count("ended released") == 1
