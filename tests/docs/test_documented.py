@@ -1,0 +1,195 @@
+"""What a user can meet is documented: errors, events, options, commands, settings, names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+import click
+import pytest
+
+import holdfast
+from holdfast import errors, settings
+from holdfast.cli.errors import exit_code_of
+from holdfast.cli.main import cli
+from holdfast.connect import find_factory
+from holdfast.leases import events
+from holdfast.ports.capabilities import Capabilities
+from holdfast.runtime.telemetry import REASONS
+from tests.docs.pages import ROOT, pages, reference
+from tools import capabilities_table
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading that is a name in code, up to the next of its kind."""
+    parts = re.split(r"^#{2,4} ", text, flags=re.MULTILINE)
+    found = [part for part in parts if part.startswith(f"`{heading}`")]
+    assert len(found) == 1, f"{heading} has {len(found)} sections"
+    return found[0]
+
+
+def missing(text: str, names: list[str]) -> list[str]:
+    assert names
+    return [name for name in names if f"`{name}`" not in text]
+
+
+ERRORS = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, errors.HoldfastError)
+]
+EVENTS = [
+    value
+    for value in vars(events).values()
+    if inspect.isclass(value) and issubclass(value, events.LeaseEvent)
+]
+
+
+def test_every_public_error_is_documented_with_its_fields_and_exit_code():
+    assert len(ERRORS) >= 18
+    text = page("errors.md")
+    for error in ERRORS:
+        said = section(text, error.__name__)
+        parameters = inspect.signature(error).parameters if "__init__" in vars(error) else {}
+        fields = [name for name in parameters if name not in ("message", "detail")]
+        assert not fields or missing(said, fields) == [], error.__name__
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_the_exit_code_of_an_error_is_the_documented_one(error):
+    stated = re.search(r"Exit\s+code\s+(\d+)", section(page("errors.md"), error.__name__))
+    assert stated is not None
+    assert int(stated[1]) == exit_code_of(error.__new__(error))
+
+
+def test_every_reason_of_a_loss_is_documented():
+    assert missing(section(page("errors.md"), "LeaseLost"), list(REASONS)) == []
+
+
+def test_every_event_is_documented_with_its_fields():
+    assert len(EVENTS) >= 6
+    text = page("events.md")
+    common = {field.name for field in dataclasses.fields(events.LeaseEvent)}
+    for event in EVENTS:
+        own = [field.name for field in dataclasses.fields(event)]
+        if event is not events.LeaseEvent:
+            own = [name for name in own if name not in common]
+        said = section(text, event.__name__)
+        assert not own or missing(said, own) == [], event.__name__
+
+
+def test_every_lease_option_is_documented_with_its_default():
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", page("options.md"), re.MULTILINE))
+    fields = dataclasses.fields(holdfast.LeaseOptions)
+    assert len(fields) >= 11
+    for field in fields:
+        assert rows.get(field.name) == _said(field.default), field.name
+
+
+def _said(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "on" if value else "off"
+        case tuple():
+            return ", ".join(f"{part:g} s" for part in value)
+        case float() if value == 2 / 3:
+            return "2/3"
+        case float() if value >= 1:
+            return f"{value:g} s"
+        case _:
+            return f"{value:g}"
+
+
+def commands(command: click.Command, path: str):
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, child in sorted(command.commands.items()):
+            yield from commands(child, f"{path} {name}")
+
+
+def test_every_command_and_option_is_documented():
+    text = reference()
+    found = list(commands(cli, "holdfast"))
+    assert len(found) >= 12
+    absent = [path for path, _ in found if path not in text]
+    options = {
+        option
+        for _, command in found
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--")
+    }
+    assert len(options) >= 15
+    absent += sorted(option for option in options if option not in text)
+    assert absent == []
+
+
+def test_every_setting_is_documented():
+    text = reference()
+    names = [settings.PREFIX + name.upper().replace(".", "_") for name in settings._KINDS]
+    assert len(names) >= 16
+    given = sorted(name for name in settings.NOT_SETTINGS if "LEASE" in name)
+    assert len(given) == 3
+    assert [name for name in (*names, *given) if f"`{name}`" not in text] == []
+    assert "HOLDFAST_OPTIONS_" in text
+
+
+@pytest.mark.parametrize("scheme", ["memory", "sqlite", "postgresql"])
+def test_every_option_of_a_driver_is_documented_on_its_page(scheme):
+    options = sorted(find_factory(scheme).options)
+    text = page(f"drivers/{scheme.removesuffix('ql')}.md")
+    assert scheme == "memory" or len(options) >= 3
+    assert [name for name in options if f"`{name}`" not in text] == []
+
+
+def test_every_public_name_is_documented():
+    text = page("api.md")
+    names = [name for name in holdfast.__all__ if name != "__version__"]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+    for kind in (holdfast.Lease, holdfast.Leases, holdfast.Holdfast, holdfast.App):
+        members = [
+            name
+            for name, value in vars(kind).items()
+            if not name.startswith("_") and (callable(value) or isinstance(value, property))
+        ]
+        assert len(members) >= 2
+        absent = [name for name in members if not re.search(rf"`{name}\b", text)]
+        assert absent == [], kind.__name__
+
+
+def test_every_argument_of_connect_is_documented():
+    names = list(inspect.signature(holdfast.connect).parameters)
+    assert missing(page("options.md"), names) == []
+
+
+def test_the_capabilities_tables_are_fresh():
+    for name, wanted in capabilities_table.DOCUMENTS.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert capabilities_table.with_table(text, wanted) == text, (
+            f"{name} is stale: run python tools/capabilities_table.py"
+        )
+
+
+def test_the_capabilities_table_says_all_there_is():
+    fields = {field.name for field in dataclasses.fields(Capabilities)}
+    assert {name for name, _, _ in capabilities_table.ROWS} == fields - {"backend"}
+
+
+def test_exactly_once_is_said_of_one_transaction_only():
+    careless = [
+        f"{document.name}: {sentence.strip()}"
+        for document in pages()
+        for sentence in re.split(r"(?<=[.!?|])\s", document.text)
+        if re.search(r"exactly[ -]once", sentence, re.IGNORECASE)
+        and "same transaction" not in " ".join(sentence.split())
+    ]
+    assert careless == []
