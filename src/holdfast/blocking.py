@@ -14,19 +14,19 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from holdfast import host as host_module
 from holdfast.app import App
 from holdfast.connect import connect as connect_async
-from holdfast.errors import UsageError
+from holdfast.errors import LeaseLost, UsageError
 from holdfast.host import Health
 from holdfast.leases import lease as lease_module
 from holdfast.leases import leases as leases_module
-from holdfast.leases.events import Handler
+from holdfast.leases.events import E, Handler, Lost
 from holdfast.leases.every import Periodic
 from holdfast.leases.info import LeaseInfo
 from holdfast.model.lease import Tenancy
@@ -188,6 +188,14 @@ class Lease:
         guarding.close()
         raise UsageError("an asynchronous transaction needs holdfast.connect, not the façade")
 
+    @overload
+    def on(
+        self, event: type[LeaseLost], handler: Callable[[Lost], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
+    @overload
+    def on(
+        self, event: type[E], handler: Callable[[E], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
     def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` on the façade's thread for each event of that type."""
         return self._lease.on(event, handler)
@@ -295,7 +303,7 @@ class Leases:
             # A deadline that passed unnoticed is found here, before the block counts as done.
             lease.check()
 
-    def semaphore(self, key: str, *, limit: int, **options: Any) -> Any:
+    def semaphore(self, key: str, *, limit: int, **options: Any) -> AbstractContextManager[Lease]:
         """Own one of ``limit`` slots for a block: ``with leases.semaphore("gpu", limit=4)``."""
         return self.hold(key, limit=limit, **options)
 
@@ -344,6 +352,14 @@ class Leases:
         """End the lease of ``key``, whoever owns it."""
         return self._portal.run(self._leases.break_lease(key, reason=reason))
 
+    @overload
+    def on(
+        self, event: type[LeaseLost], handler: Callable[[Lost], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
+    @overload
+    def on(
+        self, event: type[E], handler: Callable[[E], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
     def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` on the façade's thread for each event of every lease of this host."""
         return self._leases.on(event, handler)

@@ -57,6 +57,7 @@ class Acquirer:
         self.ownership = ownership
         self.runtime = ownership.runtime
         self.waiters = waiters
+        self.closed = False
 
     async def attempt(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
         """Ask once. A reply that was lost or came too late is asked for again, by the same owner.
@@ -211,6 +212,10 @@ class _Waiting:
 
     async def _ask(self) -> Acquired | Held | None:
         acquirer, request = self._acquirer, self._request
+        if acquirer.closed:
+            raise UsageError(
+                f"the connection was closed while lease {request.key!r} was waited for"
+            )
         try:
             result = await acquirer.attempt(request, self._plan)
         except StoreError as error:

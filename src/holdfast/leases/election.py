@@ -71,7 +71,9 @@ class Election:
 
     async def _lead(self, lease: Lease) -> None:
         tenure = lease.tenure
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        tenure.block = loop.create_future()
         tenure.lost_callbacks = [lambda _error: None if ended.done() else ended.set_result(None)]
         self._log.info("leading", extra={"key": lease.key, "owner": lease.owner})
         task = self._runtime.spawn(_run(self._body, lease), name=f"holdfast-leader-{lease.key}")
@@ -81,6 +83,7 @@ class Election:
             # Whoever asks the lease from here on hears "not held"; renewals go on meanwhile.
             tenure.end()
             await self._end(task, tenure.plan.ttl_s)
+            tenure.block.set_result(None)
             await lease.release()
         if tenure.error is not None:
             raise tenure.error

@@ -23,6 +23,7 @@ class Hold(Generic[T]):
 
     __slots__ = (
         "_acquire",
+        "_block",
         "_cancelling",
         "_leases",
         "_loop",
@@ -53,11 +54,14 @@ class Hold(Generic[T]):
         self._task = task
         self._cancelling = task.cancelling()
         self._leases = result if isinstance(result, list) else [result]
+        self._block = self._loop.create_future()
         for lease in self._leases:
             lease.tenure.lost_callbacks = [self._on_lost]
+            lease.tenure.block = self._block
         lost = self._find_lost()
         if lost is not None:
             # Lost while the others were waited for: the block must not begin.
+            self._block.set_result(None)
             await self._release(lost)
             raise lost
         self._watch()
@@ -73,6 +77,8 @@ class Hold(Generic[T]):
         if self._timer is not None:
             self._timer.cancel()
         lost = self._lost or self._find_lost()
+        if not self._block.done():
+            self._block.set_result(None)
         await self._release(exc)
         if self._lost is not None and task is not None:
             # Our cancellation ends here; one that came from outside goes on.
@@ -105,14 +111,20 @@ class Hold(Generic[T]):
         turn of the loop, before the block's own next step on most paths.
         """
         clock = self._ownership.runtime.clock
-        earliest = min(lease.tenure.deadline for lease in self._leases)
+        deadlines = [lease.tenure.deadline for lease in self._leases if lease.is_held]
+        if not deadlines:
+            return
+        earliest = min(deadlines)
         left_s = max(0.0, earliest - clock.monotonic())
         self._timer = self._loop.call_later(left_s + 1e-3, self._look)
 
     def _look(self) -> None:
-        # Asking marks each passed deadline as lost and posts our callback.
-        held = [lease.is_held for lease in self._leases]
-        if all(held):
+        # Asking marks a passed deadline as lost. The keeper may have been first, and its message
+        # may still be on the way: the block is cancelled now, in this very turn.
+        lost = self._find_lost()
+        if lost is not None:
+            self._on_lost(lost)
+        else:
             self._watch()
 
     def _on_lost(self, error: LeaseLost) -> None:

@@ -7,12 +7,13 @@ not the process could talk to the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from holdfast.codec import decode_json, decode_metadata
-from holdfast.leases.events import Handler, Handlers
+from holdfast.errors import LeaseLost
+from holdfast.leases.events import E, Handler, Handlers, Lost
 from holdfast.leases.tenure import Phase, Tenure
 from holdfast.names import Owner, Token
 
@@ -169,6 +170,14 @@ class Lease:
         self.check()
         await self._ownership.guard(self.tenure, tx)
 
+    @overload
+    def on(
+        self, event: type[LeaseLost], handler: Callable[[Lost], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
+    @overload
+    def on(
+        self, event: type[E], handler: Callable[[E], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
     def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` on this event loop for each event of that type of this lease.
 

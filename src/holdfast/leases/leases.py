@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
-from holdfast.errors import HoldfastError, LeaseHeld, UnsupportedByDriver, UsageError
+from holdfast.errors import HoldfastError, LeaseHeld, LeaseLost, UnsupportedByDriver, UsageError
 from holdfast.leases.acquiring import Acquired, Acquirer
 from holdfast.leases.election import Election
-from holdfast.leases.events import Handler
+from holdfast.leases.events import E, Handler, Lost
 from holdfast.leases.every import Periodic, Ticker
 from holdfast.leases.holding import Hold
 from holdfast.leases.info import LeaseInfo, info_of
@@ -261,6 +261,14 @@ class Leases:
         records = await self._store.break_lease(check_key(key), reason=reason)
         return [info_of(record) for record in records]
 
+    @overload
+    def on(
+        self, event: type[LeaseLost], handler: Callable[[Lost], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
+    @overload
+    def on(
+        self, event: type[E], handler: Callable[[E], Awaitable[None] | None]
+    ) -> Callable[[], None]: ...
     def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` for each event of that type of every lease of this host.
 
@@ -325,6 +333,7 @@ class Leases:
     async def close(self) -> None:
         """Release all leases and stop waiting. Repeatable."""
         self._requests.closed = True
+        self._acquirer.closed = True
         self._waiters.close()
         await self._ownership.close()
 

@@ -252,15 +252,27 @@ class Ownership:
 
     async def close(self) -> None:
         """Release all that is owned and wait for what goes on by itself. Repeatable."""
-        for tenure in self.tenures():
-            try:
-                await self.release(tenure)
-            except StoreError as error:
-                self.log.warning("not released at close: %s", error, extra=self._fields(tenure))
-        self._unwatch()
+        closer = asyncio.current_task()
+        await asyncio.gather(*(self._give_back(tenure, closer) for tenure in self.tenures()))
         here = asyncio.get_running_loop()
         while mine := [task for task in list(self._later) if task.get_loop() is here]:
             await asyncio.wait(mine)
+
+    async def _give_back(self, tenure: Tenure, closer: asyncio.Task[Any] | None) -> None:
+        """Release at close. What runs under the lease is cancelled and awaited first."""
+        try:
+            # One who closes from inside the block has nobody else to wait for.
+            if tenure.block is None or tenure.task is closer:
+                await self.release(tenure)
+                return
+            key, grant = tenure.grant.key, tenure.grant
+            self.lose(tenure, LeaseLost(key, "closed", f"lease {key!r} ended with its connection"))
+            left_s = tenure.deadline - self.runtime.clock.monotonic()
+            await asyncio.wait([tenure.block], timeout=max(0.0, left_s))
+            if tenure.block.done():
+                await self._release_again(self._store, grant)
+        except StoreError as error:
+            self.log.warning("not released at close: %s", error, extra=self._fields(tenure))
 
     def later(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run something to its end beside the caller, on its loop; ``close`` waits for it."""

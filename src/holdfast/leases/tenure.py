@@ -40,6 +40,7 @@ class Tenure:
         "asked_at",
         "at_risk_told",
         "attempt",
+        "block",
         "busy",
         "deadline",
         "error",
@@ -86,6 +87,8 @@ class Tenure:
         self.task: asyncio.Task[Any] | None = None
         self.handlers: Handlers | None = None
         self.lost_callbacks: list[Callable[[LeaseLost], None]] | None = None
+        # Done when the block or function that runs under this lease has ended.
+        self.block: asyncio.Future[None] | None = None
 
     def accept(self, grant: Grant, asked_at: float, now: float) -> bool:
         """Take in the reply to a renewal sent at ``asked_at``; false if it came too late.
@@ -111,8 +114,9 @@ class Tenure:
         with _transition:
             if self.phase not in (Phase.HELD, Phase.ENDING):
                 return False
-            self.phase = Phase.LOST
+            # The reason first: readers look at the phase without the lock.
             self.error = error
+            self.phase = Phase.LOST
             return True
 
     def end(self) -> bool:

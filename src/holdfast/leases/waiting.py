@@ -76,7 +76,9 @@ class Waiters:
         return position if position >= 0 else None
 
     def close(self) -> None:
-        """Stop listening. Waiters go on by their timers."""
+        """Stop listening, and wake everybody who waits."""
+        for future in list(self._waiting.values()):
+            _give_up(future)
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None

@@ -166,3 +166,48 @@ async def test_bad_sets_of_keys_are_refused(pair, keys):
     with pytest.raises(UsageError):
         await a.leases.acquire_all(keys)
     assert not await a.leases.list()
+
+
+async def test_closing_the_connection_ends_the_block_before_the_key_is_free():
+    trace = []
+    inside = asyncio.Event()
+    async with holdfast.connect("memory://close-under", host="b") as b:
+        a = await holdfast.connect("memory://close-under", host="a")
+
+        async def job() -> None:
+            async with a.leases.hold("k", ttl=30):
+                inside.set()
+                try:
+                    await asyncio.sleep(30)
+                finally:
+                    await asyncio.sleep(0.02)
+                    trace.append(await b.leases.try_acquire("k"))
+
+        task = asyncio.create_task(job())
+        await inside.wait()
+        await a.close()
+        with pytest.raises(LeaseLost) as caught:
+            await task
+        assert caught.value.reason == "closed"
+        # Still owned while the block cleaned up, free as soon as it was gone.
+        assert trace == [None]
+        assert await b.leases.try_acquire("k") is not None
+
+
+async def test_closing_inside_the_block_is_fine():
+    hf = await holdfast.connect("memory://close-inside")
+    async with hf.leases.hold("k"):
+        await hf.close()
+
+
+async def test_closing_the_connection_ends_a_wait():
+    async with holdfast.connect("memory://close-wait", host="b") as b:
+        a = await holdfast.connect("memory://close-wait", host="a")
+        lease = await b.leases.acquire("k")
+        waiting = asyncio.create_task(a.leases.acquire("k"))
+        while (await b.leases.get("k")).waiters == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await a.close()
+        with pytest.raises(UsageError, match="closed"):
+            await asyncio.wait_for(waiting, 5)
+        await lease.release()

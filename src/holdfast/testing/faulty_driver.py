@@ -1,0 +1,279 @@
+"""A driver behind a faulty network, for one simulated host.
+
+Owns the wrapping of ports and the record of every request. Must never answer by itself: what the
+store decided is passed on, late, twice or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown
+from holdfast.model.lease import AcquireRequest, Grant, Held, LeaseRecord, Tenancy
+from holdfast.model.options import CLOCK_DRIFT
+from holdfast.model.session import HostSession
+from holdfast.names import HostId, Owner, WaiterId
+from holdfast.ports.capabilities import Capabilities
+from holdfast.ports.driver import Driver, Finding
+from holdfast.ports.host_store import HostStore
+from holdfast.ports.lease_store import LeaseStore
+from holdfast.ports.wakeups import Listener, Wakeup, Wakeups
+from holdfast.testing.faults import Faults
+from holdfast.testing.history import Call, History, Served
+from holdfast.testing.simulation import SimHost
+
+T = TypeVar("T")
+
+
+class FaultyLeaseStore:
+    """A lease store as a host sees it through the network; each request is recorded."""
+
+    def __init__(
+        self, store: LeaseStore, faults: Faults, host: SimHost, history: History | None = None
+    ) -> None:
+        self._store = store
+        self._faults = faults
+        self._host = host
+        self._history = history or History(faults.simulation.seed, lambda: faults.simulation.now)
+
+    async def acquire(self, request: AcquireRequest) -> Grant | Held:
+        """See the port."""
+        op = "store.resume" if request.resume else "store.acquire"
+        call = self._start(op, request.key, request.owner, request.ttl_us, request.limit)
+
+        async def apply() -> Grant | Held:
+            result = await self._store.acquire(request)
+            granted = result if isinstance(result, Grant) else None
+            self._serve(
+                "acquire",
+                request.key,
+                request.owner,
+                ok=granted is not None,
+                token=granted.token if granted else 0,
+                slot=granted.slot if granted else 0,
+                ttl_s=request.ttl_us / 1e6,
+                limit=request.limit,
+                ahead=result.ahead if isinstance(result, Held) else 0,
+                resume=request.resume,
+            )
+            return result
+
+        result = await self._send(call, apply)
+        if isinstance(result, Grant):
+            call.finish(ok=True, token=result.token, slot=result.slot)
+        else:
+            call.finish(ok=False)
+        return result
+
+    async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
+        """See the port."""
+        call = self._start_owned("store.renew", grant, ttl_us)
+
+        async def apply() -> Grant:
+            with self._serving("renew", grant, ttl_us):
+                return await self._store.renew(grant, ttl_us, state=state)
+
+        result = await self._send(call, apply)
+        call.finish(ok=True)
+        return result
+
+    async def release(self, grant: Grant) -> None:
+        """See the port."""
+        call = self._start_owned("store.release", grant, grant.ttl_us)
+
+        async def apply() -> None:
+            with self._serving("release", grant, grant.ttl_us):
+                await self._store.release(grant)
+
+        await self._send(call, apply)
+        call.finish(ok=True)
+
+    async def leave(self, key: str, waiter: WaiterId, owner: Owner) -> None:
+        """See the port."""
+        await self._faults.call(self._host, lambda: self._store.leave(key, waiter, owner))
+
+    async def break_lease(self, key: str, *, reason: str) -> Sequence[LeaseRecord]:
+        """See the port."""
+
+        async def apply() -> Sequence[LeaseRecord]:
+            # Recorded where it happens: a break ends whoever owns the key by then, and late or
+            # repeated ones end somebody else.
+            records = await self._store.break_lease(key, reason=reason)
+            for record in records:
+                # Expired grants that nobody took are not ended by it, so only these are told.
+                self._start("store.break", key, "", 0, 1).finish(ok=True, slot=record.slot)
+            self._serve("break", key, "", ok=True)
+            return records
+
+        return await self._faults.call(self._host, apply)
+
+    async def get(self, key: str) -> Sequence[LeaseRecord]:
+        """See the port."""
+        return await self._faults.call(self._host, lambda: self._store.get(key))
+
+    async def list(
+        self, *, prefix: str, owner: str | None, active: bool, after: str | None, limit: int
+    ) -> Sequence[LeaseRecord]:
+        """See the port."""
+        return await self._faults.call(
+            self._host,
+            lambda: self._store.list(
+                prefix=prefix, owner=owner, active=active, after=after, limit=limit
+            ),
+        )
+
+    async def history(self, key: str, *, limit: int) -> Sequence[Tenancy]:
+        """See the port."""
+        return await self._faults.call(self._host, lambda: self._store.history(key, limit=limit))
+
+    async def guard(self, grant: Grant, tx: object) -> None:
+        """See the port. The transaction is the caller's own, so no fault is added here."""
+        await self._store.guard(grant, tx)
+
+    def _start(self, op: str, key: str, owner: str, ttl_us: int, limit: int) -> Call:
+        return self._history.start(
+            self._host.name,
+            op,
+            key,
+            ttl_s=ttl_us / 1e6,
+            capacity=limit,
+            grant=owner,
+            rate=self._host.rate,
+        )
+
+    def _start_owned(self, op: str, grant: Grant, ttl_us: int) -> Call:
+        call = self._start(op, grant.key, grant.owner, ttl_us, 1)
+        call.token = grant.token
+        call.slot = grant.slot
+        return call
+
+    def _serve(self, op: str, key: str, grant: str, *, ok: bool, **fields: Any) -> None:
+        at = self._faults.simulation.now
+        self._history.serve(Served(at=at, op=op, key=key, grant=grant, ok=ok, **fields))
+
+    @contextmanager
+    def _serving(self, op: str, grant: Grant, ttl_us: int) -> Generator[None]:
+        about = {"token": grant.token, "slot": grant.slot, "ttl_s": ttl_us / 1e6}
+        try:
+            yield
+        except LeaseLost:
+            self._serve(op, grant.key, grant.owner, ok=False, **about)
+            raise
+        self._serve(op, grant.key, grant.owner, ok=True, **about)
+
+    async def _send(self, call: Call, operation: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await self._faults.call(self._host, operation)
+        except OutcomeUnknown:
+            call.finish(ok=None)
+            raise
+        except HoldfastError:
+            call.finish(ok=False)
+            raise
+        # A cancelled or killed caller never learns the outcome: the call stays open.
+
+
+class FaultyHostStore:
+    """A host store as a host sees it through the network."""
+
+    def __init__(self, store: HostStore, faults: Faults, host: SimHost) -> None:
+        self._store = store
+        self._faults = faults
+        self._host = host
+
+    async def open(self, session: HostSession) -> None:
+        """See the port."""
+        await self._faults.call(self._host, lambda: self._store.open(session))
+
+    async def renew(self, host: HostId, ttl_us: int) -> None:
+        """See the port."""
+        await self._faults.call(self._host, lambda: self._store.renew(host, ttl_us))
+
+    async def close(self, host: HostId) -> None:
+        """See the port."""
+        await self._faults.call(self._host, lambda: self._store.close(host))
+
+    async def reap(self, *, limit: int) -> Sequence[HostSession]:
+        """See the port."""
+        return await self._faults.call(self._host, lambda: self._store.reap(limit=limit))
+
+    async def list(self, *, limit: int) -> Sequence[HostSession]:
+        """See the port."""
+        return await self._faults.call(self._host, lambda: self._store.list(limit=limit))
+
+
+class FaultyWakeups:
+    """Wake-ups that arrive late or never, on the host that asked for them."""
+
+    def __init__(self, wakeups: Wakeups, faults: Faults, host: SimHost) -> None:
+        self._wakeups = wakeups
+        self._faults = faults
+        self._host = host
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """See the port."""
+        loop = self._faults.simulation.loop
+        context = copy_context()
+
+        def deliver(wakeup: Wakeup) -> None:
+            if not self._faults.loses_wakeup():
+                loop.call_later(self._faults.wakeup_delay_s(), listener, wakeup, context=context)
+
+        return self._wakeups.subscribe(deliver)
+
+    async def ring(self, wakeup: Wakeup, *, host: HostId | None = None) -> None:
+        """See the port."""
+        await self._wakeups.ring(wakeup, host=host)
+
+    @property
+    def deaf(self) -> bool:
+        """What the driver itself knows; lost wake-ups are not known to be lost."""
+        return self._wakeups.deaf
+
+
+class FaultyDriver:
+    """An open driver behind the network of one simulation.
+
+    Its capabilities admit the drift of clocks, because simulated hosts do not share the store's.
+    """
+
+    def __init__(
+        self, driver: Driver, faults: Faults, host: SimHost, history: History | None = None
+    ) -> None:
+        self._driver = driver
+        self._leases = FaultyLeaseStore(driver.leases, faults, host, history)
+        hosts = driver.hosts
+        self._hosts = None if hosts is None else FaultyHostStore(hosts, faults, host)
+        self._wakeups = FaultyWakeups(driver.wakeups, faults, host)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The driver's, with the drift that a simulation has."""
+        return replace(self._driver.capabilities, drift=CLOCK_DRIFT, across="network")
+
+    @property
+    def leases(self) -> FaultyLeaseStore:
+        """Leases through the network."""
+        return self._leases
+
+    @property
+    def hosts(self) -> FaultyHostStore | None:
+        """Sessions through the network."""
+        return self._hosts
+
+    @property
+    def wakeups(self) -> FaultyWakeups:
+        """Hints through the network."""
+        return self._wakeups
+
+    async def check(self) -> Sequence[Finding]:
+        """The driver's own findings."""
+        return await self._driver.check()
+
+    async def close(self) -> None:
+        """Close the driver; requests under way find it closed."""
+        await self._driver.close()

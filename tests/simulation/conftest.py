@@ -1,0 +1,17 @@
+"""Simulations make thousands of leases fail on purpose: their log lines would say nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_log() -> Iterator[None]:
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(level)
