@@ -1,0 +1,132 @@
+"""The factory and the driver: joins connections, stores and wake-ups, and looks at their health.
+
+Owns opening and closing. Holds no statement of the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.drivers.postgres.connections import Connections
+from holdfast.drivers.postgres.guard import Guard
+from holdfast.drivers.postgres.health import look
+from holdfast.drivers.postgres.host_store import PostgresHostStore
+from holdfast.drivers.postgres.lease_store import PostgresLeaseStore
+from holdfast.drivers.postgres.schema import prepare, store_id
+from holdfast.drivers.postgres.settings import OPTIONS, PostgresSettings, read_settings
+from holdfast.drivers.postgres.wakeups import PostgresWakeups, channel_of
+from holdfast.model.location import Location
+from holdfast.model.options import CLOCK_DRIFT
+from holdfast.ports.capabilities import Capabilities
+from holdfast.ports.driver import DriverContext, Finding, Migration
+
+CAPABILITIES = Capabilities(
+    backend="PostgreSQL",
+    fifo=True,
+    push=True,
+    history=True,
+    semaphore=True,
+    multi_key=True,
+    sessions=True,
+    guard=("asyncpg", "psycopg", "sqlalchemy", "django"),
+    across="network",
+    clock="clock_timestamp() of the server",
+    drift=CLOCK_DRIFT,
+    # A renewal three times per ttl over a network needs some tens of milliseconds each.
+    ttl_min_s=0.1,
+    ttl_max_s=None,
+)
+
+
+class PostgresFactory:
+    """Opens drivers for ``postgresql://`` and ``postgres://``."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its drivers promise."""
+        return CAPABILITIES
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Names of the options it takes."""
+        return OPTIONS
+
+    async def open(self, location: Location, context: DriverContext) -> PostgresDriver:
+        """Connect; create the schema in an empty database; see the port."""
+        settings = read_settings(location, context.options, role=context.role)
+        connections = Connections(settings, context)
+        try:
+            await prepare(connections, settings, migrate=context.migrate is True)
+            identity = await store_id(connections, settings)
+        except BaseException:
+            await connections.close()
+            raise
+        driver = PostgresDriver(connections, settings, context, identity)
+        await driver.wakeups.start()
+        return driver
+
+    async def migrate(self, location: Location, context: DriverContext) -> Migration:
+        """Bring the schema to this release; see the port."""
+        settings = read_settings(location, context.options, role=context.role)
+        connections = Connections(settings, context)
+        try:
+            return await prepare(connections, settings, migrate=True)
+        finally:
+            await connections.close()
+
+
+class PostgresDriver:
+    """An open store."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        settings: PostgresSettings,
+        context: DriverContext,
+        identity: str,
+    ) -> None:
+        self._connections = connections
+        self._settings = settings
+        self._context = context
+        channel = channel_of(settings.schema, context.namespace)
+        self._leases = PostgresLeaseStore(
+            connections,
+            settings,
+            context,
+            channel=channel,
+            guard=Guard(settings, context.namespace, identity),
+        )
+        self._hosts = PostgresHostStore(connections, settings, context.namespace)
+        self._wakeups = PostgresWakeups(connections, settings, context, channel)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it promises."""
+        return CAPABILITIES
+
+    @property
+    def leases(self) -> PostgresLeaseStore:
+        """Leases of the namespace."""
+        return self._leases
+
+    @property
+    def hosts(self) -> PostgresHostStore:
+        """Sessions of the namespace."""
+        return self._hosts
+
+    @property
+    def wakeups(self) -> PostgresWakeups:
+        """Hints between hosts."""
+        return self._wakeups
+
+    async def check(self) -> Sequence[Finding]:
+        """Look at the server's health and settings; see the port."""
+        return await look(
+            self._connections, self._settings, self._context, deaf=self._wakeups.deaf_now
+        )
+
+    async def close(self) -> None:
+        """Give everything back. Repeatable."""
+        await self._wakeups.close()
+        await self._connections.close()
+        await self._leases.close()

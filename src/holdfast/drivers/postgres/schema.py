@@ -1,0 +1,138 @@
+"""Brings the schema to this release, or says why it may not.
+
+Owns the migrations: numbered, forward only, run under an advisory lock in one transaction, so
+that five clients that start at once on an empty database create it once, and a migration that
+fails changes nothing. An older schema is changed only on request, because other hosts may still
+run the older release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from typing import Any
+
+from holdfast.drivers.postgres.connections import Connections
+from holdfast.drivers.postgres.settings import PostgresSettings
+from holdfast.errors import SchemaMismatch, UsageError
+from holdfast.ports.driver import Migration
+
+# Read from the catalogue itself: to_regclass answers from a cache that, within a transaction, may
+# not yet know what another client created while we waited for the lock.
+_TABLE_THERE = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1 AND c.relname = 'schema_version'
+) AS there
+"""
+_SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1) AS there"
+_VERSION = "SELECT coalesce(max(version), 0) AS version FROM {s}.schema_version"
+_RECORD = "INSERT INTO {s}.schema_version (version) VALUES ($1)"
+_STORE = "SELECT id::text AS id FROM {s}.store"
+_LOCK = "SELECT pg_advisory_xact_lock($1)"
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Number and text of every migration, in order.
+
+    Raises:
+        UsageError: The package was installed without its SQL files.
+    """
+    folder = resources.files("holdfast.drivers.postgres") / "migrations"
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    steps = [(int(name[:4]), (folder / name).read_text(encoding="utf-8")) for name in found]
+    if [number for number, _ in steps] != list(range(1, len(steps) + 1)) or not steps:
+        raise UsageError("the migrations of the PostgreSQL driver are incomplete; reinstall it")
+    return steps
+
+
+async def prepare(
+    connections: Connections,
+    settings: PostgresSettings,
+    *,
+    migrate: bool,
+    steps: list[tuple[int, str]] | None = None,
+) -> Migration:
+    """Check the schema; create it in an empty database; with ``migrate``, bring it up to date.
+
+    Raises:
+        SchemaMismatch: It is older and ``migrate`` is false, or it is newer than this release.
+    """
+    steps = migrations() if steps is None else steps
+    expected = steps[-1][0]
+    found = await _found(connections, settings)
+    if found is None or (migrate and found < expected):
+        return await _run(connections, settings, steps, migrate=migrate)
+    _judge(found, expected)
+    return Migration(before=found, after=found)
+
+
+async def store_id(connections: Connections, settings: PostgresSettings) -> str:
+    """The identity of the store, which guards compare."""
+    (row,) = await connections.fetch(settings.sql(_STORE), write=False)
+    return row["id"]
+
+
+async def _found(connections: Connections, settings: PostgresSettings) -> int | None:
+    """The version of the schema, or ``None`` in an empty database."""
+    async with connections.transaction() as tx:
+        return await _version_in(tx, settings)
+
+
+async def _version_in(tx: Any, settings: PostgresSettings) -> int | None:
+    there = await tx.one(_TABLE_THERE, settings.schema)
+    if not there["there"]:
+        return None
+    row = await tx.one(settings.sql(_VERSION))
+    return row["version"]
+
+
+async def _run(
+    connections: Connections,
+    settings: PostgresSettings,
+    steps: list[tuple[int, str]],
+    *,
+    migrate: bool,
+) -> Migration:
+    expected = steps[-1][0]
+    digest = hashlib.sha256(f"holdfast/{settings.schema}".encode()).digest()
+    async with connections.transaction() as tx:
+        await tx.fetch(_LOCK, int.from_bytes(digest[:8], "big", signed=True))
+        # Read again: somebody else may have done it while we waited for the lock.
+        found = await _version_in(tx, settings)
+        if found is None:
+            await _create_schema(tx, settings)
+        elif not migrate or found > expected:
+            return _judge(found, expected)
+        before = found or 0
+        for number, text in steps:
+            if number > before:
+                await tx.run(settings.sql(text))
+                await tx.fetch(settings.sql(_RECORD), number)
+    return Migration(before=before, after=expected)
+
+
+async def _create_schema(tx: Any, settings: PostgresSettings) -> None:
+    # Asked for only where it is missing: CREATE SCHEMA wants a privilege on the database even
+    # when there is nothing to create, and administrators like to create it themselves.
+    there = await tx.one(_SCHEMA_THERE, settings.schema)
+    if not there["there"]:
+        await tx.run(f"CREATE SCHEMA {settings.quoted_schema}")
+
+
+def _judge(found: int, expected: int) -> Migration:
+    if found < expected:
+        raise SchemaMismatch(
+            f"the PostgreSQL schema is number {found} and this release needs {expected}: stop "
+            "hosts of older releases where the changelog says so, then run `holdfast migrate`",
+            found=found,
+            expected=expected,
+        )
+    if found > expected:
+        raise SchemaMismatch(
+            f"the PostgreSQL schema is number {found}, written by a newer release; this one knows "
+            f"{expected}: upgrade the package with `pip install --upgrade holdfast`",
+            found=found,
+            expected=expected,
+        )
+    return Migration(before=found, after=found)

@@ -1,0 +1,138 @@
+"""The schema of PostgreSQL: created once, refused when it does not fit, never half changed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import asyncpg
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.drivers.postgres import PostgresFactory, schema
+from holdfast.drivers.postgres.connections import Connections
+from holdfast.drivers.postgres.driver import PostgresDriver
+from holdfast.drivers.postgres.settings import read_settings
+from holdfast.errors import ConfigurationError, SchemaMismatch, StoreError
+from holdfast.model.lease import AcquireRequest, Grant
+from holdfast.model.location import parse_url
+from holdfast.names import HostId, Owner
+from holdfast.ports.driver import DriverContext, Migration
+
+pytestmark = pytest.mark.service
+
+SHAPE = """
+SELECT 'column', table_name, column_name, data_type, is_nullable, collation_name, column_default
+FROM information_schema.columns WHERE table_schema = 'holdfast'
+UNION ALL
+SELECT 'index', tablename, indexname, indexdef, '', '', '' FROM pg_indexes
+WHERE schemaname = 'holdfast'
+ORDER BY 1, 2, 3
+"""
+
+
+def context(**more) -> DriverContext:
+    return DriverContext(
+        clock=SystemClock(), random=random.Random(1), namespace="n", host=HostId("h"), **more
+    )
+
+
+async def open_driver(url: str, **more) -> PostgresDriver:
+    return await PostgresFactory().open(parse_url(url), context(**more))
+
+
+async def run(url: str, script: str) -> list[tuple]:
+    connection = await asyncpg.connect(url)
+    try:
+        return [tuple(row) for row in await connection.fetch(script)]
+    finally:
+        await connection.close()
+
+
+async def test_an_empty_database_gets_its_schema(postgres_url) -> None:
+    driver = await open_driver(postgres_url)
+    asked = AcquireRequest("k", Owner("a/1"), 1_000_000, "{}", HostId("h"))
+    assert isinstance(await driver.leases.acquire(asked), Grant)
+    await driver.close()
+
+
+async def test_migrate_says_what_it_did(postgres_url) -> None:
+    newest = schema.migrations()[-1][0]
+    migrated = await PostgresFactory().migrate(parse_url(postgres_url), context())
+    assert migrated == Migration(before=0, after=newest)
+    again = await PostgresFactory().migrate(parse_url(postgres_url), context())
+    assert again == Migration(before=newest, after=newest)
+
+
+async def test_fresh_equals_migrated(postgres_server, postgres_url) -> None:
+    await (await open_driver(postgres_url)).close()
+    fresh = await run(postgres_url, SHAPE)
+    other = postgres_server.create_database()
+    steps = schema.migrations()
+    for count in range(1, len(steps) + 1):
+        connections = Connections(settings_of(other), context())
+        await schema.prepare(connections, settings_of(other), migrate=True, steps=steps[:count])
+        await connections.close()
+    assert await run(other, SHAPE) == fresh
+    assert fresh
+    postgres_server.drop_database(other)
+
+
+def settings_of(url: str):
+    return read_settings(parse_url(url), {}, role="host")
+
+
+async def test_five_clients_create_it_once(postgres_url) -> None:
+    drivers = await asyncio.gather(*(open_driver(postgres_url) for _ in range(5)))
+    assert len(await run(postgres_url, "SELECT id FROM holdfast.store")) == 1
+    for driver in drivers:
+        await driver.close()
+
+
+async def test_an_older_schema_is_refused_unless_asked(postgres_url) -> None:
+    await (await open_driver(postgres_url)).close()
+    steps = [*schema.migrations(), (2, "CREATE TABLE {s}.later (x integer);")]
+    connections = Connections(settings_of(postgres_url), context())
+    with pytest.raises(SchemaMismatch, match="holdfast migrate") as raised:
+        await schema.prepare(connections, settings_of(postgres_url), migrate=False, steps=steps)
+    assert (raised.value.found, raised.value.expected) == (1, 2)
+    done = await schema.prepare(connections, settings_of(postgres_url), migrate=True, steps=steps)
+    assert done == Migration(before=1, after=2)
+    await connections.close()
+
+
+async def test_a_newer_schema_is_refused_even_when_asked(postgres_url) -> None:
+    await (await open_driver(postgres_url)).close()
+    await run(postgres_url, "INSERT INTO holdfast.schema_version (version) VALUES (99)")
+    for migrate in (None, True):
+        with pytest.raises(SchemaMismatch, match="upgrade") as raised:
+            await open_driver(postgres_url, migrate=migrate)
+        assert raised.value.found == 99
+
+
+async def test_a_failing_migration_changes_nothing(postgres_url) -> None:
+    await (await open_driver(postgres_url)).close()
+    before = await run(postgres_url, SHAPE)
+    steps = [*schema.migrations(), (2, "CREATE TABLE {s}.half (x integer); SELECT 1 / 0;")]
+    connections = Connections(settings_of(postgres_url), context())
+    with pytest.raises(StoreError):
+        await schema.prepare(connections, settings_of(postgres_url), migrate=True, steps=steps)
+    await connections.close()
+    assert await run(postgres_url, SHAPE) == before
+    await (await open_driver(postgres_url)).close()
+
+
+async def test_two_schemas_in_one_database_are_two_stores(postgres_url) -> None:
+    one = await open_driver(postgres_url)
+    two = await open_driver(postgres_url + "?schema=other")
+    asked = AcquireRequest("k", Owner("a/1"), 1_000_000, "{}", HostId("h"))
+    assert isinstance(await one.leases.acquire(asked), Grant)
+    assert await two.leases.get("k") == []
+    await one.close()
+    await two.close()
+
+
+@pytest.mark.parametrize("name", ["", "A", "x y", 'x"', "1x", "pg_x", "x;y", "é", "x" * 49])
+async def test_a_strange_schema_name_is_refused(postgres_url, name) -> None:
+    with pytest.raises(ConfigurationError):
+        await open_driver(postgres_url, options={"schema": name})

@@ -1,0 +1,69 @@
+"""What contenders said, as a history that the checker of ``holdfast.testing`` can judge.
+
+Owns the translation only. Times are of the machine's boot-time clock, the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+
+from holdfast.testing.checker import Facts, check_l1, check_l2, check_l3
+from holdfast.testing.history import Call, History
+from tests.process.actors import Actor, Message
+
+# The events of a contender, as operations of a history.
+_OPS = {"granted": "acquire", "believe": "believe", "lost": "lost", "release": "release"}
+
+
+def history_of(actors: Iterable[Actor]) -> History:
+    """All that ``actors`` said; those that were killed count as crashed from then on."""
+    history = History(seed=0, clock=lambda: math.nan)
+    for actor in actors:
+        for message in actor.heard:
+            if message["event"] in _OPS:
+                history.calls.append(_call(actor.name, message))
+        if actor.process.returncode == -9:
+            assert actor.ended_at is not None
+            history.crashed[actor.name] = actor.ended_at
+    history.calls.sort(key=lambda call: call.t_start)
+    return history
+
+
+def _call(proc: str, message: Message) -> Call:
+    call = Call(
+        clock=lambda: math.nan,
+        proc=proc,
+        op=_OPS[message["event"]],
+        key=message["key"],
+        t_start=message.get("asked", message["at"]),
+        grant=message["grant"],
+    )
+    call.t_end = message["at"]
+    call.ok = True
+    call.token = message["token"]
+    call.deadline = message.get("deadline")
+    return call
+
+
+def check_history(actors: Iterable[Actor]) -> None:
+    """Tokens are granted once and grow; nobody believes in a key while another does."""
+    facts = Facts(history_of(actors))
+    violations = [*check_l1(facts), *check_l2(facts), *check_l3(facts)]
+    assert violations == [], "\n".join(map(str, violations[:10]))
+
+
+def owners_of(actors: Iterable[Actor], key: str) -> list[tuple[int, str]]:
+    """Token and process of every grant of ``key``, in the order of the tokens."""
+    return sorted(
+        (message["token"], actor.name)
+        for actor in actors
+        for message in actor.all("granted", key=key)
+    )
+
+
+def handovers(actors: Iterable[Actor], key: str) -> int:
+    """How often a key went from one process to another."""
+    names = [name for _, name in owners_of(actors, key)]
+    return sum(before != after for before, after in pairwise(names))

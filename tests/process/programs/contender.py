@@ -1,0 +1,100 @@
+"""Races others for a few keys until told to stop, and tells everything that a checker needs.
+
+Holds now and then for longer than the ttl, so that renewals matter. Every error of the store is
+told and followed by another try: a contender is never restarted by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from typing import Any
+
+import holdfast
+from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
+
+_LOOK_S = 0.02
+
+
+class Contender:
+    """One host among several."""
+
+    def __init__(self, hf: holdfast.Holdfast, keys: list[str], ttl_s: float, seed: int) -> None:
+        self._hf = hf
+        self._keys = keys
+        self._ttl_s = ttl_s
+        self._random = random.Random(seed)
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        while not self.stopping.is_set():
+            key = self._random.choice(self._keys)
+            asked = now()
+            try:
+                lease = await self._hf.leases.acquire(key, ttl=self._ttl_s, timeout=1.2)
+            except holdfast.AcquireTimeout:
+                say("refused", key=key, asked=asked)
+                continue
+            except holdfast.StoreError as error:
+                say_error("met", error, key=key)
+                await self._rest(0.05)
+                continue
+            await self._own(lease, asked)
+
+    async def _own(self, lease: holdfast.Lease, asked: float) -> None:
+        grant: dict[str, Any] = {
+            "key": lease.key,
+            "token": lease.tenure.grant.token,
+            "grant": lease.owner,
+        }
+        self._believe("granted", lease, grant, asked=asked)
+        long = self._random.random() < 0.1
+        until = now() + (1.2 * self._ttl_s if long else self._random.uniform(0.0, 0.03))
+        while now() < until and not self.stopping.is_set():
+            await self._rest(min(_LOOK_S, max(0.0, until - now())))
+            if not self._believe("believe", lease, grant):
+                break
+        at = now()
+        try:
+            await lease.release()
+        except holdfast.StoreError as error:
+            say_error("met", error, key=lease.key)
+        say("release", at=at, **grant)
+
+    def _believe(self, event: str, lease: holdfast.Lease, grant: Any, **more: Any) -> bool:
+        # The time is read first: what the handle says holds at that time for certain.
+        at, remaining_s = now(), lease.remaining_s
+        if not lease.is_held:
+            reason = lease.tenure.error.reason if lease.tenure.error is not None else None
+            say("lost", at=at, reason=reason, **grant, **more)
+            return False
+        say(event, at=at, deadline=at + remaining_s, wall=time.time(), **grant, **more)
+        return True
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+        except TimeoutError:
+            return
+
+
+async def main(url: str, name: str, keys: str, ttl_s: str, seed: str) -> None:
+    """Contend until the test closes its end."""
+    speak_the_log()
+    ears = Ears()
+    async with holdfast.connect(url, host=name) as hf:
+        contender = Contender(hf, keys.split(","), float(ttl_s), int(seed))
+        say("ready")
+        running = asyncio.create_task(contender.run())
+        listening = asyncio.create_task(ears.next())
+        await asyncio.wait({running, listening}, return_when=asyncio.FIRST_COMPLETED)
+        contender.stopping.set()
+        await running
+    say("closed")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,140 @@
+"""Operations share batches, and each caller gets what is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.drivers.postgres.coalescer import BATCH_MAX, Coalescer
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+
+
+class Store:
+    """Carries out batches when told to, and remembers them."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.cancelled = 0
+
+    async def run(self, batch: Sequence[int]) -> Sequence[int | Exception]:
+        self.batches.append(list(batch))
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return [ValueError("bad") if number < 0 else number * 2 for number in batch]
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_lone_operation_is_a_batch_of_one() -> None:
+    store = Store()
+    assert await Coalescer(store.run).submit("a", 1) == 2
+    assert store.batches == [[1]]
+
+
+async def test_what_arrives_during_a_batch_shares_the_next() -> None:
+    store = Store()
+    store.gate.clear()
+    line = Coalescer(store.run)
+    first = asyncio.create_task(line.submit(0, 0))
+    await settle()
+    others = [asyncio.create_task(line.submit(number, number)) for number in range(1, 6)]
+    await settle()
+    assert store.batches == [[0]]
+    store.gate.set()
+    assert await asyncio.gather(first, *others) == [0, 2, 4, 6, 8, 10]
+    assert store.batches == [[0], [1, 2, 3, 4, 5]]
+
+
+async def test_a_row_never_stands_twice_in_a_batch_and_keeps_its_order() -> None:
+    store = Store()
+    line = Coalescer(store.run)
+    rows = ["a", "a", "b", "a", "b"]
+    await asyncio.gather(*(line.submit(row, number) for number, row in enumerate(rows)))
+    assert store.batches == [[0, 2], [1, 4], [3]]
+
+
+async def test_batches_are_limited() -> None:
+    store = Store()
+    line = Coalescer(store.run)
+    await asyncio.gather(*(line.submit(number, number) for number in range(BATCH_MAX + 1)))
+    assert [len(batch) for batch in store.batches] == [BATCH_MAX, 1]
+
+
+async def test_one_failure_is_its_own() -> None:
+    line = Coalescer(Store().run)
+    outcomes = await asyncio.gather(
+        *(line.submit(number, number) for number in (1, -1, 2)), return_exceptions=True
+    )
+    assert outcomes[0] == 2
+    assert isinstance(outcomes[1], ValueError)
+    assert outcomes[2] == 4
+
+
+async def test_a_cancelled_caller_does_not_disturb_its_batch() -> None:
+    store = Store()
+    store.gate.clear()
+    line = Coalescer(store.run)
+    leaver, stayer = (asyncio.create_task(line.submit(number, number)) for number in (1, 2))
+    await settle()
+    leaver.cancel()
+    await settle()
+    store.gate.set()
+    assert await stayer == 4
+    assert store.cancelled == 0
+
+
+async def test_who_is_cancelled_before_being_sent_is_never_sent() -> None:
+    store = Store()
+    store.gate.clear()
+    line = Coalescer(store.run)
+    first = asyncio.create_task(line.submit(1, 1))
+    await settle()
+    late = asyncio.create_task(line.submit(2, 2))
+    await settle()
+    late.cancel()
+    store.gate.set()
+    assert await first == 2
+    await settle()
+    assert store.batches == [[1]]
+
+
+async def test_a_keeper_abandons_its_batch_and_goes_on() -> None:
+    store = Store()
+    store.gate.clear()
+    line = Coalescer(store.run, abandons=True)
+    leaver, other = (asyncio.create_task(line.submit(number, number)) for number in (1, 2))
+    await settle()
+    leaver.cancel()
+    with pytest.raises(OutcomeUnknown):
+        await other
+    assert store.cancelled == 1
+    store.gate.set()
+    assert await line.submit(3, 3) == 6
+
+
+async def test_closing_fails_what_waits() -> None:
+    store = Store()
+    store.gate.clear()
+    line = Coalescer(store.run)
+    flying = asyncio.create_task(line.submit(1, 1))
+    await settle()
+    waiting = asyncio.create_task(line.submit(1, 2))
+    await settle()
+    await line.close()
+    await line.close()
+    with pytest.raises(StoreUnavailable):
+        await waiting
+    with pytest.raises(OutcomeUnknown):
+        await flying
+    with pytest.raises(StoreUnavailable):
+        await line.submit(1, 3)
