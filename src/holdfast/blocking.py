@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -29,6 +29,7 @@ from holdfast.leases import leases as leases_module
 from holdfast.leases.events import E, Handler, Lost
 from holdfast.leases.every import Periodic
 from holdfast.leases.info import LeaseInfo
+from holdfast.leases.tenure import calling_thread
 from holdfast.model.lease import Tenancy
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId, Owner, Token
@@ -66,7 +67,12 @@ class _Portal:
         if self._loop.is_closed():
             coroutine.close()
             raise UsageError("this connection is closed; connect again")
-        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        # The task that runs it is born with the context of this thread, and so knows who asks.
+        reset = calling_thread.set(threading.current_thread())
+        try:
+            future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        finally:
+            calling_thread.reset(reset)
         try:
             return future.result()
         except BaseException:
@@ -318,13 +324,13 @@ class Leases:
     def hold_all(self, keys: Iterable[str], **options: Any) -> Generator[list[Lease], None, None]:
         """Own all of ``keys`` for a block: ``with leases.hold_all(keys) as owned``."""
         leases = self.acquire_all(keys, **options)
-        try:
+        with ExitStack() as stack:
+            # Each is released, whatever the release of another one raises.
+            for lease in leases:
+                stack.callback(lease.release)
             yield leases
             for lease in leases:
                 lease.check()
-        finally:
-            for lease in reversed(leases):
-                lease.release()
 
     def get(self, key: str) -> LeaseInfo | None:
         """What the store knows of ``key``, or ``None`` if it was never granted."""
@@ -400,9 +406,9 @@ class Leases:
         run.__wrapped__ = function  # type: ignore[attr-defined]
         self._portal.run(self._leases.every(interval, run, key=key, ttl=ttl, **options))
 
-    def close(self) -> None:
+    def close(self, closer: object = None) -> None:
         """Release all leases."""
-        self._portal.run(self._leases.close())
+        self._portal.run(self._leases.close(closer))
 
 
 async def _in_thread(function: Callable[..., Any], *args: object) -> None:

@@ -21,6 +21,7 @@ from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
+from holdfast.leases.tenure import caller_now
 from holdfast.model.options import LeaseOptions
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
@@ -104,7 +105,7 @@ class Holdfast:
         self.leases = Leases(driver, ownership, renewals, requests)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -211,12 +212,18 @@ class Holdfast:
     async def close(self) -> None:
         """Release every lease, end the session, stop the keeper, disconnect. Repeatable.
 
-        A store that does not answer holds this up for a few seconds at most.
+        Blocks and functions that run under a lease are cancelled, and awaited within its ttl,
+        before their key is free. A store that does not answer holds this up for a few seconds at
+        most. A caller that is cancelled does not stop the closing.
         """
-        if self._closed:
-            return
-        self._closed = True
-        await self._patiently(self.leases.close(), "releasing leases")
+        if self._closing is None:
+            self._closing = self._runtime.spawn(
+                self._close(caller_now()), name=f"holdfast-close-{self.name}"
+            )
+        await asyncio.shield(self._closing)
+
+    async def _close(self, closer: object) -> None:
+        await self._patiently(self.leases.close(closer), "releasing leases")
         await self._keeper.stop()
         if self._plan.session and self._driver.hosts is not None:
             await self._patiently(

@@ -31,6 +31,9 @@ KEY_BYTES_MAX = 512
 NAMESPACE_LENGTH_MAX = 64
 HOST_LENGTH_MAX = 128
 
+# A reason is a sentence for the history, not a report.
+REASON_LENGTH_MAX = 500
+
 # C0 and C1 control characters and DEL break terminals and logs; the line separators break
 # line-based output; lone surrogates cannot be stored as UTF-8.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -103,6 +106,23 @@ def check_host(name: str) -> str:
             "no control characters"
         )
     return name
+
+
+def check_reason(reason: str) -> str:
+    """Return ``reason`` if people can read it later in a history and a log.
+
+    Raises:
+        InvalidName: It is empty, too long, or holds a control character.
+    """
+    if (
+        not isinstance(reason, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        or not 0 < len(reason) <= REASON_LENGTH_MAX
+        or _FORBIDDEN.search(reason) is not None
+    ):
+        raise InvalidName(
+            f"a reason is 1 to {REASON_LENGTH_MAX} characters without control characters"
+        )
+    return reason
 
 
 def host_of(owner: str) -> str:

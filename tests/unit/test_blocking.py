@@ -149,3 +149,21 @@ def test_a_forked_child_is_told_to_connect_again():
         assert "connect again" in answer
         assert answer.endswith("False")
         assert lease.is_held
+
+
+def test_reentry_by_the_same_thread_is_refused_and_other_threads_wait():
+    with blocking.connect("memory://sync-reentry") as hf, hf.leases.hold("k"):
+        with pytest.raises(holdfast.AlreadyOwned):
+            hf.leases.acquire("k")
+        outcome = []
+
+        def other() -> None:
+            try:
+                hf.leases.acquire("k", timeout=0.05)
+            except holdfast.AcquireTimeout as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert len(outcome) == 1

@@ -100,7 +100,7 @@ async def _acquire(
         )
     finally:
         waiters.close()
-        await ownership.close()
+        await ownership.close(None)
     grant = acquired.grant
     left_s = acquired.asked_at + plan.ttl_s - runtime.clock.monotonic()
     return {

@@ -20,6 +20,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.leases.ownership import Ownership
+from holdfast.leases.tenure import caller_now
 from holdfast.leases.waiting import Waiters
 from holdfast.model.lease import AcquireRequest, Grant, Held
 from holdfast.model.options import LeasePlan
@@ -41,6 +42,10 @@ DEAF_POLL_S = 1.0
 _JUST_AFTER_S = 0.002
 
 
+class TooSlow(StoreUnavailable):
+    """A grant whose reply always came too late to be believed. It is given back."""
+
+
 @dataclass(slots=True)
 class Acquired:
     """A grant, and when the request that won it was sent."""
@@ -58,45 +63,47 @@ class Acquirer:
         self.runtime = ownership.runtime
         self.waiters = waiters
         self.closed = False
+        # How many attempts are at the store now; closing waits for them.
+        self.under_way = 0
 
     async def attempt(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
         """Ask once. A reply that was lost or came too late is asked for again, by the same owner.
 
+        An error other than a plain ``StoreUnavailable``, and a cancellation, leave it open whether
+        there is a grant: the caller asks again under the same owner, or withdraws.
+
         Raises:
-            StoreUnavailable: Nothing is held: not applied, or given back because every reply came
-                after the deadline it was to bring.
-            OutcomeUnknown: Still no reply; a grant, if there was one, ends by its ttl.
+            StoreUnavailable: Nothing was applied.
+            TooSlow: Granted, but every reply came after the deadline it was to bring.
+            OutcomeUnknown: Still no reply.
         """
         clock = self.runtime.clock
-        asked_at = clock.monotonic()
+        self.under_way += 1
         try:
-            result = await self.store.acquire(request)
-        except asyncio.CancelledError:
-            self.ownership.later(self._withdraw(request))
-            raise
-        except OutcomeUnknown:
-            return await self._ask_again(request, plan)
-        if isinstance(result, Held):
-            return result
-        if clock.monotonic() >= asked_at + plan.safe_s:
-            # The owner must not even begin to believe in it.
-            return await self._ask_again(request, plan)
-        return Acquired(result, asked_at)
+            asked_at = clock.monotonic()
+            try:
+                result = await self.store.acquire(request)
+            except OutcomeUnknown:
+                return await self._ask_again(request, plan)
+            if isinstance(result, Held):
+                return result
+            if clock.monotonic() >= asked_at + plan.safe_s:
+                # The owner must not even begin to believe in it.
+                return await self._ask_again(request, plan)
+            return Acquired(result, asked_at)
+        finally:
+            self.under_way -= 1
 
     async def _ask_again(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
         clock = self.runtime.clock
         backoff = Backoff(0.02, 0.5, self.runtime.random)
         for left in range(SETTLE_TRIES, 0, -1):
-            await self._pause(request, backoff.next_s())
+            await clock.sleep(backoff.next_s())
             asked_at = clock.monotonic()
             try:
                 result = await self.store.acquire(request)
-            except asyncio.CancelledError:
-                self.ownership.later(self._withdraw(request))
-                raise
             except (OutcomeUnknown, StoreUnavailable) as error:
                 if left == 1:
-                    self.ownership.later(self._withdraw(request))
                     raise OutcomeUnknown(
                         f"whether lease {request.key!r} was acquired is unknown; if it was, it "
                         f"ends within {request.ttl_us / 1e6:g} s"
@@ -106,17 +113,20 @@ class Acquirer:
                     return result
                 if clock.monotonic() < asked_at + plan.safe_s:
                     return Acquired(result, asked_at)
-        self.ownership.later(self._withdraw(request))
-        raise StoreUnavailable(
+        raise TooSlow(
             f"the store answers more slowly than the ttl of {plan.ttl_s:g} s allows for lease "
             f"{request.key!r}; nothing is held: use a longer ttl, or look at the store"
         )
 
-    async def _pause(self, request: AcquireRequest, seconds: float) -> None:
+    async def ask(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
+        """Ask once and for all: whatever is left open by an error or a cancellation is undone.
+
+        Raises what ``attempt`` raises.
+        """
         try:
-            await self.runtime.clock.sleep(seconds)
-        except asyncio.CancelledError:
-            self.ownership.later(self._withdraw(request))
+            return await self.attempt(request, plan)
+        except (asyncio.CancelledError, OutcomeUnknown, TooSlow):
+            self.ownership.later(self.withdraw(request))
             raise
 
     async def wait_for(
@@ -131,7 +141,7 @@ class Acquirer:
             StoreError: The store could not be asked within ``timeout_s``.
         """
         if timeout_s is not None and timeout_s <= 0:
-            result = await self.attempt(request, plan)
+            result = await self.ask(request, plan)
             if isinstance(result, Held):
                 self.ownership.telemetry.conflict()
                 self.refuse_reentry(request, result)
@@ -151,7 +161,7 @@ class Acquirer:
     def refuse_reentry(self, request: AcquireRequest, held: Held) -> None:
         """Refuse to wait for oneself: the task that asks owns the key already."""
         tenure = self.ownership.find(held.owner)
-        if request.limit == 1 and tenure is not None and tenure.task is asyncio.current_task():
+        if request.limit == 1 and tenure is not None and tenure.caller is caller_now():
             raise AlreadyOwned(request.key, held.owner)
 
     def refuse_mismatch(self, request: AcquireRequest, held: Held) -> None:
@@ -162,8 +172,8 @@ class Acquirer:
                 "for: all users of a semaphore must name the same limit"
             )
 
-    async def _withdraw(self, request: AcquireRequest) -> None:
-        """Undo an attempt whose end nobody waited for.
+    async def withdraw(self, request: AcquireRequest) -> None:
+        """Undo an attempt whose end is open; nobody may ask under its owner any more.
 
         Asking again under the same owner tells what became of it: the same grant if there was
         one. It goes through the same queue to the store, so it cannot overtake the attempt.
@@ -187,6 +197,8 @@ class _Waiting:
         self._request = replace(request, queue_us=WAITER_TTL_US)
         self._plan = plan
         self._refused = False
+        # Whether the last attempt left it open if there is a grant.
+        self._open = False
         self.owner: str | None = None
         self.error: StoreError | None = None
 
@@ -212,13 +224,17 @@ class _Waiting:
 
     async def _ask(self) -> Acquired | Held | None:
         acquirer, request = self._acquirer, self._request
+        was_open = self._open
         if acquirer.closed:
             raise UsageError(
                 f"the connection was closed while lease {request.key!r} was waited for"
             )
         try:
+            self._open = True
             result = await acquirer.attempt(request, self._plan)
         except StoreError as error:
+            # The wait goes on under the same owner, so a grant that is still open is found again.
+            self._open = not (type(error) is StoreUnavailable and not was_open)
             if self.error is None:
                 acquirer.ownership.log.warning(
                     "waiting for lease %r: %s", request.key, error, extra={"key": request.key}
@@ -226,18 +242,24 @@ class _Waiting:
             self.error = error
             return None
         self.error = None
+        self._open = False
         if isinstance(result, Held):
-            self.owner = result.owner
-            if not self._refused:
-                self._refused = True
-                acquirer.ownership.telemetry.conflict()
-            acquirer.refuse_reentry(request, result)
-            acquirer.refuse_mismatch(request, result)
-            if result.waiter is not None and result.waiter != request.waiter:
-                self._forget()
-                acquirer.waiters.expect(result.waiter)
-                self._request = replace(request, waiter=result.waiter)
+            self._note(result)
         return result
+
+    def _note(self, held: Held) -> None:
+        acquirer, request = self._acquirer, self._request
+        self.owner = held.owner
+        if not self._refused:
+            self._refused = True
+            acquirer.ownership.telemetry.conflict()
+        # The place first: whatever ends the wait, it is given up.
+        if held.waiter is not None and held.waiter != request.waiter:
+            self._forget()
+            acquirer.waiters.expect(held.waiter)
+            self._request = replace(request, waiter=held.waiter)
+        acquirer.refuse_reentry(request, held)
+        acquirer.refuse_mismatch(request, held)
 
     async def _sleep(self, held: Held, pause_s: float) -> None:
         waiters = self._acquirer.waiters
@@ -257,7 +279,9 @@ class _Waiting:
     def _leave(self) -> None:
         request, acquirer = self._request, self._acquirer
         self._forget()
-        if request.waiter is not None:
+        if self._open:
+            acquirer.ownership.later(acquirer.withdraw(request))
+        elif request.waiter is not None:
             acquirer.ownership.later(self._leave_queue(request.waiter))
 
     async def _leave_queue(self, waiter: WaiterId) -> None:

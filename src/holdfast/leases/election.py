@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError
+from holdfast.errors import Conflict, HoldfastError, LeaseLost, StoreError, UsageError
 from holdfast.leases.lease import Lease
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.runtime import Runtime
@@ -54,18 +54,22 @@ class Election:
         while True:
             try:
                 lease = await self._acquire()
-                started = self._runtime.clock.monotonic()
-                await self._lead(lease)
-                if self._runtime.clock.monotonic() - started > _RETRY_MOST_S:
-                    backoff.reset()
             except UsageError:
                 raise
+            except (StoreError, Conflict, TimeoutError) as error:
+                self._log.warning("no election now: %s", error, extra={"key": self._key})
+                await self._runtime.clock.sleep(backoff.next_s())
+                continue
+            started = self._runtime.clock.monotonic()
+            try:
+                await self._lead(lease)
             except LeaseLost as error:
                 self._log.warning("leadership lost: %s", error, extra={"key": self._key})
-            except (StoreError, TimeoutError) as error:
-                self._log.warning("no election now: %s", error, extra={"key": self._key})
             except Exception:  # noqa: BLE001 - user code may raise anything; the next election follows
                 self._log.exception("the leader's function failed", extra={"key": self._key})
+            if self._runtime.clock.monotonic() - started > _RETRY_MOST_S:
+                # It led for a while: whatever ended that is not the trouble of the last time.
+                backoff.reset()
             # Also after a normal return, which resigns: others get their turn first.
             await self._runtime.clock.sleep(backoff.next_s())
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from holdfast.errors import LeaseLost, StoreError, UsageError
+from holdfast.errors import LeaseLost, UsageError
 from holdfast.leases.lease import Lease
 from holdfast.leases.ownership import Ownership
 
@@ -51,19 +51,18 @@ class Hold(Generic[T]):
             raise UsageError("hold() needs a task: run it with asyncio.run() or create_task()")
         self._loop = asyncio.get_running_loop()
         result = await acquire()
+        self._leases = result if isinstance(result, list) else [result]
+        lost = self._find_lost()
+        if lost is not None:
+            # Lost while the others were waited for: the block must not begin.
+            await self._release()
+            raise lost
         self._task = task
         self._cancelling = task.cancelling()
-        self._leases = result if isinstance(result, list) else [result]
         self._block = self._loop.create_future()
         for lease in self._leases:
             lease.tenure.lost_callbacks = [self._on_lost]
             lease.tenure.block = self._block
-        lost = self._find_lost()
-        if lost is not None:
-            # Lost while the others were waited for: the block must not begin.
-            self._block.set_result(None)
-            await self._release(lost)
-            raise lost
         self._watch()
         return result
 
@@ -76,15 +75,18 @@ class Hold(Generic[T]):
         task, self._task = self._task, None
         if self._timer is not None:
             self._timer.cancel()
-        lost = self._lost or self._find_lost()
         if not self._block.done():
             self._block.set_result(None)
-        await self._release(exc)
-        if self._lost is not None and task is not None:
+        try:
+            await self._release()
+        finally:
             # Our cancellation ends here; one that came from outside goes on.
-            outside = task.uncancel() > self._cancelling
-            if exc_type is asyncio.CancelledError and not outside:
-                raise self._lost from exc
+            outside = (
+                self._lost is not None and task is not None and task.uncancel() > self._cancelling
+            )
+        lost = self._lost or self._find_lost()
+        if self._lost is not None and exc_type is asyncio.CancelledError and not outside:
+            raise self._lost from exc
         if lost is not None and exc is None:
             raise lost
 
@@ -94,15 +96,19 @@ class Hold(Generic[T]):
                 return lease.tenure.error
         return None
 
-    async def _release(self, exc: BaseException | None) -> None:
-        for lease in reversed(self._leases):
-            try:
-                await lease.release()
-            except StoreError:
-                # The block is done, and the ttl ends the lease: the block's own error matters
-                # more than a late hand-over.
-                if exc is None:
-                    raise
+    async def _release(self) -> None:
+        """Give all of them back. What cannot be delivered now goes on by itself."""
+        pending = list(self._leases)
+        try:
+            while pending:
+                await self._ownership.release_or_later(pending[-1].tenure)
+                pending.pop()
+        finally:
+            for lease in pending:
+                self._ownership.later(self._ownership.release(lease.tenure))
+            for lease in self._leases:
+                # Without these the handle could be dropped, and noticed, like any other.
+                lease.tenure.lost_callbacks = None
 
     def _watch(self) -> None:
         """Look again at the earliest deadline, on this very loop.

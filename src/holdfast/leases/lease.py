@@ -198,7 +198,7 @@ class Lease:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Release. A loss during the block raises only if the block itself did not."""
-        error = self.tenure.error
         await self.release()
+        error = self.tenure.error
         if error is not None and exc_info[0] is None:
             raise error

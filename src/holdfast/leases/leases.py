@@ -17,16 +17,19 @@ from holdfast.leases.lease import Lease
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
-from holdfast.leases.tenure import Tenure
+from holdfast.leases.tenure import Tenure, caller_now
 from holdfast.leases.waiting import Waiters
 from holdfast.model.lease import LIST_LIMIT_MAX, AcquireRequest, Held, Tenancy
 from holdfast.model.options import Duration, LeasePlan, seconds
-from holdfast.names import check_key
+from holdfast.names import check_key, check_reason
 from holdfast.ports.driver import Driver
 from holdfast.runtime.runtime import caller_line
 
 # More keys than this in one block is a design to rethink: the last waits while all others are held.
 KEYS_MAX = 100
+
+# How often closing looks whether the last attempt has ended.
+_CLOSING_LOOK_S = 0.005
 
 T = TypeVar("T")
 
@@ -37,6 +40,11 @@ def _outcome(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "timeout"
     return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
+
+
+def _check_page(limit: int) -> None:
+    if type(limit) is not int or not 1 <= limit <= LIST_LIMIT_MAX:
+        raise UsageError(f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
 
 
 class Leases:
@@ -84,10 +92,12 @@ class Leases:
             StoreUnavailable: The store did not take the request; nothing is held.
             OutcomeUnknown: No reply came; what was granted, if it was, ends by its ttl.
         """
+        if "timeout" in options:
+            raise UsageError("try_acquire never waits; use acquire(key, timeout=…)")
         plan = self._requests.plan(ttl, options)
         request = self._requests.request(key, plan, metadata, limit=limit, resume=resume)
         origin = caller_line(2)
-        trying = self._acquirer.attempt(request, plan)
+        trying = self._acquirer.ask(request, plan)
         result = await (self._measured(trying, request) if self._telemetry.active else trying)
         if isinstance(result, Held):
             self._telemetry.conflict()
@@ -193,7 +203,7 @@ class Leases:
             raise
         except HoldfastError:
             for lease in reversed(leases):
-                await lease.release()
+                await self._ownership.release_or_later(lease.tenure)
             raise
         return leases
 
@@ -232,10 +242,10 @@ class Leases:
         Raises:
             UsageError: ``limit`` is not between 1 and 1,000.
         """
-        if isinstance(limit, bool) or not 1 <= limit <= LIST_LIMIT_MAX:
-            raise UsageError(f"limit is a number from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
-        if prefix:
-            check_key(prefix)
+        _check_page(limit)
+        for text in (prefix, owner, after):
+            if text:
+                check_key(text)
         records = await self._store.list(
             prefix=prefix, owner=owner, active=active, after=after, limit=limit
         )
@@ -243,8 +253,7 @@ class Leases:
 
     async def history(self, key: str, *, limit: int = 100) -> list[Tenancy]:
         """Who owned ``key``, newest first: token, from, to, and why it ended."""
-        if isinstance(limit, bool) or not 1 <= limit <= LIST_LIMIT_MAX:
-            raise UsageError(f"limit is a number from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
+        _check_page(limit)
         return [*await self._store.history(check_key(key), limit=limit)]
 
     async def break_lease(self, key: str, *, reason: str) -> list[LeaseInfo]:
@@ -256,8 +265,7 @@ class Leases:
             LeaseNotFound: The key was never granted.
             UsageError: The reason is empty or longer than 500 characters.
         """
-        if not isinstance(reason, str) or not 0 < len(reason) <= 500:  # noqa: PLR2004  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError("breaking a lease needs a reason of 1 to 500 characters")
+        check_reason(reason)
         records = await self._store.break_lease(check_key(key), reason=reason)
         return [info_of(record) for record in records]
 
@@ -330,12 +338,19 @@ class Leases:
         """How many leases this host owns now."""
         return len(self._ownership)
 
-    async def close(self) -> None:
-        """Release all leases and stop waiting. Repeatable."""
+    async def close(self, closer: object = None) -> None:
+        """Release all leases and stop waiting. Repeatable.
+
+        What runs under a lease is cancelled and awaited first, except where ``closer``, who asked
+        for this, runs there itself.
+        """
         self._requests.closed = True
         self._acquirer.closed = True
         self._waiters.close()
-        await self._ownership.close()
+        while self._acquirer.under_way:
+            # Each ends by itself, with an answer or with the driver's own time limit.
+            await self._runtime.clock.sleep(_CLOSING_LOOK_S)
+        await self._ownership.close(closer)
 
     def _sorted(self, keys: Iterable[str]) -> list[str]:
         if isinstance(keys, str):
@@ -383,7 +398,11 @@ class Leases:
             pid=runtime.pid(),
             origin=origin,
         )
-        tenure.task = asyncio.current_task()
+        if self._requests.closed:
+            # Granted while the connection was being closed: nobody would keep it alive.
+            self._ownership.later(self._ownership.release(tenure))
+            raise UsageError("this connection was closed; connect again")
+        tenure.caller = caller_now()
         self._ownership.begin(tenure)
         self._renewals.watch(tenure)
         return Lease(tenure, self._ownership, request.metadata)

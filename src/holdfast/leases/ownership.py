@@ -111,6 +111,9 @@ class Ownership:
         if not tenure.lose(error):
             return
         self._tenures.pop(tenure.grant.owner, None)
+        self._tell_all(tenure, error)
+
+    def _tell_all(self, tenure: Tenure, error: LeaseLost) -> None:
         self._measure_loss(tenure, error.reason)
         self.log.warning("%s", error, extra=self._fields(tenure, reason=error.reason))
         now, age = self.runtime.clock.now(), self.runtime.clock.monotonic() - tenure.asked_at
@@ -235,12 +238,25 @@ class Ownership:
             self.later(self._release_quietly(self._store, tenure.grant))
             raise
         except Fenced as error:
-            self.log.warning(
-                "released, but it had ended before: %s", error, extra=self._fields(tenure)
-            )
+            # It had been lost before, unnoticed: whoever relied on it must hear of it.
+            tenure.lost_at_release(error)
+            self._tell_all(tenure, error)
+            return
         except StoreError:
             await self._release_again(self._store, tenure.grant)
         self.tell(tenure, Released)
+
+    async def release_or_later(self, tenure: Tenure) -> None:
+        """Release; if the store does not answer, the log says so and the ttl ends it."""
+        try:
+            await self.release(tenure)
+        except StoreError as error:
+            self.log.warning(
+                "lease %r ends by its ttl: %s",
+                tenure.grant.key,
+                error,
+                extra=self._fields(tenure),
+            )
 
     async def guard(self, tenure: Tenure, tx: object) -> None:
         """Guard; see ``Lease.guard``."""
@@ -250,19 +266,19 @@ class Ownership:
             self.lose(tenure, error)
             raise
 
-    async def close(self) -> None:
+    async def close(self, closer: object) -> None:
         """Release all that is owned and wait for what goes on by itself. Repeatable."""
-        closer = asyncio.current_task()
         await asyncio.gather(*(self._give_back(tenure, closer) for tenure in self.tenures()))
         here = asyncio.get_running_loop()
         while mine := [task for task in list(self._later) if task.get_loop() is here]:
             await asyncio.wait(mine)
+        self._unwatch()
 
-    async def _give_back(self, tenure: Tenure, closer: asyncio.Task[Any] | None) -> None:
+    async def _give_back(self, tenure: Tenure, closer: object) -> None:
         """Release at close. What runs under the lease is cancelled and awaited first."""
         try:
             # One who closes from inside the block has nobody else to wait for.
-            if tenure.block is None or tenure.task is closer:
+            if tenure.block is None or tenure.caller is closer:
                 await self.release(tenure)
                 return
             key, grant = tenure.grant.key, tenure.grant

@@ -23,6 +23,10 @@ from holdfast.runtime.watchdog import Watchdog
 
 _log = logging.getLogger("holdfast.leases")
 
+# Dead entries of the heap are swept out when they outnumber the living by this many: rarely enough
+# to cost nothing, often enough to hold no memory worth naming.
+_HEAP_SLACK = 1000
+
 _ALIVE = (Phase.HELD, Phase.ENDING)
 
 
@@ -64,6 +68,11 @@ class Renewals:
             if stamp == tenure.stamp and self._look_at(tenure, now, driver.leases):
                 # Due times move only forward, so that one look never sees a tenure twice.
                 self._push(tenure, max(self._due(tenure), now + 1e-4))
+        if len(heap) > _HEAP_SLACK + 2 * len(self._ownership):
+            # Leases released long before their next renewal would stay until it is due.
+            self._heap = [e for e in heap if e[1] == e[2].stamp and e[2].phase in _ALIVE]
+            heapq.heapify(self._heap)
+            heap = self._heap
         return heap[0][0] if heap else now + 3600.0
 
     async def stop(self) -> None:

@@ -59,7 +59,7 @@ class Requests:
         """
         if self.closed:
             raise UsageError("this connection is closed; connect again")
-        if limit != 1:
+        if type(limit) is not int or limit != 1:
             self._check_limit(limit)
         text = self._metadata_text
         if metadata is not None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from enum import Enum
-from typing import Any
 
 from holdfast.errors import LeaseExpired, LeaseLost
 from holdfast.leases.events import Handlers
@@ -33,6 +33,16 @@ class Phase(Enum):
 _transition = threading.Lock()
 
 
+# Set by the blocking façade around each call: there every call is a task of its own, and the thread
+# is who asks.
+calling_thread: ContextVar[object] = ContextVar("holdfast_calling_thread", default=None)
+
+
+def caller_now() -> object:
+    """Who asks: the thread behind the façade, or the running task."""
+    return calling_thread.get() or asyncio.current_task()
+
+
 class Tenure:
     """The local state of one grant."""
 
@@ -42,6 +52,7 @@ class Tenure:
         "attempt",
         "block",
         "busy",
+        "caller",
         "deadline",
         "error",
         "grant",
@@ -55,7 +66,6 @@ class Tenure:
         "renew_due",
         "renewals",
         "stamp",
-        "task",
     )
 
     def __init__(
@@ -84,7 +94,8 @@ class Tenure:
         self.loop = loop
         self.pid = pid
         self.origin = origin
-        self.task: asyncio.Task[Any] | None = None
+        # Who acquired it: a task, or a thread of the blocking façade. Dropped at the end.
+        self.caller: object = None
         self.handlers: Handlers | None = None
         self.lost_callbacks: list[Callable[[LeaseLost], None]] | None = None
         # Done when the block or function that runs under this lease has ended.
@@ -117,6 +128,7 @@ class Tenure:
             # The reason first: readers look at the phase without the lock.
             self.error = error
             self.phase = Phase.LOST
+            self.caller = None
             return True
 
     def end(self) -> bool:
@@ -133,7 +145,14 @@ class Tenure:
             if self.phase not in (Phase.HELD, Phase.ENDING):
                 return False
             self.phase = Phase.RELEASED
+            self.caller = None
             return True
+
+    def lost_at_release(self, error: LeaseLost) -> None:
+        """The store refused the release: the lease had been lost before, unnoticed."""
+        with _transition:
+            self.error = error
+            self.phase = Phase.LOST
 
     def expired(self) -> LeaseExpired:
         """The error of a deadline that passed."""

@@ -13,6 +13,10 @@ from holdfast.ports.wakeups import Wakeup, Wakeups
 
 _PASS_AFTER_S = PASS_AFTER_US / 1e6
 
+# A ring may overtake the reply that tells which place it is for. Replies are milliseconds behind,
+# so that only the newest few strangers matter; places are never given out twice.
+_STRANGERS_MAX = 256
+
 
 class Waiters:
     """Connects wake-ups of the store with the tasks that wait for them."""
@@ -23,6 +27,8 @@ class Waiters:
         self._unsubscribe: Callable[[], None] | None = None
         # Rings that came between an attempt and the wait after it, by place.
         self._early: dict[int, int] = {}
+        # Rings for places that nobody here knows of yet, oldest first.
+        self._strangers: dict[int, int] = {}
 
     @property
     def deaf(self) -> bool:
@@ -36,7 +42,7 @@ class Waiters:
 
     def expect(self, waiter: int) -> None:
         """Remember rings for this place from now on."""
-        self._early.setdefault(waiter, -1)
+        self._early.setdefault(waiter, self._strangers.pop(waiter, -1))
 
     def forget(self, waiter: int) -> None:
         """The place is given up or taken."""
@@ -48,14 +54,9 @@ class Waiters:
         One who stands behind others is called as well, in case the head of the queue is dead:
         it waits its turn before it returns.
         """
-        position = self._early.get(waiter, -1)
-        if position >= 0:
-            self._early[waiter] = -1
-        else:
-            called = await self._called(waiter, seconds)
-            if called is None:
-                return False
-            position = called
+        position = await self._called(waiter, seconds)
+        if position is None:
+            return False
         if position > 0:
             turn_s = min(seconds, position * _PASS_AFTER_S)
             again = await self._called(waiter, turn_s)
@@ -64,6 +65,10 @@ class Waiters:
         return True
 
     async def _called(self, waiter: int, seconds: float) -> int | None:
+        early = self._early.get(waiter, -1)
+        if early >= 0:
+            self._early[waiter] = -1
+            return early
         loop = asyncio.get_running_loop()
         future: asyncio.Future[int] = loop.create_future()
         self._waiting[waiter] = future
@@ -86,12 +91,18 @@ class Waiters:
     def _on_wakeup(self, wakeup: Wakeup) -> None:
         if not wakeup.topic.startswith("lease/"):
             return
+        position = max(0, wakeup.position)
         future = self._waiting.get(wakeup.waiter)
-        if future is not None:
-            if not future.done():
-                future.set_result(max(0, wakeup.position))
-        elif wakeup.waiter in self._early:
-            self._early[wakeup.waiter] = max(0, wakeup.position)
+        if future is not None and not future.done():
+            future.set_result(position)
+        elif (early := self._early.get(wakeup.waiter)) is not None:
+            # Also when the waiter has been called but has not run yet: the head's own call often
+            # comes in the same turn of the loop as the one it got while it stood behind another.
+            self._early[wakeup.waiter] = position if early < 0 else min(early, position)
+        else:
+            self._strangers[wakeup.waiter] = position
+            if len(self._strangers) > _STRANGERS_MAX:
+                del self._strangers[next(iter(self._strangers))]
 
 
 def _give_up(future: asyncio.Future[int]) -> None:

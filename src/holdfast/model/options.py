@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from holdfast.errors import UsageError
 
@@ -85,7 +85,12 @@ class LeaseOptions:
     stall_limit: Duration = 30.0
 
     def __post_init__(self) -> None:
-        plan_of(self)
+        # A list would do as well as a tuple, but cannot be hashed, and options are.
+        for name in ("renew_backoff", "acquire_retry"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(cast("list[Duration]", value)))
+        _plan(self, CLOCK_DRIFT)
 
     def with_(self, **changes: Any) -> LeaseOptions:
         """A copy with the given options changed; ``None`` keeps what was there.
@@ -125,6 +130,10 @@ class LeasePlan:
 
 
 def _check_fractions(options: LeaseOptions) -> None:
+    for name in ("renew_jitter", "at_risk"):
+        value: object = getattr(options, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UsageError(f"{name} is a fraction, not {value!r}")
     if not 0 <= options.renew_jitter < 1:
         raise UsageError(f"renew_jitter is a fraction from 0 to below 1: {options.renew_jitter!r}")
     if not 0 < options.at_risk <= 1:
@@ -132,7 +141,7 @@ def _check_fractions(options: LeaseOptions) -> None:
             f"at_risk is a fraction of the ttl, above 0, at most 1: {options.at_risk!r}"
         )
     retries = options.renew_retries_max
-    if retries is not None and (isinstance(retries, bool) or retries < 0):
+    if retries is not None and (type(retries) is not int or retries < 0):
         raise UsageError(f"renew_retries_max is a count of at least 0, or None: {retries!r}")
 
 

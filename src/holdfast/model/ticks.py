@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-# Listing every tick that an outage of a week missed helps nobody; the count does.
-_CLOCK_TOLERANCE_TICKS = 1
+# Clocks of a fleet differ by less than this unless one of them is broken. A host that is behind
+# waits for the ticks its peers have run; only beyond this is the stored number taken for wrong.
+_CLOCK_TOLERANCE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +40,13 @@ def decide(now_s: float, interval_s: float, last: int | None) -> Decision:
     """What to do at wall time ``now_s`` when tick ``last`` was the newest that ran.
 
     The very first tick of all is the next one, never a past one. When the clock has gone back
-    behind ticks that already ran, they do not run again; when it went back by more than a tick,
-    counting starts anew from the present, because waiting for a wrong future would stop the
-    function for as long as the clock was wrong.
+    behind ticks that already ran, they do not run again; when it went back by more than clocks of
+    one fleet differ, counting starts anew from the present, because waiting for a wrong future
+    would stop the function for as long as the clock was wrong.
     """
     current = math.floor(now_s / interval_s)
     until_next = (current + 1) * interval_s - now_s
-    if last is None or last > current + _CLOCK_TOLERANCE_TICKS:
+    if last is None or (last - current) * interval_s > max(_CLOCK_TOLERANCE_S, interval_s):
         return Decision(run=None, wait_s=until_next, last=current)
     if current <= last:
         return Decision(run=None, wait_s=(last + 1) * interval_s - now_s, last=last)

@@ -15,9 +15,13 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.driver import Driver
+from holdfast.ports.host_store import HostStore
 from holdfast.runtime.runtime import Runtime
 
 _log = logging.getLogger("holdfast.heartbeat")
+
+# Ended in one statement; more than this at once is a fleet restart, and the next beat goes on.
+REAP_MAX = 100
 
 
 class Heartbeat:
@@ -31,6 +35,8 @@ class Heartbeat:
         self._opened = False
         self._renewed_at = runtime.clock.monotonic()
         self._task: asyncio.Task[None] | None = None
+        self._healthy_since = self._renewed_at
+        self._reap_due = 0.0
         self._lost: list[Callable[[HostSession], None]] = []
 
     def opened(self) -> None:
@@ -73,13 +79,34 @@ class Heartbeat:
                 else:
                     await driver.hosts.open(self.session)
                     self._opened = True
-            self._renewed_at = sent_at
+                if sent_at - self._renewed_at > self._ttl_s:
+                    # A gap: the store was away, or the machine slept. Others were late as well.
+                    self._healthy_since = sent_at
+                self._renewed_at = sent_at
+                await self._reap(driver.hosts, sent_at)
         except LeaseLost as error:
             self._replace(error)
         except (StoreError, TimeoutError) as error:
             # Try again soon; peers take over when the ttl has passed without success.
             self._due = sent_at + min(1.0, self._ttl_s / 10)
             _log.warning("heartbeat failed: %s", error, extra={"host": self.session.name})
+
+    async def _reap(self, hosts: HostStore, now: float) -> None:
+        """End the sessions of the dead, once per ttl.
+
+        Only a host that has itself been healthy for a whole ttl may judge: after an outage every
+        session is late at once, and the first to wake must not take everybody's work.
+        """
+        if now - self._healthy_since < self._ttl_s or now < self._reap_due:
+            return
+        self._reap_due = now + self._ttl_s
+        for dead in await hosts.reap(limit=REAP_MAX):
+            _log.info(
+                "host %s (%s) is dead: its session ran out",
+                dead.name,
+                dead.id,
+                extra={"host": self.session.name},
+            )
 
     def _replace(self, error: HoldfastError) -> None:
         lost = self.session

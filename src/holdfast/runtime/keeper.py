@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -139,6 +140,9 @@ class Keeper:
         clock = self._runtime.clock
         while not self._stopping:
             wake.clear()
+            # Whoever brings work from here on wakes the keeper; until now it compared with the
+            # time of this look, which is over.
+            self.next_look = math.inf
             now = clock.monotonic()
             look_again = now + TICK_S
             for chore in self._chores:

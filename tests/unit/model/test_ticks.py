@@ -30,6 +30,12 @@ def test_a_tick_that_ran_does_not_run_again_when_the_clock_goes_back():
     assert decision.wait_s == 11.0
 
 
+def test_a_host_whose_clock_is_behind_waits_for_what_its_peers_have_run():
+    decision = decide(1000.0, 0.5, 2003)
+    assert decision.run is None
+    assert decision.last == 2003
+
+
 def test_a_clock_that_was_far_ahead_does_not_stop_the_schedule():
     decision = decide(1005.0, 10.0, 9000)
     assert decision.run is None

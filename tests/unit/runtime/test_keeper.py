@@ -6,11 +6,13 @@ import asyncio
 import logging
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 import holdfast
 from holdfast.errors import StoreUnavailable
+from holdfast.names import HostId
 from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.watchdog import Watchdog
@@ -132,6 +134,17 @@ async def test_a_host_that_lost_its_session_opens_a_new_one(caplog):
         assert [s.name for s in alive] == ["a"]
         assert alive[0].id != old
     assert "lost its session" in caplog.text
+
+
+async def test_a_healthy_host_ends_the_sessions_of_the_dead():
+    async with holdfast.connect("memory://reaping", host="a", session_ttl=0.3) as a:
+        hosts = a._driver.hosts
+        await hosts.open(replace(a._heartbeat.session, id=HostId("dead"), name="b", ttl_us=50_000))
+        for _ in range(500):
+            if [s.name for s in await hosts.list(limit=10)] == ["a"]:
+                break
+            await asyncio.sleep(0.01)
+        assert [s.name for s in await hosts.list(limit=10)] == ["a"]
 
 
 async def test_health_speaks_of_the_store_and_of_the_host():

@@ -15,7 +15,7 @@ import asyncio
 import os
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.drivers.sqlite import lease_sql as sql
@@ -24,6 +24,11 @@ from holdfast.errors import UsageError
 from holdfast.model.lease import Grant
 
 _DATABASES = "PRAGMA database_list"
+
+# Long enough for somebody else's transaction to end, short enough to be called at once.
+_OWN_LOCK_WAIT_S = 0.25
+
+_Result = TypeVar("_Result")
 
 _NOT_OPEN = (
     "guard needs an open transaction, and this connection has none: begin one first (BEGIN "
@@ -41,8 +46,11 @@ class Guard:
         # not wait for a write of ours: the file's one write lock is in its own hands.
         self.guarded: WeakKeyDictionary[asyncio.Task[Any], Any] = WeakKeyDictionary()
 
-    def refuse_waiting_for_oneself(self) -> None:
-        """Stop a task that would wait for the write lock it holds itself.
+    async def wait_carefully(self, writing: asyncio.Future[_Result]) -> _Result:
+        """Wait for a write of ours, but not for the transaction that this very task has open.
+
+        A connection that went back to a pool may by now be in the hands of another task, whose
+        transaction ends by itself; one's own does not end while one waits. Hence the moment.
 
         Raises:
             UsageError: The running task has guarded a transaction that is still open.
@@ -50,13 +58,18 @@ class Guard:
         task = asyncio.current_task()
         connection = None if task is None else self.guarded.get(task)
         if task is None or connection is None:
-            return
+            return await writing
         if _is_open(connection):
-            raise UsageError(
-                "this task holds the file's write lock in the transaction it guarded, and would "
-                "wait for itself: commit or roll back first"
-            )
-        del self.guarded[task]
+            await asyncio.wait([writing], timeout=_OWN_LOCK_WAIT_S)
+            if not writing.done() and _is_open(connection):
+                writing.cancel()
+                raise UsageError(
+                    "this task holds the file's write lock in the transaction it guarded, and "
+                    "would wait for itself: commit or roll back first"
+                )
+        # It was not held up, so the guarded transaction is over.
+        self.guarded.pop(task, None)
+        return await writing
 
     async def write(self, grant: Grant, tx: object) -> bool:
         """Whether ``grant`` is the newest; if so, it stays so until ``tx`` ends.
@@ -78,6 +91,9 @@ class Guard:
             raise translate(error) from error
         task = _running_task()
         if task is not None:
+            # A connection is in one pair of hands: whoever guarded it before has given it up.
+            for other in [t for t, held in self.guarded.items() if held is connection]:
+                del self.guarded[other]
             self.guarded[task] = connection
         return newest
 

@@ -7,8 +7,7 @@ outside the write transaction.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import lease_sql as sql
@@ -35,10 +34,9 @@ class SqliteLeaseStore:
         self._domain = domain
         self._contention = Contention(namespace, domain)
 
-    def _submit(self, call: Call, argument: object) -> asyncio.Future[Any]:
-        if self._guard.guarded:
-            self._guard.refuse_waiting_for_oneself()
-        return self._writer.submit(call, argument)
+    def _submit(self, call: Call, argument: object) -> Awaitable[Any]:
+        writing = self._writer.submit(call, argument)
+        return self._guard.wait_carefully(writing) if self._guard.guarded else writing
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key if it is free, expired, or already owned by the same owner."""

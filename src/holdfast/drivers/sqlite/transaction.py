@@ -181,10 +181,11 @@ class Transactions:
             return
         if not wait:
             raise Busy
-        # The sum of the pauses is the measure, not a clock: a test's clock may stand still.
+        # The sum of the pauses bounds it too: a test's clock may stand still.
         waited_s = 0.0
         attempt = 0
-        while waited_s < self._busy_timeout_s:
+        until = self._clock.monotonic() + self._busy_timeout_s
+        while waited_s < self._busy_timeout_s and self._clock.monotonic() < until:
             attempt += 1
             most_s = max(_PAUSE_EAGER_S, _PAUSE_MOST_S / (1 + attempt / 4))
             pause_s = self._jitter.uniform(_PAUSE_LEAST_S, most_s)

@@ -287,3 +287,19 @@ async def test_a_guard_can_be_driven_without_an_event_loop(driver: SqliteDriver)
             connection.commit()
 
     await asyncio.to_thread(on_its_own_thread)
+
+
+async def test_a_connection_in_other_hands_does_not_stop_its_last_guard(
+    driver: SqliteDriver,
+) -> None:
+    grant = await owned(driver)
+    with closing(sqlite3.connect(driver.paths.main, isolation_level=None)) as pooled:
+        pooled.execute("BEGIN IMMEDIATE")
+        await driver.leases.guard(grant, pooled)
+        pooled.execute("COMMIT")
+        # As if a pool had given the connection to another task, which reads and then writes.
+        pooled.execute("BEGIN")
+        pooled.execute("SELECT * FROM work").fetchall()
+        await driver.leases.renew(grant, 1_000_000)
+        pooled.execute("COMMIT")
+        await driver.leases.renew(grant, 1_000_000)
