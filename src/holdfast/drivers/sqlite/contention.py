@@ -48,6 +48,9 @@ class Contention:
 
     def acquire(self, turn: Turn, request: AcquireRequest) -> Grant | Held:
         """Grant ``request`` or refuse it, with a place in the queue if it asks for one."""
+        held = self._still_waiting(turn, request)
+        if held is not None:
+            return held
         turn.savepoint()
         now = turn.now_us
         slots = self._slots(turn, request.key)
@@ -88,6 +91,23 @@ class Contention:
             # For a single slot the trigger on the row does this.
             self._settle_queue(turn, request, place, overtaken=ahead - len(free) + 1)
         return self._grant(turn, request, slots, free[0], Ended.EXPIRED, limit=request.limit)
+
+    def _still_waiting(self, turn: Turn, request: AcquireRequest) -> Held | None:
+        if request.waiter is None or request.limit != 1 or request.resume or request.queue_us <= 0:
+            return None
+        now = turn.now_us
+        row = turn.cursor.execute(
+            sql.STILL_WAITING,
+            (
+                *(now + request.queue_us, turn.wall_us, request.host, request.waiter),
+                *(self._namespace, request.key, request.owner, self._domain, now),
+            ),
+        ).fetchone()
+        if row is None:
+            return None
+        owner, expires_us, ahead = row
+        wait_us = turn_in_us(now, expires_us, ahead=ahead, free_slots=1)
+        return Held(request.key, owner, wait_us / 1e6, request.waiter, ahead, 1)
 
     def _slots(self, turn: Turn, key: str) -> list[_Slot]:
         rows = turn.cursor.execute(sql.SLOTS, (self._namespace, key)).fetchall()

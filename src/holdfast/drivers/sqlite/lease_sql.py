@@ -170,6 +170,27 @@ REFRESH = """
 UPDATE holdfast_waiter SET expires_us = ?, seen_at_us = ?, domain = ?, host = ?, passed = 0
 WHERE seq = ?
 """
+# A waiter that asks again while the key is plainly held: refreshes its live place and tells who
+# owns the key, until when, and how many stand before. One statement, so that a host that only
+# waits stays cheap; whatever is not plain yields no row and is decided in the slow path.
+STILL_WAITING = """
+UPDATE holdfast_waiter AS m SET expires_us = ?1, seen_at_us = ?2, host = ?3, passed = 0
+WHERE m.seq = ?4 AND m.namespace = ?5 AND m.key = ?6 AND m.owner = ?7 AND m.domain = ?8
+  AND m.expires_us > ?9
+  AND EXISTS (
+      SELECT 1 FROM holdfast_lease AS l
+      WHERE l.namespace = ?5 AND l.key = ?6 AND l.slot = 0 AND l.limit_ = 1
+        AND l.owner <> ?7 AND l.domain = ?8 AND l.expires_us > ?9
+  )
+RETURNING
+    (SELECT l.owner FROM holdfast_lease AS l
+     WHERE l.namespace = ?5 AND l.key = ?6 AND l.slot = 0),
+    (SELECT l.expires_us FROM holdfast_lease AS l
+     WHERE l.namespace = ?5 AND l.key = ?6 AND l.slot = 0),
+    (SELECT count(*) FROM holdfast_waiter AS w
+     WHERE w.namespace = ?5 AND w.key = ?6 AND w.seq < ?4 AND w.passed = 0 AND w.domain = ?8
+       AND w.expires_us > ?9 AND w.owner <> ?7)
+"""
 # Only those for whom no slot was left over have had their chance.
 OVERTAKE = """
 UPDATE holdfast_waiter SET passed = 1 WHERE seq IN (

@@ -1,0 +1,1 @@
+"""Measurements of Holdfast beside the raw driver doing the same durable work, as ratios."""

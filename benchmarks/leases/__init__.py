@@ -1,0 +1,1 @@
+"""Leases: acquire, release, renew, hand over, and what waiting costs."""

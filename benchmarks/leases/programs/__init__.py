@@ -1,0 +1,1 @@
+"""Programs that measurements of leases start as processes of their own."""
