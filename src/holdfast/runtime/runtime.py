@@ -7,7 +7,6 @@ replaces this object and owns the world.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 import threading
@@ -17,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.process import current
 
 # 64 random bits name a host; with a billion hosts a collision has odds of one in forty.
 # Owners add a counter to it, so one host never repeats itself.
@@ -46,7 +46,7 @@ class Runtime:
 
     def pid(self) -> int:
         """The process: a handle carried over a fork is not ours any more."""
-        return os.getpid()
+        return current.pid
 
     def thread_id(self) -> int:
         """The thread that asks, for ``stack_of``."""

@@ -1,10 +1,14 @@
 """Turns concurrent operations of one kind into batches.
 
 Owns the waiting line and who gets which outcome; knows nothing of SQL. At most one batch is under
-way, so that whatever arrives meanwhile shares the next one: the busier, the larger the batches. A
-lone operation leaves in the next turn of the loop. Two operations on the same row never share a
-batch. A caller that is cancelled does not disturb the others of its batch, except where
-``abandons`` is set: there the batch itself is given up at once.
+way, so that whatever arrives meanwhile shares the next one: the busier, the larger the batches.
+
+Once a batch was of one and nobody came meanwhile, the next operation goes out at once in its
+caller's own task, because handing it to another and back costs two turns of the loop; cancelling
+that caller gives it up. Where several came together the last time, one turn is spent on collecting.
+
+Two operations on the same row never share a batch. A caller that is cancelled does not disturb the
+others of its batch, except where ``abandons`` is set: there the batch itself is given up at once.
 """
 
 from __future__ import annotations
@@ -49,6 +53,10 @@ class Coalescer(Generic[Operation, Outcome]):
         self._abandons = abandons
         self._pending: deque[_Entry[Operation, Outcome]] = deque()
         self._worker: asyncio.Task[None] | None = None
+        # Whether an operation is under way in its caller's own task.
+        self._lone = False
+        # Whether operations have come one by one lately.
+        self._quiet = False
         self._closed = False
 
     async def submit(self, row: Hashable, operation: Operation) -> Outcome:
@@ -61,17 +69,36 @@ class Coalescer(Generic[Operation, Outcome]):
             raise StoreUnavailable("the driver is closed")
         if len(self._pending) >= PENDING_MAX:
             raise StoreUnavailable(f"{PENDING_MAX} operations are already waiting for PostgreSQL")
+        if self._quiet and not self._lone and self._worker is None:
+            return await self._alone(operation)
         loop = asyncio.get_running_loop()
-        entry = _Entry[Operation, Outcome](row, operation, loop.create_future())
+        # Not written as _Entry[Operation, Outcome](…): a subscript costs more than the object.
+        entry: _Entry[Operation, Outcome] = _Entry(row, operation, loop.create_future())
         self._pending.append(entry)
-        if self._worker is None:
-            self._worker = loop.create_task(self._work())
+        self._start_worker()
         try:
             return await entry.future
         except asyncio.CancelledError:
             if self._abandons and entry.flying:
                 self._abandon()
             raise
+
+    async def _alone(self, operation: Operation) -> Outcome:
+        self._lone = True
+        try:
+            (outcome,) = await self._run((operation,))
+        finally:
+            self._lone = False
+            if self._pending:
+                self._quiet = False
+                self._start_worker()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _start_worker(self) -> None:
+        if self._worker is None and not self._lone and not self._closed:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
 
     def _abandon(self) -> None:
         if self._worker is not None:
@@ -108,6 +135,7 @@ class Coalescer(Generic[Operation, Outcome]):
             entry.flying = True
         try:
             outcomes = await self._run([entry.operation for entry in batch])
+            self._quiet = len(batch) == 1 and not self._pending
         except asyncio.CancelledError:
             lost = OutcomeUnknown("the batch was abandoned; it may be applied")
             _settle(batch, [lost] * len(batch))

@@ -9,7 +9,6 @@ command timeout plus the connect timeout.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -27,6 +26,7 @@ from holdfast.drivers.postgres.translate import (
 )
 from holdfast.errors import ConfigurationError, StoreError, StoreUnavailable, UsageError
 from holdfast.ports.driver import DriverContext
+from holdfast.process import current
 
 # A deadlock or serialization victim is repeated at once; three in a row are no accident.
 _VICTIM_RETRIES_MAX = 3
@@ -75,7 +75,7 @@ class Connections:
         self._open: set[Any] = set()
         self._connecting = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._pid = os.getpid()
+        self._pid = current.pid
         self._failures = 0
         self._retry_at = 0.0
         self._closed = False
@@ -176,7 +176,7 @@ class Connections:
     # -- the set of connections -----------------------------------------------------------------
 
     async def _take(self) -> Any:
-        if os.getpid() != self._pid:
+        if current.pid != self._pid:
             raise UsageError(
                 "this driver was opened before the process was forked; its connections belong to "
                 "the parent: connect again in the child"
@@ -240,7 +240,6 @@ class Connections:
         finally:
             self._connecting -= 1
             self._wake_next()
-        self._pid = os.getpid()
         self._failures = 0
         if self._closed:
             connection.terminate()

@@ -9,21 +9,26 @@ for the quoted schema.
 
 from __future__ import annotations
 
-# How the statements are planned. Each looks up a handful of rows by primary key; a plan made
-# while the tables were empty would scan them for ever after, and a plan made per call costs more
-# than the call.
+# How the statements are planned. Each looks up a handful of rows by primary key, and a plan made
+# per call costs more than the call, so one generic plan serves a connection for its life. Made
+# while the tables are empty, it would read all of them for ever after: hence nothing is left to
+# choose but look-ups by index, and rows that are not needed count as dear, pages as cheap.
 PLANNER = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "random_page_cost": "0.01",
+    "cpu_tuple_cost": "1",
 }
 
 # One round trip for a batch of attempts on keys with one slot; no key stands twice in it.
 #
-# req    the batch. It carries the namespace as a column: joined to a constant instead, the planner
-#        would read the whole namespace once per statement and compare every row with every row.
+# req    the batch. Rows are looked up for each of its members by a LATERAL part that cannot be
+#        flattened (OFFSET 0, or a row lock): joined plainly, a planner that believes the table to
+#        be small reads all of it and compares every row with every row.
 # seen   what the snapshot says: the row, how many live waiters stand ahead, and whether the key
 #        looks takeable. An attempt on a key that is held locks nothing.
 # cand   locks what looks takeable, in key order, skipping what somebody else has locked. The
@@ -51,7 +56,10 @@ WITH req AS MATERIALIZED (
                 >= coalesce(l.expires_at, l.free_at) + a.ahead * interval '250 milliseconds'
         ) AS takeable
     FROM req r
-    LEFT JOIN {s}.lease l ON l.namespace = r.namespace AND l.key = r.key AND l.slot = 0
+    LEFT JOIN LATERAL (
+        SELECT slot, limit_, owner, expires_at, free_at FROM {s}.lease
+        WHERE namespace = r.namespace AND key = r.key AND slot = 0 OFFSET 0
+    ) l ON true
     CROSS JOIN LATERAL (
         SELECT count(*) AS ahead FROM {s}.waiter w
         WHERE w.namespace = r.namespace AND w.key = r.key AND NOT w.passed
@@ -62,15 +70,16 @@ WITH req AS MATERIALIZED (
     SELECT s.n, s.namespace, s.key, s.owner, s.host, s.ttl_us, s.metadata, s.waiter, s.ahead,
         l.owner AS old_owner, l.token AS old_token, l.acquired_at AS old_acquired_at,
         l.expires_at AS old_expires_at
-    FROM seen s
-    JOIN {s}.lease l ON l.namespace = s.namespace AND l.key = s.key AND l.slot = 0
-    WHERE s.takeable AND l.limit_ = 1 AND (
-        l.owner = s.owner
-        OR clock_timestamp()
-            >= coalesce(l.expires_at, l.free_at) + s.ahead * interval '250 milliseconds'
-    )
-    ORDER BY l.key
-    FOR UPDATE OF l SKIP LOCKED
+    FROM (SELECT * FROM seen WHERE takeable ORDER BY key COLLATE "C") s
+    CROSS JOIN LATERAL (
+        SELECT owner, token, acquired_at, expires_at FROM {s}.lease
+        WHERE namespace = s.namespace AND key = s.key AND slot = 0 AND limit_ = 1 AND (
+            owner = s.owner
+            OR clock_timestamp()
+                >= coalesce(expires_at, free_at) + s.ahead * interval '250 milliseconds'
+        )
+        FOR UPDATE SKIP LOCKED
+    ) l
 ), upd AS (
     UPDATE {s}.lease l SET
         token = l.token + (l.owner IS DISTINCT FROM c.owner)::int,
@@ -137,11 +146,13 @@ WITH req AS MATERIALIZED (
         $2::text[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::text[]
     ) WITH ORDINALITY AS r(key, slot, owner, token, ttl_us, state, n)
 ), cand AS MATERIALIZED (
-    SELECT r.* FROM req r
-    JOIN {s}.lease l ON l.namespace = r.namespace AND l.key = r.key AND l.slot = r.slot
-    WHERE l.owner = r.owner AND l.token = r.token AND l.expires_at > clock_timestamp()
-    ORDER BY l.key, l.slot
-    FOR NO KEY UPDATE OF l SKIP LOCKED
+    SELECT r.* FROM (SELECT * FROM req ORDER BY key COLLATE "C", slot) r
+    CROSS JOIN LATERAL (
+        SELECT FROM {s}.lease
+        WHERE namespace = r.namespace AND key = r.key AND slot = r.slot
+            AND owner = r.owner AND token = r.token AND expires_at > clock_timestamp()
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) l
 )
 UPDATE {s}.lease l SET
     expires_at = clock_timestamp() + c.ttl_us * interval '1 microsecond',
@@ -167,11 +178,13 @@ WITH req AS MATERIALIZED (
 ), cand AS MATERIALIZED (
     SELECT r.n, r.namespace, r.key, r.slot, l.token, l.owner, l.acquired_at, l.expires_at,
         l.last_waiter, l.limit_
-    FROM req r
-    JOIN {s}.lease l ON l.namespace = r.namespace AND l.key = r.key AND l.slot = r.slot
-    WHERE l.owner = r.owner AND l.token = r.token
-    ORDER BY l.key, l.slot
-    FOR NO KEY UPDATE OF l SKIP LOCKED
+    FROM (SELECT * FROM req ORDER BY key COLLATE "C", slot) r
+    CROSS JOIN LATERAL (
+        SELECT token, owner, acquired_at, expires_at, last_waiter, limit_ FROM {s}.lease
+        WHERE namespace = r.namespace AND key = r.key AND slot = r.slot
+            AND owner = r.owner AND token = r.token
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) l
 ), upd AS (
     UPDATE {s}.lease l SET owner = NULL, host = NULL, expires_at = NULL,
         free_at = least(l.expires_at, clock_timestamp()), version = l.version + 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
 import sqlite3
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 
 from holdfast.drivers.sqlite.transaction import Busy, Call, Entry, Outcome, Transactions
 from holdfast.errors import StoreUnavailable, UsageError
+from holdfast.process import current
 
 # A batch holds the write lock while it runs, about 15 µs for each operation: 512 of them keep
 # other processes waiting for some 8 ms, and the commit's own cost has long been shared out.
@@ -53,7 +53,7 @@ class Writer:
         self._name = name
         self._logger = logger
         self._after_commit = after_commit
-        self._pid = os.getpid()
+        self._pid = current.pid
         self._pending: list[Entry] = []
         # Operations handed to the thread and not yet resolved. Zero means that the thread does
         # not touch the connection; it is read and written on the event loop only.
@@ -70,7 +70,7 @@ class Writer:
             UsageError: The process was forked since the driver was opened.
             StoreUnavailable: The driver is closed.
         """
-        if os.getpid() != self._pid:
+        if current.pid != self._pid:
             raise UsageError(
                 "this driver was opened before the process was forked; SQLite connections do not "
                 "survive a fork: connect again in the child"
@@ -90,7 +90,7 @@ class Writer:
             return
         self._closed = True
         # A child of a fork must leave the parent's connection alone.
-        if os.getpid() != self._pid:
+        if current.pid != self._pid:
             return
         self._transactions.closing.set()
         self._resolve(_refused(self._pending))

@@ -138,3 +138,51 @@ async def test_closing_fails_what_waits() -> None:
         await flying
     with pytest.raises(StoreUnavailable):
         await line.submit(1, 3)
+
+
+async def quiet_line(store: Store, *, abandons: bool = False) -> Coalescer[int, int]:
+    """A line whose operations have come one by one."""
+    line = Coalescer[int, int](store.run, abandons=abandons)
+    await line.submit(0, 0)
+    store.batches.clear()
+    return line
+
+
+async def test_in_quiet_times_an_operation_goes_out_in_its_callers_task() -> None:
+    store = Store()
+    line = await quiet_line(store)
+    store.gate.clear()
+    alone = asyncio.create_task(line.submit(1, 1))
+    await asyncio.sleep(0)
+    assert store.batches == [[1]]
+    others = [asyncio.create_task(line.submit(number, number)) for number in (2, 3)]
+    await settle()
+    store.gate.set()
+    assert await asyncio.gather(alone, *others) == [2, 4, 6]
+    assert store.batches == [[1], [2, 3]]
+    # A crowd came: the next ones are collected again.
+    await asyncio.gather(*(line.submit(number, number) for number in (4, 5, 6)))
+    assert store.batches[2:] == [[4, 5, 6]]
+
+
+async def test_a_lone_caller_that_is_cancelled_gives_its_operation_up_and_others_go_on() -> None:
+    store = Store()
+    line = await quiet_line(store)
+    store.gate.clear()
+    alone = asyncio.create_task(line.submit(1, 1))
+    await settle()
+    waiting = asyncio.create_task(line.submit(2, 2))
+    await settle()
+    alone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await alone
+    assert store.cancelled == 1
+    store.gate.set()
+    assert await waiting == 4
+
+
+async def test_a_lone_failure_is_raised() -> None:
+    line = await quiet_line(Store())
+    with pytest.raises(ValueError, match="bad"):
+        await line.submit(1, -1)
+    assert await line.submit(1, 1) == 2
