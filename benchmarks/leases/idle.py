@@ -1,7 +1,7 @@
 """Two connected hosts do nothing: one owns a lease, the other waits for it.
 
-What they send to the store meanwhile is counted at the store's own door: every statement, those
-that only begin and end a transaction included.
+What they send to the store meanwhile is counted at the store's own door: every statement that reads
+or writes, and every transaction. BEGIN and COMMIT are not statements of their own here.
 """
 
 from __future__ import annotations

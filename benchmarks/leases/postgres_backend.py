@@ -105,7 +105,8 @@ def count_log(text: str) -> Count:
     within: set[str] = set()
     for process, first_word in _STATEMENT.findall(text):
         word = first_word.upper()
-        count.statements += 1
+        # What only begins or ends a transaction belongs to the statements inside.
+        count.statements += word not in _BEGINS | _ENDS
         count.transactions += process not in within
         if word in _BEGINS:
             within.add(process)

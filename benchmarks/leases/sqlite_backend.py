@@ -19,6 +19,7 @@ from benchmarks.children import boot_time
 from benchmarks.leases.backend import TTL_S, Count, Floor, LeaseCount
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.schema import bring_up, steps
+from holdfast.model.lease import HISTORY_MAX
 
 _TTL_US = int(TTL_S * 1e6)
 _NAMESPACE = "floor"
@@ -79,7 +80,7 @@ class SqliteBackend:
             # Statements inside a trigger are traced as comments: they are part of another one.
             if statement.startswith("--"):
                 return
-            count.statements += 1
+            count.statements += not statement.startswith(_BRACKETS)
             count.transactions += statement.startswith("BEGIN")
 
         def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -100,6 +101,10 @@ def open_raw(path: Path, *, timeout_s: float = 0.0) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous=FULL")
     bring_up(connection, steps())
     return connection
+
+
+# What only begins, ends or divides a transaction belongs to the statements inside.
+_BRACKETS = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE")
 
 
 class _Raw:
@@ -194,10 +199,12 @@ def raw_acquire(cursor: sqlite3.Cursor, key: str, owner: str) -> int:
 
 
 def raw_release(cursor: sqlite3.Cursor, key: str, owner: str, token: int) -> None:
-    """Release ``key`` in a transaction."""
+    """Release ``key`` in a transaction, and prune its history as often as the driver does."""
     cursor.execute("BEGIN IMMEDIATE")
     values = (int(boot_time() * 1e6), int(time.time() * 1e6), _NAMESPACE, key, 0, owner, token)
-    cursor.execute(sql.RELEASE, values).fetchone()
+    _, endings = cursor.execute(sql.RELEASE, values).fetchone()
+    if endings % sql.PRUNE_EVERY == 0:
+        cursor.execute(sql.PRUNE_HISTORY, (_NAMESPACE, key, 0, HISTORY_MAX))
     cursor.execute("COMMIT")
 
 

@@ -31,7 +31,7 @@ class Clock(Protocol):
 
 # Where the boot-time clock is missing (macOS), CLOCK_MONOTONIC is the nearest: on macOS it is
 # mach_continuous_time and counts through sleep as well.
-_CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", None) or time.CLOCK_MONOTONIC
+_CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))
 
 
 class SystemClock:

@@ -16,7 +16,9 @@ class _Process:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        os.register_at_fork(after_in_child=self._renew)
+        # Windows has no fork, and is refused with a clear word by connect, not by this import.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
         self.pid = os.getpid()

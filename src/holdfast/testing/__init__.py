@@ -1,9 +1,30 @@
-"""For tests of users and of driver authors: a clock that is moved by hand, and the suites.
+"""For tests of users and of driver authors: clocks, a simulated world, faults, and the suites.
 
 ``holdfast.testing.conformance`` needs pytest; nothing else here does. Nothing in the package
 imports this.
 """
 
+from holdfast.testing.checker import check
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.faults import Fault, FaultPlan, Faults
+from holdfast.testing.faulty_driver import FaultyDriver
+from holdfast.testing.history import FencedResource, History
+from holdfast.testing.loop import VirtualLoop
+from holdfast.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
+from holdfast.testing.simulation import SimHost, Simulation
 
-__all__ = ["ManualClock"]
+__all__ = [
+    "Fault",
+    "FaultPlan",
+    "Faults",
+    "FaultyDriver",
+    "FencedResource",
+    "History",
+    "ManualClock",
+    "SimHost",
+    "SimulatedRuntime",
+    "SimulatedStore",
+    "Simulation",
+    "VirtualLoop",
+    "check",
+]

@@ -85,5 +85,5 @@ def test_statements_of_a_log_are_counted_by_either_protocol():
         "2026-01-01 UTC [9] LOG:  checkpoint starting: time\n"
     )
     count = count_log(log)
-    assert count.statements == 5
+    assert count.statements == 3
     assert count.transactions == 3

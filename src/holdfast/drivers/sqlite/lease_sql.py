@@ -61,7 +61,7 @@ WHERE limit_ = 1 AND (
             )
     )
 )
-RETURNING token, version, state, previous_owner
+RETURNING token, version, state, previous_owner, endings
 """
 _PARTS = {"pass_after": PASS_AFTER_US, "ahead": _AHEAD}
 ACQUIRE_AS_NEWCOMER = _ACQUIRE.format(**_PARTS, before=_BEFORE_NEWCOMER)
@@ -87,16 +87,35 @@ WHERE namespace = ? AND key = ? AND slot = ? AND owner = ? AND token = ?
 RETURNING EXISTS (
     SELECT 1 FROM holdfast_waiter AS w
     WHERE w.namespace = holdfast_lease.namespace AND w.key = holdfast_lease.key
-)
+), endings
 """
 
 # Why a renewal or release was refused: the row as it is, and how the grant ended.
 REFUSED_ROW = """
 SELECT owner, token FROM holdfast_lease WHERE namespace = ? AND key = ? AND slot = ?
 """
-ENDED_OF = """
-SELECT ended FROM holdfast_lease_history WHERE namespace = ? AND key = ? AND token = ?
+
+# The entries of all slots of a key, found by following each slot's chain from its newest. An entry
+# that names an earlier one which was pruned is the last of its chain.
+_CHAIN = """
+WITH RECURSIVE chain(id, place) AS (
+    SELECT history, 1 FROM holdfast_lease
+    WHERE namespace = ?1 AND key = ?2 AND history IS NOT NULL{slot}
+    UNION ALL
+    SELECT h.earlier, c.place + 1 FROM chain AS c JOIN holdfast_lease_history AS h ON h.id = c.id
+    WHERE h.namespace = ?1 AND h.key = ?2 AND h.earlier IS NOT NULL
+)
 """
+_ENTRIES = """
+FROM chain AS c JOIN holdfast_lease_history AS h ON h.id = c.id
+WHERE h.namespace = ?1 AND h.key = ?2
+"""
+ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended" + _ENTRIES + "AND h.token = ?3"
+
+# How many endings of a slot pass between two looks at the length of its history.
+PRUNE_EVERY = 16
+_PRUNED = "DELETE FROM holdfast_lease_history WHERE id IN (SELECT id FROM chain WHERE place > ?4)"
+PRUNE_HISTORY = _CHAIN.format(slot=" AND slot = ?3") + _PRUNED
 
 # The token grows past every token of the key, so that the old owners' writes are refused.
 BREAK = """
@@ -256,10 +275,12 @@ ORDER BY l.key, l.slot LIMIT :limit
 # A page ends only between keys.
 LIST_REST = f"{RECORD}  AND l.key = :key AND l.slot > :slot{LIST_FILTER}ORDER BY l.slot"
 
-HISTORY = """
-SELECT slot, token, owner, acquired_at_us, ended_at_us, ended, detail
-FROM holdfast_lease_history WHERE namespace = ? AND key = ? ORDER BY token DESC LIMIT ?
-"""
+HISTORY = (
+    _CHAIN.format(slot="")
+    + "SELECT h.slot, h.token, h.owner, h.acquired_at_us, h.ended_at_us, h.ended, h.detail"
+    + _ENTRIES
+    + "ORDER BY h.token DESC LIMIT ?3"
+)
 PRESENT = """
 SELECT slot, token, owner, acquired_at_us, NULL, NULL, NULL
 FROM holdfast_lease WHERE namespace = ? AND key = ? AND owner IS NOT NULL AND slot < limit_

@@ -7,6 +7,7 @@ outside the write transaction.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -17,7 +18,14 @@ from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.errors import Fenced, LeaseExpired, LeaseLost, LeaseNotFound
-from holdfast.model.lease import AcquireRequest, Grant, Held, LeaseRecord, Tenancy
+from holdfast.model.lease import (
+    HISTORY_MAX,
+    AcquireRequest,
+    Grant,
+    Held,
+    LeaseRecord,
+    Tenancy,
+)
 from holdfast.names import Owner, WaiterId
 
 
@@ -103,7 +111,9 @@ class SqliteLeaseStore:
             row = turn.cursor.execute(sql.ACQUIRE_AS_WAITER, (*values, waiter)).fetchone()
         if row is None:
             return self._contention.acquire(turn, request)
-        token, version, state, previous = row
+        token, version, state, previous, endings = row
+        if previous is not None and endings % sql.PRUNE_EVERY == 0:
+            self._prune(turn, request.key, 0)
         return Grant(request.key, 0, request.owner, token, version, request.ttl_us, state, previous)
 
     def _renew(self, turn: Turn, argument: tuple[Grant, int, str | None]) -> Grant:
@@ -145,8 +155,21 @@ class SqliteLeaseStore:
         ).fetchone()
         if row is None:
             raise self._lost(turn, grant)
-        if row[0]:
+        awaited, endings = row
+        if awaited:
             turn.freed.append(grant.key)
+        if endings % sql.PRUNE_EVERY == 0:
+            self._prune(turn, grant.key, grant.slot)
+
+    def _prune(self, turn: Turn, key: str, slot: int) -> None:
+        """Keep the history of a slot bounded. It may fail; the write it follows may not."""
+        values = (self._namespace, key, slot, HISTORY_MAX)
+        try:
+            turn.cursor.execute(sql.PRUNE_HISTORY, values)
+        except sqlite3.Error:
+            if not turn.cursor.connection.in_transaction:
+                # It took the whole transaction along, and the writer must know.
+                raise
 
     def _leave(self, turn: Turn, argument: tuple[str, WaiterId, Owner]) -> None:
         key, waiter, owner = argument

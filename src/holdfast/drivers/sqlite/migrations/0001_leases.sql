@@ -26,11 +26,17 @@ CREATE TABLE holdfast_lease (
     previous_owner TEXT,
     ended          TEXT,              -- why the grant before this state of the row ended
     detail         TEXT,
+    history        INTEGER,           -- the newest entry of this slot's history
+    endings        INTEGER NOT NULL DEFAULT 0,  -- how many grants of this slot have ended
     PRIMARY KEY (namespace, key, slot)
 ) WITHOUT ROWID;
 
--- Ended grants only; the present owner stands in holdfast_lease.
+-- Ended grants only; the present owner stands in holdfast_lease. Entries are appended, each knowing
+-- the one before it of the same slot: sorted by key instead, every release would touch a page of its
+-- own, and a batch of them would write most of the table.
 CREATE TABLE holdfast_lease_history (
+    id             INTEGER PRIMARY KEY,
+    earlier        INTEGER,
     namespace      TEXT    NOT NULL,
     key            TEXT    NOT NULL,
     token          INTEGER NOT NULL,
@@ -39,9 +45,8 @@ CREATE TABLE holdfast_lease_history (
     acquired_at_us INTEGER NOT NULL,
     ended_at_us    INTEGER NOT NULL,
     ended          TEXT    NOT NULL,
-    detail         TEXT,
-    PRIMARY KEY (namespace, key, token)
-) WITHOUT ROWID;
+    detail         TEXT
+);
 
 -- The queue of a key, in order of seq. AUTOINCREMENT: a place is never given out twice.
 -- `passed` marks a place that did not answer in its turn; its owner's next attempt clears it.
@@ -79,23 +84,21 @@ INSERT INTO holdfast_store (one, id) VALUES (1, lower(hex(randomblob(16))));
 
 -- A grant ends in the same statement that changes its row, so that acquire and release stay one
 -- statement each and are atomic without a savepoint. An expired grant ended when its time ran out.
--- Pruning at every sixteenth token keeps at most 15 entries too many and costs nothing between.
 CREATE TRIGGER holdfast_lease_ended AFTER UPDATE OF owner ON holdfast_lease
 WHEN OLD.owner IS NOT NULL AND (NEW.owner IS NULL OR NEW.token <> OLD.token)
 BEGIN
-    INSERT OR REPLACE INTO holdfast_lease_history
-        (namespace, key, token, slot, owner, acquired_at_us, ended_at_us, ended, detail)
+    INSERT INTO holdfast_lease_history
+        (earlier, namespace, key, token, slot, owner, acquired_at_us, ended_at_us, ended, detail)
     VALUES (
-        OLD.namespace, OLD.key, OLD.token, OLD.slot, OLD.owner, OLD.acquired_at_us,
+        OLD.history, OLD.namespace, OLD.key, OLD.token, OLD.slot, OLD.owner, OLD.acquired_at_us,
         CASE NEW.ended
             WHEN 'expired' THEN min(NEW.renewed_at_us, OLD.renewed_at_us + OLD.ttl_us)
             ELSE NEW.renewed_at_us
         END,
         NEW.ended, NEW.detail
     );
-    DELETE FROM holdfast_lease_history
-    WHERE OLD.token % 16 = 0
-      AND namespace = OLD.namespace AND key = OLD.key AND token <= OLD.token - 100;
+    UPDATE holdfast_lease SET history = last_insert_rowid(), endings = endings + 1
+    WHERE namespace = OLD.namespace AND key = OLD.key AND slot = OLD.slot;
 END;
 
 -- Whoever is granted a lock gives up its place, and those it overtook are marked as passed.
