@@ -10,10 +10,7 @@ outside, so a block under ``hold`` runs on when its lease is lost; look at ``lea
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -29,73 +26,21 @@ from holdfast.leases import leases as leases_module
 from holdfast.leases.events import E, Handler, Lost
 from holdfast.leases.every import Periodic
 from holdfast.leases.info import LeaseInfo
-from holdfast.leases.tenure import calling_thread
 from holdfast.model.lease import Tenancy
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId, Owner, Token
 from holdfast.ports.capabilities import Capabilities
+from holdfast.runtime.portal import Portal
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
 
 T = TypeVar("T")
 
 
-class _Portal:
-    """One event loop on one thread."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._turn, name="holdfast-blocking", daemon=True)
-        self._thread.start()
-
-    def _turn(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run ``coroutine`` on the portal's loop and wait for it; Ctrl-C cancels it first."""
-        if os.getpid() != self._pid:
-            coroutine.close()
-            raise UsageError("this connection was opened before a fork; connect again in the child")
-        if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise UsageError("a handler runs on the façade's own thread and must not block on it")
-        if self._loop.is_closed():
-            coroutine.close()
-            raise UsageError("this connection is closed; connect again")
-        # The task that runs it is born with the context of this thread, and so knows who asks.
-        reset = calling_thread.set(threading.current_thread())
-        try:
-            future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        finally:
-            calling_thread.reset(reset)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    @property
-    def closed(self) -> bool:
-        """Whether the loop has ended, or belongs to the process that forked."""
-        return self._loop.is_closed() or os.getpid() != self._pid
-
-    def stop(self) -> None:
-        """End the loop and its thread. Repeatable."""
-        if os.getpid() == self._pid and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
-
-
 class Lease:
     """A lease that this process owns, or owned; see ``holdfast.Lease``."""
 
-    def __init__(self, lease: lease_module.Lease, portal: _Portal) -> None:
+    def __init__(self, lease: lease_module.Lease, portal: Portal) -> None:
         self._lease = lease
         self._portal = portal
 
@@ -222,7 +167,7 @@ class Lease:
 class Leases:
     """The leases of one connected host; see ``holdfast.leases``. Safe to use from many threads."""
 
-    def __init__(self, leases: leases_module.Leases, portal: _Portal) -> None:
+    def __init__(self, leases: leases_module.Leases, portal: Portal) -> None:
         self._leases = leases
         self._portal = portal
 
@@ -424,7 +369,7 @@ async def _in_thread(function: Callable[..., Any], *args: object) -> None:
 class Holdfast:
     """A connected host; see ``holdfast.Holdfast``."""
 
-    def __init__(self, host: host_module.Holdfast, portal: _Portal) -> None:
+    def __init__(self, host: host_module.Holdfast, portal: Portal) -> None:
         self._host = host
         self._portal = portal
         self.leases = Leases(host.leases, portal)
@@ -485,7 +430,7 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     telemetry: Telemetry | None = None,
 ) -> Holdfast:
     """Connect this process to a store; see ``holdfast.connect``. Close it, or use ``with``."""
-    portal = _Portal()
+    portal = Portal()
 
     async def opening() -> host_module.Holdfast:
         return await connect_async(

@@ -5,6 +5,7 @@ Pure. Nothing here ever evaluates, imports or unpickles what a store returned.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -77,6 +78,6 @@ def _check_depth(value: object, what: str, left: int) -> None:
     elif isinstance(value, (list, tuple)):
         for item in cast("list[object]", value):
             _check_depth(item, what, left - 1)
-    elif isinstance(value, float) and (value != value or abs(value) == float("inf")):  # noqa: PLR0124
+    elif isinstance(value, float) and not math.isfinite(value):
         # msgspec would write null and the reader would never know.
         raise UsageError(f"{what} holds {value!r}, which JSON cannot say")

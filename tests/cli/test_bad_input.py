@@ -114,8 +114,11 @@ def test_a_traceback_is_shown_only_when_asked_for(holdfast):
 
 
 def test_hostile_text_does_not_reach_the_terminal(holdfast):
-    hostile = "\x1b]0;owned\x07\x9b31m\u202e"
     holdfast("lease", "acquire", "k")
+    refused = holdfast("lease", "break", "k", "--reason", "\x1b]0;owned\x07")
+    assert refused.code == 2
+    assert "\x1b" not in refused.stderr
+    hostile = "\u202eowned"
     holdfast("lease", "break", "k", "--reason", hostile)
     for output in ("table", "json", "jsonl"):
         done = holdfast("lease", "history", "k", "-o", output)

@@ -17,7 +17,7 @@ GRACE_S = 0.5
 
 # Words that stand in one statement of the driver each; the tests assert that they were met.
 ACQUIRE = b'INSERT INTO "holdfast".lease ('
-RENEW = b"FOR NO KEY UPDATE OF l SKIP LOCKED"
+RENEW = b"ttl_us = c.ttl_us, renewed_at"
 COMMIT = b"COMMIT"
 
 

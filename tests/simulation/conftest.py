@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quiet_log() -> Iterator[None]:
     logger = logging.getLogger("holdfast")
     level = logger.level

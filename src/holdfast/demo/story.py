@@ -162,7 +162,8 @@ async def tell_story(file: Path) -> int:
     instances: list[Instance] = []
     try:
         for region in REGIONS:
-            instances.append(await start(file, region))  # noqa: PERF401 - each is ended, whatever comes
+            # One by one, so that each is ended whatever becomes of the next.
+            instances.append(await start(file, region))  # noqa: PERF401
         winner, losers = await run_race(instances)
         successor = await run_crash(winner, losers)
         last = next(instance for instance in losers if instance is not successor)

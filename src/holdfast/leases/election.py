@@ -65,7 +65,7 @@ class Election:
                 await self._lead(lease)
             except LeaseLost as error:
                 self._log.warning("leadership lost: %s", error, extra={"key": self._key})
-            except Exception:  # noqa: BLE001 - user code may raise anything; the next election follows
+            except Exception:  # noqa: BLE001 - user code may raise anything
                 self._log.exception("the leader's function failed", extra={"key": self._key})
             if self._runtime.clock.monotonic() - started > _RETRY_MOST_S:
                 # It led for a while: whatever ended that is not the trouble of the last time.

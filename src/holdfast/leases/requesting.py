@@ -79,7 +79,7 @@ class Requests:
         )
 
     def _check_limit(self, limit: int) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if type(limit) is not int:
             raise UsageError(f"limit is a whole number, not {limit!r}")
         if not 1 <= limit <= SEMAPHORE_LIMIT_MAX:
             raise UsageError(f"limit is from 1 to {SEMAPHORE_LIMIT_MAX}, not {limit}")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 from enum import Enum
 
 from holdfast.errors import LeaseExpired, LeaseLost
 from holdfast.leases.events import Handlers
 from holdfast.model.lease import Grant
 from holdfast.model.options import LeasePlan
+from holdfast.runtime.portal import calling_thread
 
 
 class Phase(Enum):
@@ -31,11 +31,6 @@ class Phase(Enum):
 # Transitions are rare and short, and come from two threads; one lock for all of them costs less
 # than one lock per lease.
 _transition = threading.Lock()
-
-
-# Set by the blocking façade around each call: there every call is a task of its own, and the thread
-# is who asks.
-calling_thread: ContextVar[object] = ContextVar("holdfast_calling_thread", default=None)
 
 
 def caller_now() -> object:

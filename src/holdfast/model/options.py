@@ -32,7 +32,7 @@ def seconds(value: Duration, what: str, *, least: float = 0.0, zero: bool = True
     """
     if isinstance(value, timedelta):
         result = value.total_seconds()
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+    elif type(value) is bool or not isinstance(cast("object", value), (int, float)):
         raise UsageError(f"{what} is a number of seconds or a timedelta, not {value!r}")
     else:
         try:

@@ -54,7 +54,8 @@ class Runtime:
 
     def stack_of(self, thread_id: int) -> str:
         """Where a thread of this process is right now, as text."""
-        frame = sys._current_frames().get(thread_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        frame = frames.get(thread_id)
         return "".join(traceback.format_stack(frame)) if frame is not None else "(no such thread)"
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:

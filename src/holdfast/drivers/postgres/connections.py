@@ -339,7 +339,8 @@ class _Bounded:
 
 def _keep_alive(connection: Any, timeout_s: float) -> None:
     """Let the kernel notice a peer that is gone; a Unix socket has nothing to notice."""
-    raw = connection._transport.get_extra_info("socket")  # noqa: SLF001 - asyncpg offers no other way
+    # asyncpg offers no other way to its socket.
+    raw = connection._transport.get_extra_info("socket")  # noqa: SLF001
     if raw is None or raw.family not in {socket.AF_INET, socket.AF_INET6}:
         return
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -163,7 +163,7 @@ class Transactions:
                 if turn.saved:
                     turn.saved = False
                     turn.cursor.execute("RELEASE operation")
-            except Exception as error:  # noqa: BLE001 - one operation's bug must not stop the writer.
+            except Exception as error:  # noqa: BLE001 - one bug must not stop the writer
                 saved, turn.saved = turn.saved, False
                 outcome: Outcome = (future, None, _report(error))
                 if self.rolled_back():

@@ -93,7 +93,7 @@ def django_wrapper(path: Path) -> Iterator[Any]:
 
     if not settings.configured:
         settings.configure(USE_TZ=True, INSTALLED_APPS=[])
-        django.setup()
+    django.setup()
     database = {"NAME": str(path), "ENGINE": "django.db.backends.sqlite3", "OPTIONS": {}}
     database |= {"AUTOCOMMIT": True, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False}
     database |= {"TIME_ZONE": None, "ATOMIC_REQUESTS": False, "TEST": {}}
