@@ -113,7 +113,7 @@ WHERE h.namespace = ?1 AND h.key = ?2
 ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended" + _ENTRIES + "AND h.token = ?3"
 
 # How many endings of a slot pass between two looks at the length of its history.
-PRUNE_EVERY = 16
+PRUNE_EVERY = 32
 _PRUNED = "DELETE FROM holdfast_lease_history WHERE id IN (SELECT id FROM chain WHERE place > ?4)"
 PRUNE_HISTORY = _CHAIN.format(slot=" AND slot = ?3") + _PRUNED
 
