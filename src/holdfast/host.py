@@ -212,7 +212,7 @@ class Holdfast:
     async def close(self) -> None:
         """Release every lease, end the session, stop the keeper, disconnect. Repeatable.
 
-        Blocks and functions that run under a lease are cancelled, and awaited within its ttl,
+        Blocks under ``hold`` and functions that lead are cancelled, and awaited within the ttl,
         before their key is free. A store that does not answer holds this up for a few seconds at
         most. A caller that is cancelled does not stop the closing.
         """

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from holdfast.errors import (
     AcquireTimeout,
     AlreadyOwned,
+    Fenced,
     HoldfastError,
     LeaseHeld,
     OutcomeUnknown,
@@ -179,14 +180,31 @@ class Acquirer:
         one. It goes through the same queue to the store, so it cannot overtake the attempt.
         """
         plain = replace(request, waiter=None, queue_us=0, resume=False)
+        backoff = Backoff(0.02, 0.5, self.runtime.random)
+        for _ in range(SETTLE_TRIES):
+            try:
+                if await self._undone(plain):
+                    if request.queue_us:
+                        place = request.waiter or WaiterId(0)
+                        await self.store.leave(request.key, place, request.owner)
+                    return
+            except HoldfastError as error:
+                self.ownership.log.debug(
+                    "withdrawing from %r: %s; its ttl ends it", request.key, error
+                )
+            await self.runtime.clock.sleep(backoff.next_s())
+
+    async def _undone(self, plain: AcquireRequest) -> bool:
+        """Whether nothing is held under this owner; a key that is free but locked is still open."""
+        result = await self.store.acquire(plain)
+        if isinstance(result, Held):
+            return result.owner is not None
         try:
-            result = await self.store.acquire(plain)
-            if isinstance(result, Grant):
-                await self.store.release(result)
-            if request.queue_us:
-                await self.store.leave(request.key, request.waiter or WaiterId(0), request.owner)
-        except HoldfastError as error:
-            self.ownership.log.debug("withdrawing from %r: %s; its ttl ends it", request.key, error)
+            await self.store.release(result)
+        except Fenced:
+            # Ended by others meanwhile.
+            return True
+        return True
 
 
 class _Waiting:

@@ -88,10 +88,17 @@ class Election:
             tenure.end()
             await self._end(task, tenure.plan.ttl_s)
             tenure.block.set_result(None)
-            await lease.release()
+            await self._release(lease)
         if tenure.error is not None:
             raise tenure.error
         task.result()
+
+    async def _release(self, lease: Lease) -> None:
+        """Give the key up. A store that is away must not take the place of a cancellation."""
+        try:
+            await lease.release()
+        except StoreError as error:
+            self._log.warning("leadership ends by its ttl: %s", error, extra={"key": self._key})
 
     async def _end(self, task: asyncio.Task[Any], patience_s: float) -> None:
         """Cancel the function and wait for it: two of them must never run in one process."""

@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections import deque
 
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.leases.events import AtRisk
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.tenure import Phase, Tenure
@@ -143,7 +143,8 @@ class Renewals:
             )
         except LeaseLost:
             return
-        except (StoreError, TimeoutError) as error:
+        except (HoldfastError, TimeoutError) as error:
+            # Whatever is wrong, a password that was changed included, may be right again in time.
             self._failed(tenure, error)
         finally:
             tenure.busy = False

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.errors import HoldfastError, LeaseLost, StoreError
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.driver import Driver
@@ -86,7 +86,7 @@ class Heartbeat:
                 await self._reap(driver.hosts, sent_at)
         except LeaseLost as error:
             self._replace(error)
-        except (StoreError, TimeoutError) as error:
+        except (HoldfastError, TimeoutError) as error:
             # Try again soon; peers take over when the ttl has passed without success.
             self._due = sent_at + min(1.0, self._ttl_s / 10)
             _log.warning("heartbeat failed: %s", error, extra={"host": self.session.name})

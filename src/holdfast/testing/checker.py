@@ -46,6 +46,7 @@ class Facts:
         self.crashed = history.crashed
         self.applied: Sequence[Applied] = history.applied()
         self.events = history.events()
+        self.served = history.served
         self.by_grant: dict[tuple[str, str], list[Event]] = defaultdict(list)
         self.granted: list[Event] = []
         self.breaks: dict[str, list[Event]] = defaultdict(list)
@@ -231,6 +232,13 @@ def check_l9(facts: Facts, *, healed_at: float) -> list[Violation]:
     for event in facts.events:
         refused = event.op == "acquire" and event.ok is False
         if not refused or event.t_end < healed_at + quiet_s:
+            continue
+        # One whose host was stopped all the while did not ask, and so was not refused.
+        if facts.served and not any(
+            served.op == "acquire" and served.key == event.key and not served.ok
+            for served in facts.served
+            if event.t_end - quiet_s <= served.at <= event.t_end
+        ):
             continue
         others = [
             other

@@ -147,3 +147,22 @@ def test_a_key_is_defined_once():
 def test_bad_intervals_are_refused(interval):
     with pytest.raises(UsageError):
         App("x").every(interval)
+
+
+async def test_a_step_down_while_the_store_is_away_still_ends(monkeypatch):
+    leading = asyncio.Event()
+
+    async def body(_lease: holdfast.Lease) -> None:
+        leading.set()
+        await asyncio.sleep(60)
+
+    async def away(_grant: object) -> None:
+        raise holdfast.StoreUnavailable("away")
+
+    async with holdfast.connect("memory://away") as hf:
+        task = asyncio.create_task(hf.leases.lead("k", body, ttl=0.3))
+        await asyncio.wait_for(leading.wait(), 5)
+        monkeypatch.setattr(hf._driver.leases, "release", away, raising=False)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)

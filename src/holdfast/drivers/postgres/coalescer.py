@@ -3,9 +3,11 @@
 Owns the waiting line and who gets which outcome; knows nothing of SQL. At most one batch is under
 way, so that whatever arrives meanwhile shares the next one: the busier, the larger the batches.
 
-Once a batch was of one and nobody came meanwhile, the next operation goes out at once in its
-caller's own task, because handing it to another and back costs two turns of the loop; cancelling
-that caller gives it up. Where several came together the last time, one turn is spent on collecting.
+Where ``lone`` is set, and once a batch was of one and nobody came meanwhile, the next operation
+goes out at once in its caller's own task, because handing it to another and back costs two turns of
+the loop. Cancelling that caller gives the operation up while the server may still carry it out, so
+this is only for operations that may be carried out late without harm. Where several came together
+the last time, one turn is spent on collecting.
 
 Two operations on the same row never share a batch. A caller that is cancelled does not disturb the
 others of its batch, except where ``abandons`` is set: there the batch itself is given up at once.
@@ -48,8 +50,10 @@ class Coalescer(Generic[Operation, Outcome]):
         run: Callable[[Sequence[Operation]], Awaitable[Sequence[Outcome | Exception]]],
         *,
         abandons: bool = False,
+        lone: bool = False,
     ) -> None:
         self._run = run
+        self._may_go_alone = lone
         self._abandons = abandons
         self._pending: deque[_Entry[Operation, Outcome]] = deque()
         self._worker: asyncio.Task[None] | None = None
@@ -69,7 +73,7 @@ class Coalescer(Generic[Operation, Outcome]):
             raise StoreUnavailable("the driver is closed")
         if len(self._pending) >= PENDING_MAX:
             raise StoreUnavailable(f"{PENDING_MAX} operations are already waiting for PostgreSQL")
-        if self._quiet and not self._lone and self._worker is None:
+        if self._may_go_alone and self._quiet and not self._lone and self._worker is None:
             return await self._alone(operation)
         loop = asyncio.get_running_loop()
         # Not written as _Entry[Operation, Outcome](…): a subscript costs more than the object.

@@ -24,12 +24,22 @@ from holdfast.drivers.postgres.translate import (
     translate,
     translate_connect,
 )
-from holdfast.errors import ConfigurationError, StoreError, StoreUnavailable, UsageError
+from holdfast.errors import (
+    ConfigurationError,
+    HoldfastError,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
 from holdfast.ports.driver import DriverContext
 from holdfast.process import current
 
 # A deadlock or serialization victim is repeated at once; three in a row are no accident.
 _VICTIM_RETRIES_MAX = 3
+
+# Between two statements of a transaction of ours pass microseconds. A process that was stopped
+# there holds row locks; the server ends its transaction after this, so that nobody waits for it.
+_IDLE_MS = 2000
 
 _Result = TypeVar("_Result")
 
@@ -146,10 +156,14 @@ class Connections:
         return rows
 
     def _begin(self) -> str:
+        begin = (
+            "BEGIN ISOLATION LEVEL READ COMMITTED; "
+            f"SET LOCAL idle_in_transaction_session_timeout = {_IDLE_MS}"
+        )
         if not self.pooled:
-            return "BEGIN"
+            return begin
         local = "".join(f"; SET LOCAL {name} = {value}" for name, value in PLANNER.items())
-        return f"BEGIN{local}; SET LOCAL statement_timeout = {int(self._timeout_s * 1000)}"
+        return f"{begin}{local}; SET LOCAL statement_timeout = {int(self._timeout_s * 1000)}"
 
     def _survives(
         self, connection: Any, error: BaseException, *, in_transaction: bool = False
@@ -232,7 +246,7 @@ class Connections:
         try:
             await clock.sleep(min(_BACKOFF_MOST_S, self._retry_at - clock.monotonic()))
             connection = await self.connect(self._settings.dsn)
-        except StoreUnavailable:
+        except HoldfastError:
             pause = min(_BACKOFF_MOST_S, _BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
             self._failures += 1
             self._retry_at = clock.monotonic() + pause * self._context.random.uniform(0.5, 1.0)

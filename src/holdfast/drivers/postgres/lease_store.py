@@ -69,8 +69,10 @@ class PostgresLeaseStore:
         self._batches = batches
         abandons = context.role == "keeper"
         self._acquiring = Coalescer[AcquireRequest, Any](batches.acquire, abandons=abandons)
-        self._renewing = Coalescer[Renewal, Any](batches.renew, abandons=abandons)
-        self._releasing = Coalescer[Grant, Any](batches.release, abandons=abandons)
+        # A renewal or release that is carried out late meets its own token, or changes nothing; a
+        # late acquire would own a key for nobody.
+        self._renewing = Coalescer[Renewal, Any](batches.renew, abandons=abandons, lone=True)
+        self._releasing = Coalescer[Grant, Any](batches.release, abandons=abandons, lone=True)
 
     # -- acquire --------------------------------------------------------------------------------
 

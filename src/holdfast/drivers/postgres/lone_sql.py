@@ -13,8 +13,11 @@ ACQUIRE_FREE = """
 WITH cand AS MATERIALIZED (
     SELECT l.namespace, l.key FROM {s}.lease l
     WHERE l.namespace = $1 AND l.key = $2 AND l.slot = 0 AND l.limit_ = 1 AND l.owner IS NULL
-        AND (l.token + 1) % 16 <> 0
-        AND NOT EXISTS (SELECT FROM {s}.waiter w WHERE w.namespace = $1 AND w.key = $2)
+        AND (l.token + 1) % 16 > 1
+        AND NOT EXISTS (
+            SELECT FROM {s}.waiter w
+            WHERE w.namespace = $1 AND w.key = $2 AND w.expires_at > clock_timestamp()
+        )
     FOR UPDATE SKIP LOCKED
 )
 UPDATE {s}.lease l SET

@@ -160,3 +160,8 @@ UPDATE {s}.lease l SET token = t.token + o.step, version = l.version + 1, owner 
 FROM old o CROSS JOIN top t
 WHERE l.namespace = $1 AND l.key = $2 AND l.slot = o.slot
 """
+
+# Every row of a key that nobody else holds, a user's guard included.
+LOCK_ALL = """
+SELECT slot FROM {s}.lease WHERE namespace = $1 AND key = $2 ORDER BY slot FOR UPDATE SKIP LOCKED
+"""

@@ -131,6 +131,7 @@ class SlotStore:
         self._leave = sql(queue_sql.LEAVE)
         self._first = sql(slot_sql.FIRST)
         self._slots = sql(slot_sql.SLOTS)
+        self._lock_all = sql(slot_sql.LOCK_ALL)
         self._ahead = sql(slot_sql.AHEAD)
         self._take = sql(slot_sql.TAKE)
         self._add = sql(slot_sql.ADD)
@@ -165,6 +166,10 @@ class SlotStore:
         limit = locked["limit_"]
         outcome = decide(request, slots, limit=limit, ahead=ahead, now_us=rows[0]["now_us"])
         if isinstance(outcome, Take):
+            # A slot that has expired may still be guarded by its last owner's transaction, and must
+            # not be resized away under it: all rows, or none.
+            if request.limit != limit and len(await tx.fetch(self._lock_all, *args)) < len(slots):
+                return None
             return await self._granted(tx, request, outcome, limit)
         waiter = await self._queued(tx, request)
         return Held(request.key, outcome.owner, outcome.retry_us / 1e6, waiter, ahead, limit)

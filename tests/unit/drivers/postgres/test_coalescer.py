@@ -142,7 +142,7 @@ async def test_closing_fails_what_waits() -> None:
 
 async def quiet_line(store: Store, *, abandons: bool = False) -> Coalescer[int, int]:
     """A line whose operations have come one by one."""
-    line = Coalescer[int, int](store.run, abandons=abandons)
+    line = Coalescer[int, int](store.run, abandons=abandons, lone=True)
     await line.submit(0, 0)
     store.batches.clear()
     return line
