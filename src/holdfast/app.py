@@ -6,6 +6,7 @@ connected to a store, so every peer that imports the same module can do the same
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -39,6 +40,11 @@ class PeriodicRole:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
+def _check_leader(function: object, key: str) -> None:
+    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+        raise UsageError(f"leader {key!r}: write it as `async def {function.__name__}(lease)`")
+
+
 class App:
     """A named set of things that a host does once it is connected and ``run()``."""
 
@@ -66,6 +72,7 @@ class App:
             raise UsageError(f"leader {key!r} is defined twice in {self!r}")
 
         def register(function: LeaderFunction) -> LeaderFunction:
+            _check_leader(function, key)
             if ttl is not None:
                 options["ttl"] = seconds(ttl, "ttl", zero=False)
             self.leaders[key] = LeaderRole(key=key, function=function, options=options)

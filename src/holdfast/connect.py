@@ -109,6 +109,12 @@ class _Connecting:
         self._telemetry = telemetry
         self._host: Holdfast | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"not connected yet, so there is no {name!r}: write `async with holdfast.connect(…) as "
+            "hf` or `hf = await holdfast.connect(…)`"
+        )
+
     def __await__(self) -> Generator[Any, None, Holdfast]:
         return self._open().__await__()
 

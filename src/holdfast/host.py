@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from holdfast.app import App
 from holdfast.codec import encode_metadata
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
@@ -139,7 +139,12 @@ class Holdfast:
         """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.
 
         Draining steps down from every leadership in order and hands over at once.
+
+        Raises:
+            UsageError: The connection was made without an app, so that there is nothing to do.
         """
+        if self._app is None:
+            raise UsageError("nothing to run: connect with app=…, where an App says what to do")
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         handled = self._handle_signals(loop, stop)
@@ -159,8 +164,7 @@ class Holdfast:
                 task.result()
 
     def _start_roles(self) -> list[asyncio.Task[None]]:
-        if self._app is None:
-            return []
+        assert self._app is not None
         leases, spawn = self.leases, self._runtime.spawn
         tasks = [
             spawn(leases.lead(role.key, role.function, **role.options), name=f"lead-{role.key}")

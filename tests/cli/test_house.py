@@ -95,3 +95,10 @@ def test_a_foreign_encoding_does_not_end_the_program(holdfast):
     done = holdfast("lease", "ls", PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     assert done.code == 0
     assert "\\u65e5\\u672c" in done.stdout
+
+
+def test_a_group_without_a_command_shows_its_help(holdfast):
+    done = holdfast("lease")
+    assert done.code == 2
+    assert "\\n" not in done.stderr
+    assert "acquire" in done.stderr + done.stdout

@@ -252,8 +252,9 @@ def check_pip(words: list[str]) -> None:
     if words[0] != "install":
         raise Wrong(f"pip {words[0]} is not an install")
     for word in words[1:]:
-        match = re.fullmatch(r"(?P<name>[\w-]+)(\[(?P<extras>[\w,-]+)\])?", word)
-        if match is None or match["name"] != project["name"]:
+        match = re.fullmatch(r"(?P<name>[\w-]+|\.)(\[(?P<extras>[\w,-]+)\])?", word)
+        # A dot is the clone itself.
+        if match is None or match["name"] not in (project["name"], "."):
             raise Wrong(f"pip install {word!r} does not install {project['name']}")
         for extra in (match["extras"] or "").split(","):
             if extra and extra not in project["optional-dependencies"]:

@@ -91,3 +91,21 @@ async def test_a_ttl_outside_the_backends_range_is_refused_on_connect(tmp_path):
     options = holdfast.LeaseOptions(ttl=0.001)
     with pytest.raises(holdfast.UsageError, match="offers: at least"):
         await holdfast.connect(f"sqlite:///{tmp_path}/x.db", leases=options)
+
+
+def test_a_forgotten_await_is_explained():
+    with pytest.raises(AttributeError, match="await"):
+        _ = holdfast.connect("memory://").leases
+
+
+async def test_running_nothing_is_refused():
+    async with holdfast.connect("memory://") as hf:
+        with pytest.raises(holdfast.UsageError, match="nothing to run"):
+            await hf.run()
+
+
+def test_a_leader_is_a_coroutine_function():
+    with pytest.raises(holdfast.UsageError, match="async def"):
+
+        @holdfast.App("x").leader("k")
+        def lead(lease: holdfast.Lease) -> None: ...

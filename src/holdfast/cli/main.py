@@ -70,6 +70,10 @@ def _run(invocation: Invocation) -> int:
         return end.exit_code
     except click.UsageError as error:
         context = error.ctx
+        if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+            # A group without a command: its help is the answer, on all its lines.
+            click.echo(clean_lines(context.get_help()), err=True)
+            return errors.USAGE
         if context is not None:
             click.echo(clean_lines(context.get_usage()), err=True)
         say(errors.scrub(error.format_message(), invocation.secrets))
