@@ -18,7 +18,8 @@ GRACE_S = 0.5
 # Words that stand in one statement of the driver each; the tests assert that they were met.
 ACQUIRE = b'INSERT INTO "holdfast".lease ('
 RENEW = b"ttl_us = c.ttl_us, renewed_at"
-COMMIT = b"COMMIT"
+# Ends the message: the statement that begins says READ COMMITTED.
+COMMIT = b"COMMIT\x00"
 
 
 def test_clients_outlive_a_crash_of_the_server(services, cast):
