@@ -286,7 +286,12 @@ def check_l10(facts: Facts) -> list[Violation]:
         for before, after in pairwise(events):
             if before.token == after.token or _was_ended(facts, before, after):
                 continue
-            asked = [e for e in facts.of(before, ("store.acquire", "store.renew")) if e.ok]
+            # A wait that lost its replies goes on under its owner, and may be granted twice.
+            asked = [
+                e
+                for e in facts.of(before, ("store.acquire", "store.renew"))
+                if e.ok and e.token == before.token
+            ]
             if len({event.ttl_s for event in asked}) > 1:
                 continue
             last = max(asked, key=lambda event: event.t_start)
