@@ -54,7 +54,13 @@ def test_the_search_finds_what_it_looks_for():
     slash = "/"
     for path in (f"{slash}work/main/a.py", f'"{slash}root/x"', f"={slash}home/ann/x"):
         assert MACHINE_PATH.search(path)
-    for path in ("src/holdfast/work/queue.py", "/worker/next", "./root/x", "~/work/x", "/rooted"):
+    for path in (
+        "src/holdfast/work/queue.py",
+        "/worker/next",
+        "./root/x",
+        f"~{slash}work/x",
+        "/rooted",
+    ):
         assert not MACHINE_PATH.search(path)
     dot, dashes = ".", "--"
     assert DOWNLOAD.search(f"https://pypi{dot}org/simple")
