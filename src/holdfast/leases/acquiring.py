@@ -184,15 +184,22 @@ class Acquirer:
         for _ in range(SETTLE_TRIES):
             try:
                 if await self._undone(plain):
-                    if request.queue_us:
-                        place = request.waiter or WaiterId(0)
-                        await self.store.leave(request.key, place, request.owner)
-                    return
+                    break
             except HoldfastError as error:
                 self.ownership.log.debug(
                     "withdrawing from %r: %s; its ttl ends it", request.key, error
                 )
             await self.runtime.clock.sleep(backoff.next_s())
+        if request.queue_us:
+            await self.leave(request)
+
+    async def leave(self, request: AcquireRequest) -> None:
+        """Give up the place of ``request`` in the queue; what fails here, the place's ttl does."""
+        place = request.waiter or WaiterId(0)
+        try:
+            await self.store.leave(request.key, place, request.owner)
+        except HoldfastError as error:
+            self.ownership.log.debug("leaving the queue of %r: %s", request.key, error)
 
     async def _undone(self, plain: AcquireRequest) -> bool:
         """Whether nothing is held under this owner; a key that is free but locked is still open."""
@@ -300,11 +307,4 @@ class _Waiting:
         if self._open:
             acquirer.ownership.later(acquirer.withdraw(request))
         elif request.waiter is not None:
-            acquirer.ownership.later(self._leave_queue(request.waiter))
-
-    async def _leave_queue(self, waiter: WaiterId) -> None:
-        request = self._request
-        try:
-            await self._acquirer.store.leave(request.key, waiter, request.owner)
-        except HoldfastError as error:
-            self._acquirer.ownership.log.debug("leaving the queue of %r: %s", request.key, error)
+            acquirer.ownership.later(acquirer.leave(request))
