@@ -2,7 +2,8 @@
 
 Owns the register. A server that `service_tests` starts enters by itself if it has a ``version``
 (``"15.18"``); it is named by its ``backend``, or else by its class without ``Server``. What needs
-no server enters by its conformance tests.
+no server enters by its conformance tests. What a worker of pytest-xdist saw is added to what the
+others saw.
 """
 
 from __future__ import annotations
@@ -27,12 +28,27 @@ def note(config: pytest.Config, server: object) -> None:
         _register(config).setdefault(name, set()).add(version)
 
 
+def entries(config: pytest.Config) -> dict[str, list[str]]:
+    """The register, in a form that goes from a worker to the run it belongs to."""
+    return {name: sorted(versions) for name, versions in _register(config).items()}
+
+
+def add(config: pytest.Config, seen: dict[str, list[str]]) -> None:
+    """Enter what a worker saw."""
+    for name, versions in seen.items():
+        _register(config).setdefault(name, set()).update(versions)
+
+
 def line(config: pytest.Config) -> str | None:
     """Every backend of this run with its versions, or ``None`` if there was none."""
-    entries = _register(config)
-    if not entries:
+    register = _register(config)
+    if not register:
         return None
-    named = [" ".join([name, *sorted(versions - {""})]) for name, versions in entries.items()]
+    # By name: with several workers the order in which servers started means nothing.
+    named = [
+        " ".join([name, *sorted(versions - {""})])
+        for name, versions in sorted(register.items(), key=lambda entry: entry[0].lower())
+    ]
     return f"backends: {', '.join(named)}"
 
 

@@ -36,6 +36,8 @@ _NEEDS: dict[str, Callable[[], Path]] = {
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
 _REACHED = pytest.StashKey[bool]()
+# What workers call it when they hand it over.
+_SEEN = "holdfast_services"
 _T = TypeVar("_T")
 
 
@@ -135,12 +137,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.config.stash[_REACHED] = True
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist has ended: add what it saw to what the others saw."""
+    seen = getattr(node, "workeroutput", {}).get(_SEEN)
+    if seen is None:
+        # It died; pytest-xdist reports that, and its test fails.
+        return
+    backends.add(node.config, seen["backends"])
+    _missing(node.config).update(seen["missing"])
+    node.config.stash[_REACHED] = node.config.stash.get(_REACHED, False) or seen["reached"]
+
+
+def _tell(config: pytest.Config, output: dict[str, Any]) -> None:
+    """Hand over what this worker saw, as plain values: they go through a pipe."""
+    output[_SEEN] = {
+        "backends": backends.entries(config),
+        "missing": _missing(config),
+        "reached": config.stash.get(_REACHED, False),
+    }
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
     """Name what was missing, as the very last line: after the outermost wrapper nothing prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        _tell(session.config, output)
     result = yield
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None:
+    if reporter is None or output is not None:
         return result
     took_part = backends.line(session.config)
     if took_part is not None:

@@ -25,12 +25,12 @@ def test_servers_enter_when_they_start(pytestconfig):
 """
 
 
-def last_line(folder: Path) -> str:
+def last_line(folder: Path, *options: str) -> str:
     """Run the tests of ``folder`` with the two plugins, and give the last line it prints."""
     root = Path(__file__).parents[3]
     plugins = ("-p", "tests.plugins.backends", "-p", "tests.plugins.service_tests")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--rootdir", folder, *plugins, folder],
+        [sys.executable, "-m", "pytest", "-q", "--rootdir", folder, *plugins, *options, folder],
         env={**os.environ, "PYTHONPATH": str(root)},
         cwd=folder,
         capture_output=True,
@@ -46,9 +46,9 @@ def test_each_backend_is_named_once(tmp_path: Path) -> None:
     for name in ("test_memory", "test_sqlite"):
         (tmp_path / "conformance" / f"{name}.py").write_text("def test_it(): pass\n")
     (tmp_path / "test_servers.py").write_text(PROGRAM)
-    embedded = f"memory, SQLite {sqlite3.sqlite_version}"
-    wanted = f"backends: {embedded}, Redis 7.0.15, Cosmos emulator 1.0.1"
-    assert last_line(tmp_path) == wanted
+    wanted = f"Cosmos emulator 1.0.1, memory, Redis 7.0.15, SQLite {sqlite3.sqlite_version}"
+    assert last_line(tmp_path) == f"backends: {wanted}"
+    assert last_line(tmp_path, "-n", "2") == f"backends: {wanted}"
 
 
 def test_a_run_without_backends_says_nothing(tmp_path: Path) -> None:
