@@ -40,6 +40,9 @@ _BUILT_IN = {
     "sqlite": "holdfast.drivers.sqlite:SqliteFactory",
     "postgresql": "holdfast.drivers.postgres:PostgresFactory",
     "postgres": "holdfast.drivers.postgres:PostgresFactory",
+    "redis": "holdfast.drivers.redis:RedisFactory",
+    "rediss": "holdfast.drivers.redis:RedisFactory",
+    "redis+unix": "holdfast.drivers.redis:RedisFactory",
 }
 _GROUP = "holdfast.drivers"
 
