@@ -33,15 +33,22 @@ FORGETFUL = {"appendonly": "no", "save": ""}
 class RedisServer:
     """One server, from `start` to `stop`; also a context manager.
 
-    ``settings`` are those of redis.conf and win over the defaults; ``port=0`` among them leaves the
-    Unix socket alone.
+    ``settings`` are those of redis.conf and win over the defaults. With ``tls`` the port speaks TLS
+    and nothing else.
 
     Raises:
         Unavailable: On `start`, when Redis cannot be had or does not come up.
     """
 
-    def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        tls: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = 0
+        self._tls = tls
         self._settings = {**LOGGED, **(DURABLE if durable else FAST), **(settings or {})}
         self._folder: Path | None = None
         self._program: Path | None = None
@@ -97,18 +104,26 @@ class RedisServer:
 
     def stop(self) -> None:
         """Stop the server and remove its folder. Safe to repeat, and before `start`."""
-        self._end(signal.SIGTERM)
+        # A server that writes its first log refuses to end in an orderly way.
+        self._end()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
     def crash(self) -> None:
         """Kill the server: connections break, nothing is written. `revive` starts it again."""
-        self._end(signal.SIGKILL)
+        self._end()
 
-    def revive(self) -> None:
-        """Start again on the same port, with whatever the server kept."""
-        self._launch()
+    def revive(self, *, loaded: bool = True) -> None:
+        """Start again on the same port, with whatever the server kept.
+
+        Without ``loaded`` the server may still be busy with reading it.
+        """
+        self._launch(loaded=loaded)
+
+    def slow_down(self, setting: str, value: str) -> None:
+        """Let the next start use ``setting``; for delays that Redis has for its own tests."""
+        self._settings[setting] = value
 
     def command(self, *words: str) -> str:
         """Send one command on a connection of its own and give the raw reply."""
@@ -133,11 +148,12 @@ class RedisServer:
             raise Unavailable("redis", "the server was not started, or is stopped for good")
         return self._folder
 
-    def _launch(self) -> None:
+    def _launch(self, *, loaded: bool = True) -> None:
         folder = self._require_folder()
         assert self._program is not None
         settings = {
-            "port": str(self.port),
+            "port": "0" if self._tls else str(self.port),
+            **({"tls-port": str(self.port)} if self._tls else {}),
             "bind": "127.0.0.1",
             "dir": str(folder),
             "unixsocket": str(folder / "socket"),
@@ -154,33 +170,35 @@ class RedisServer:
                 stderr=log,
                 start_new_session=True,
             )
-        self._wait_ready(self._process)
+        self._wait_ready(self._process, loaded=loaded)
 
-    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_ready(self, process: subprocess.Popen[bytes], *, loaded: bool) -> None:
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline:
-            # One that asks for a password or loads its data answers with an error, and answers.
-            if self._answers() and process.poll() is None:
+            answer = self._answer()
+            # One that asks for a password answers with an error, and answers.
+            ready = answer and not (loaded and answer.startswith(b"-LOADING"))
+            if ready and process.poll() is None:
                 return
             # Waiting for the process's end is the pause between two tries.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.01)
                 break
-        self._end(signal.SIGKILL)
+        self._end()
         lines = self.log().strip().splitlines()
         raise Unavailable("redis", f"did not start: {lines[-1] if lines else 'no log'}")
 
-    def _answers(self) -> bool:
+    def _answer(self) -> bytes:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(2.0)
             connection.connect(str(self.socket_path))
             connection.sendall(_packed(("PING",)))
-            return connection.recv(1024)[:1] in {b"+", b"-"}
-        return False
+            return connection.recv(1024)
+        return b""
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self) -> None:
         if self._process is not None:
-            end(self._process, how)
+            end(self._process, signal.SIGKILL)
             self._process = None
 
 

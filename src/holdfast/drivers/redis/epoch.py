@@ -23,7 +23,8 @@ class Epoch:
     def __init__(self, settings: RedisSettings, context: DriverContext) -> None:
         self.key = f"{settings.keys_of(context.namespace)}epoch"
         self._settings = settings
-        self._logger = context.logger
+        # A keeper would only repeat what its host says.
+        self._logger = context.logger if context.role == "host" else None
         self._script = load_scripts().adopt
         self._run_id: str | None = None
         # The largest ttl that any owner may count on.
@@ -31,14 +32,19 @@ class Epoch:
         # The largest ttl that the store knows of since it was last adopted.
         self._announced_us = 0
 
-    def remember(self, ttl_us: int) -> bool:
-        """Note that ``ttl_us`` may be granted now; true if the store may not know of such a ttl."""
-        self._remembered_us = max(self._remembered_us, ttl_us)
+    def is_news(self, ttl_us: int) -> bool:
+        """Whether the store may not know yet that so long a ttl is in use."""
         return ttl_us > self._announced_us
 
     def granted(self, ttl_us: int) -> None:
         """Note that the store has granted ``ttl_us``, and so knows of it."""
-        self._announced_us = max(self._announced_us, ttl_us)
+        if ttl_us > self._announced_us:
+            self._announced_us = ttl_us
+            self.maybe_granted(ttl_us)
+
+    def maybe_granted(self, ttl_us: int) -> None:
+        """Note that somebody may own a lease of ``ttl_us``, whose reply nobody heard."""
+        self._remembered_us = max(self._remembered_us, ttl_us)
 
     async def adopt(self, wire: Wire, server: Server, *, lost: bool = False) -> None:
         """Tell the store in which run of the server it lives.
@@ -47,6 +53,7 @@ class Epoch:
 
         Raises whatever the wire does.
         """
+        news = lost or self._run_id != server.run_id
         lost = lost or self._run_id not in {None, server.run_id}
         self._announced_us = 0
         quiet_us, longest_us = await wire.send(
@@ -63,7 +70,7 @@ class Epoch:
         )
         self._run_id = server.run_id
         self._remembered_us = max(self._remembered_us, longest_us)
-        if quiet_us:
+        if quiet_us and news and self._logger is not None:
             self._logger.warning(
                 "%s restarted, failed over or lost its data: nothing is granted for %.1f s, until "
                 "every lease that it may have forgotten has run out",

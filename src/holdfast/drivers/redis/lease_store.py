@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from holdfast.drivers.redis.epoch import Epoch
 from holdfast.drivers.redis.link import Link
 from holdfast.drivers.redis.records import raw_of, records_of, tenancies_of
-from holdfast.drivers.redis.scripts import load_scripts
+from holdfast.drivers.redis.scripts import Script, load_scripts
 from holdfast.errors import (
     Fenced,
     LeaseExpired,
@@ -62,15 +62,11 @@ class RedisLeaseStore:
         """Own the key, or learn why not; see the port."""
         key = request.key
         for _ in range(_ADOPT_TRIES_MAX):
-            self._epoch.remember(request.ttl_us)
-            answer = await self._link.run(
+            answer = await self._run_for(
+                request.ttl_us,
                 self._scripts.acquire,
                 8,
-                self._lease + key,
-                self._history + key,
-                self._until + key,
-                self._queue + key,
-                self._places + key,
+                *self._queued(key),
                 self._epoch.key,
                 self._index,
                 self._numbers,
@@ -106,7 +102,8 @@ class RedisLeaseStore:
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
         """Extend the grant; see the port."""
         key = grant.key
-        answer = await self._link.run(
+        answer = await self._run_for(
+            ttl_us,
             self._scripts.renew,
             3,
             self._lease + key,
@@ -116,7 +113,7 @@ class RedisLeaseStore:
             grant.owner,
             grant.token,
             ttl_us,
-            "1" if self._epoch.remember(ttl_us) else "",
+            "1" if self._epoch.is_news(ttl_us) else "",
             *(() if state is None else (state,)),
         )
         if answer[0] == 0:
@@ -220,6 +217,16 @@ class RedisLeaseStore:
             f"Redis has no transactions that lease {grant.key!r} could guard; carry lease.token "
             "in the write instead"
         )
+
+    async def _run_for(self, ttl_us: int, script: Script, keys: int, *args: Any) -> Any:
+        """Run a script that grants ``ttl_us``, and remember it also where the reply is lost."""
+        try:
+            return await self._link.run(script, keys, *args)
+        except StoreUnavailable:
+            raise
+        except BaseException:
+            self._epoch.maybe_granted(ttl_us)
+            raise
 
     async def _look(self, key: str, *, ended: int) -> Any:
         return await self._link.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from holdfast.drivers.redis.translate import cluster
 from holdfast.errors import ConfigurationError, StoreUnavailable
@@ -70,5 +70,5 @@ def parse_config(reply: Any) -> dict[str, str]:
     """The settings in an answer to ``CONFIG GET``; empty where it was refused."""
     if not isinstance(reply, list):
         return {}
-    words = [str(word) for word in reply]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    words = [str(word) for word in cast("list[Any]", reply)]
     return dict(zip(words[::2], words[1::2], strict=False))

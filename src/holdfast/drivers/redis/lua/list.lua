@@ -1,7 +1,8 @@
 -- A part of a listing: looks at some keys in order and gives the records that pass the filters.
 --   KEYS  index
 --   ARGV  from, to (as ZRANGEBYLEX takes them), keys to look at, records wanted,
---         active ('1' or nothing), owner ('=' and the owner, or nothing), lease prefix, until prefix
+--         active ('1' or nothing), owner ('=' and the owner, or nothing),
+--         what the names of leases and of their places begin with
 -- Answers {now, last key looked at or nothing at the end, key, records, key, records...}.
 -- The keys it reads have the hash tag of the index, and so are where it is.
 

@@ -17,7 +17,8 @@ local ended = math.min(now, expires)
 -- The deletion comes first: a server out of memory refuses only a first write that could grow.
 redis.call('HDEL', lease, 'owner:' .. slot, 'expires:' .. slot)
 redis.call('HSET', lease, 'version:' .. slot, tonumber(row[4]) + 1, 'free:' .. slot, int(ended))
-push_history(history, slot, row[2], row[1], row[5], ended, expires > now and 'released' or 'expired')
+local why = expires > now and 'released' or 'expired'
+push_history(history, slot, row[2], row[1], row[5], ended, why)
 if redis.call('EXISTS', until_) == 1 then
   drop_expired_places(until_, queue, places, now)
   ring(queue, places, ARGV[5], ARGV[4])
