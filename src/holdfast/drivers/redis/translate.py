@@ -92,10 +92,15 @@ def translate_connect(error: BaseException, shown: str) -> HoldfastError:
         return error
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"cannot connect to {shown}: no answer in time")
-    if isinstance(error, ssl.SSLError):
+    if isinstance(error, ssl.SSLCertVerificationError):
         return ConfigurationError(
-            f"cannot connect to {shown}: TLS failed ({error.reason or type(error).__name__}); use "
-            "rediss:// for a server with TLS, and tls_ca for its authority"
+            f"cannot connect to {shown}: TLS failed, its certificate is not trusted "
+            f"({error.verify_message}); name its authority with tls_ca"
+        )
+    if isinstance(error, ssl.SSLError):
+        return StoreUnavailable(
+            f"cannot connect to {shown}: TLS failed ({type(error).__name__}); is it a server with "
+            "TLS? Without, the scheme is redis://"
         )
     if isinstance(error, Lost):
         advice = "; is it a Redis server, and does it expect TLS (rediss://)?"
