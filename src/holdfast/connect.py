@@ -212,7 +212,8 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     ``holdfast.local.toml``, then ``holdfast.toml``, then defaults.
 
     Args:
-        url: ``memory://``, ``sqlite:///path``, ``postgresql://…`` or a third party's scheme.
+        url: ``memory://``, ``sqlite:///path``, ``postgresql://…``, ``redis://…`` or a third
+            party's scheme.
         app: What ``run()`` does.
         host: A human name for this host; default the app's name, else the machine's.
         namespace: Separates tenants of one store; every statement carries it.

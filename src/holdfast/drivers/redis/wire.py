@@ -182,6 +182,11 @@ class Wire(asyncio.Protocol):
         except self._protocol_error:
             self.abandon("the answer is not the protocol of Redis")
 
+    def eof_received(self) -> bool:
+        """Send nothing more to a server that has hung up; see asyncio."""
+        self.usable = False
+        return False
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits; see asyncio."""
         self._fail("the connection was closed" if exc is None else type(exc).__name__)
