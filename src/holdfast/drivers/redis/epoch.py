@@ -12,8 +12,7 @@ from holdfast.drivers.redis.settings import RedisSettings
 from holdfast.drivers.redis.wire import Wire
 from holdfast.ports.driver import DriverContext
 
-# What a server that keeps nothing may have granted before it was started: nobody knows, and this
-# is the default ttl of leases.
+# What may have been granted where nobody remembers: this is the default ttl of leases.
 ASSUMED_TTL_US = 30_000_000
 
 
@@ -40,10 +39,10 @@ class Epoch:
         """Note that the store has granted ``ttl_us``, and so knows of it."""
         if ttl_us > self._announced_us:
             self._announced_us = ttl_us
-            self.maybe_granted(ttl_us)
+            self.learn(ttl_us)
 
-    def maybe_granted(self, ttl_us: int) -> None:
-        """Note that somebody may own a lease of ``ttl_us``, whose reply nobody heard."""
+    def learn(self, ttl_us: int) -> None:
+        """Note that somebody, here or elsewhere, may own a lease of ``ttl_us``."""
         self._remembered_us = max(self._remembered_us, ttl_us)
 
     async def adopt(self, wire: Wire, server: Server, *, lost: bool = False) -> None:

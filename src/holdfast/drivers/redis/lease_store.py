@@ -80,8 +80,9 @@ class RedisLeaseStore:
                 host_of(request.owner) if request.resume else "",
             )
             if answer[0] == 1:
+                _, ttl_max_us, slot, token, version, state, previous = answer
+                self._epoch.learn(ttl_max_us)
                 self._epoch.granted(request.ttl_us)
-                _, slot, token, version, state, previous = answer
                 return Grant(
                     key,
                     slot,
@@ -93,7 +94,8 @@ class RedisLeaseStore:
                     previous,
                 )
             if answer[0] == 0:
-                _, owner, retry_us, place, ahead, limit = answer
+                _, ttl_max_us, owner, retry_us, place, ahead, limit = answer
+                self._epoch.learn(ttl_max_us)
                 waiter = None if place is None else WaiterId(place)
                 return Held(key, owner, retry_us / 1e6, waiter, ahead, limit)
             await self._link.adopt_again()
@@ -225,7 +227,7 @@ class RedisLeaseStore:
         except StoreUnavailable:
             raise
         except BaseException:
-            self._epoch.maybe_granted(ttl_us)
+            self._epoch.learn(ttl_us)
             raise
 
     async def _look(self, key: str, *, ended: int) -> Any:

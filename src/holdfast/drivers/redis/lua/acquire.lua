@@ -1,8 +1,9 @@
 -- Own a key, or learn why not, and have a place in its queue.
 --   KEYS  lease, history, until, queue, places, epoch, index, numbers
 --   ARGV  key, owner, ttl, metadata, host, limit, queue ttl, resume (a host name, or nothing)
--- Answers {1, slot, token, version, state, previous owner}, or
---   {0, owner, retry in us, place, ahead, limit}, or {-1} where the epoch has to be told first.
+-- Answers {1, largest ttl, slot, token, version, state, previous owner}, or
+--   {0, largest ttl, owner, retry in us, place, ahead, limit}, or
+--   {-1} where the epoch has to be told first.
 -- Costs O(slots), and O(log n) for a queue of n.
 
 -- A key that more wait for is not waited for in earnest; those beyond poll.
@@ -17,7 +18,7 @@ if not age[1] then
   return {-1}
 end
 -- Until then, owners from before a restart may believe in grants that the store has forgotten.
-local quiet_until = tonumber(age[1])
+local quiet_until, ttl_max = tonumber(age[1]), tonumber(age[2])
 
 local row = redis.call('HMGET', lease, 'limit', 'slots', 'token', 'state',
   'owner:0', 'expires:0', 'free:0', 'version:0', 'token:0', 'acquired:0')
@@ -122,10 +123,10 @@ local function take(slot, again, why)
   if place then
     drop_place(until_, queue, places, owner)
   end
-  if ttl > tonumber(age[2]) then
+  if ttl > ttl_max then
     redis.call('HSET', epoch, 'ttl', ARGV[3])
   end
-  return {1, slot, tonumber(token), version, row[4], previous or false}
+  return {1, ttl_max, slot, tonumber(token), version, row[4], previous or false}
 end
 
 local function take_free(overtaken)
@@ -165,7 +166,7 @@ local function refuse(by, retry)
       redis.call('ZADD', until_, int(now + tonumber(ARGV[7])), owner)
     end
   end
-  return {0, by or false, retry, place or false, ahead, old_limit}
+  return {0, ttl_max, by or false, retry, place or false, ahead, old_limit}
 end
 
 local quiet = now < quiet_until

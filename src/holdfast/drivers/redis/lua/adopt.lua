@@ -2,12 +2,13 @@
 --   KEYS  epoch
 --   ARGV  run id, largest ttl that the client remembers, whether it knew another run or record
 --         ('1' or nothing), uptime of a server that keeps nothing (or nothing), ttl to assume of
---         what such a server forgot, whether to be quiet at all ('1' or nothing)
+--         what nobody knows, whether to be quiet at all ('1' or nothing)
 -- Answers {quiet for so many us, largest ttl that anybody knows of}.
 --
 -- A restart or a failover may have lost grants that their owners still believe in. None of them
--- lasts longer than the largest ttl, so that nothing is granted for so long. Only a server that
--- keeps nothing cannot tell a restart from a first start: there the time counts from its start.
+-- lasts longer than the largest ttl, so that nothing is granted for so long. Where neither the store
+-- nor the client knows it, a ttl is assumed. Only a server that keeps nothing cannot tell a restart
+-- from a first start: there the time counts from its start.
 
 local epoch = KEYS[1]
 local now = now_us()
@@ -23,6 +24,9 @@ if row[1] == ARGV[1] then
     redis.call('HSET', epoch, 'until', int(until_))
   end
 else
+  if lost and longest == 0 then
+    longest = tonumber(ARGV[5])
+  end
   if quiet and longest > 0 then
     until_ = math.max(until_, now + longest)
   elseif quiet and not row[1] and ARGV[4] ~= '' then
