@@ -26,6 +26,7 @@ from tests.services import START_LIMIT_S, Unavailable, end, free_port, install
 FAST = {"appendfsync": "no"}
 DURABLE = {"appendfsync": "always"}
 LOGGED = {"appendonly": "yes", "save": ""}
+EMPTY = '""'
 # For a server that keeps nothing at all.
 FORGETFUL = {"appendonly": "no", "save": ""}
 
@@ -159,11 +160,13 @@ class RedisServer:
             "unixsocket": str(folder / "socket"),
             **self._settings,
         }
-        words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        path = folder / "redis.conf"
+        # Servers differ in how they read a value of several words from the command line.
+        path.write_text("".join(f"{name} {value or EMPTY}\n" for name, value in settings.items()))
         with (folder / "log").open("ab") as log:
             # A session of its own, so that Ctrl-C in a terminal reaches pytest and not the server.
             self._process = subprocess.Popen(
-                [self._program, *words],
+                [self._program, path],
                 env=dict(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

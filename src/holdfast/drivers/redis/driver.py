@@ -70,8 +70,8 @@ class RedisFactory:
 
     async def migrate(self, location: Location, context: DriverContext) -> Migration:
         """Change nothing: there is one form of the keys; see the port."""
-        link_settings = read_settings(location, context.options)
-        link = Link(link_settings, context, Epoch(link_settings, context))
+        settings = read_settings(location, context.options)
+        link = Link(settings, context, Epoch(settings, context))
         try:
             await link.open()
         finally:

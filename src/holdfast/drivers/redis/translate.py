@@ -6,6 +6,7 @@ may have been carried out. Messages name the error's code, never an address with
 
 from __future__ import annotations
 
+import re
 import ssl
 
 from holdfast.drivers.redis.wire import Lost
@@ -44,9 +45,15 @@ _CLUSTER = frozenset({"MOVED", "ASK", "CROSSSLOT"})
 STALE = frozenset({"READONLY", "MASTERDOWN"})
 
 
+# Before 7.0, an error inside a script stands at the end of one about the script.
+_INSIDE = re.compile(r"@user_script: ?\d+: -?([A-Z]+) ")
+
+
 def code_of(error: BaseException) -> str:
-    """The first word of a reply that is an error: its code."""
-    return str(error).partition(" ")[0].rstrip(":")
+    """The code of a reply that is an error: its first word, or that of the error inside."""
+    text = str(error)
+    inside = _INSIDE.search(text)
+    return inside[1] if inside else text.partition(" ")[0].rstrip(":")
 
 
 def translate(error: BaseException, *, write: bool) -> HoldfastError:

@@ -164,7 +164,7 @@ class RedisWakeups:
 
     def _deliver(self, message: str) -> None:
         parts = message.split(" ", _PARTS - 1)
-        if len(parts) != _PARTS or not (parts[0].isdigit() and parts[1].isdigit()):
+        if len(parts) != _PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
             # A stranger published on our channel.
             return
         wakeup = Wakeup(parts[2], int(parts[0]), int(parts[1]))

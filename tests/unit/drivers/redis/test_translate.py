@@ -49,6 +49,7 @@ def test_a_lost_write_is_unknown_only_if_it_was_sent():
         ("MOVED 3999 127.0.0.1:6381", ConfigurationError),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", StoreError),
         ("ERR something new", StoreError),
+        ("ERR Error running script: @user_script: 49: -READONLY You can't", StoreUnavailable),
     ],
 )
 def test_a_reply_says_what_to_do(reply, expected):

@@ -21,27 +21,22 @@ end
 local quiet_until, ttl_max = tonumber(age[1]), tonumber(age[2])
 
 local row = redis.call('HMGET', lease, 'limit', 'slots', 'token', 'state',
-  'owner:0', 'expires:0', 'free:0', 'version:0', 'token:0', 'acquired:0')
+  'owner:0', 'expires:0', 'version:0', 'token:0', 'acquired:0')
 local old_limit, used = tonumber(row[1]) or limit, tonumber(row[2]) or 0
 
 local slots = {}
 if used > 0 then
-  slots[0] = {owner = row[5], expires = tonumber(row[6]), free = tonumber(row[7])}
+  slots[0] = {owner = row[5], expires = tonumber(row[6])}
 end
 if used > 1 then
   local names = {}
   for slot = 1, used - 1 do
-    names[#names + 1] = 'owner:' .. slot
-    names[#names + 1] = 'expires:' .. slot
-    names[#names + 1] = 'free:' .. slot
+    names[2 * slot - 1] = 'owner:' .. slot
+    names[2 * slot] = 'expires:' .. slot
   end
   local fields = redis.call('HMGET', lease, unpack(names))
   for slot = 1, used - 1 do
-    slots[slot] = {
-      owner = fields[3 * slot - 2],
-      expires = tonumber(fields[3 * slot - 1]),
-      free = tonumber(fields[3 * slot]),
-    }
+    slots[slot] = {owner = fields[2 * slot - 1], expires = tonumber(fields[2 * slot])}
   end
 end
 
@@ -61,11 +56,25 @@ end
 -- Token, acquired and version of a slot.
 local function details(slot)
   if slot == 0 then
-    return row[9], row[10], tonumber(row[8])
+    return row[8], row[9], tonumber(row[7])
   end
   local fields = redis.call('HMGET', lease, 'token:' .. slot, 'acquired:' .. slot,
     'version:' .. slot)
   return fields[1], fields[2], tonumber(fields[3])
+end
+
+-- When the key became free: the earliest instant at which the head of the queue could have answered.
+local function free_since()
+  local since = now
+  for number = 0, used - 1 do
+    local slot = slots[number]
+    if not slot.owner then
+      since = math.min(since, tonumber(redis.call('HGET', lease, 'free:' .. number)))
+    elseif slot.expires <= now then
+      since = math.min(since, slot.expires)
+    end
+  end
+  return since
 end
 
 local function end_grant(slot, why)
@@ -170,7 +179,7 @@ local function refuse(by, retry)
 end
 
 local quiet = now < quiet_until
-local live, first, last, since = 0, nil, nil, nil
+local live, first, last = 0, nil, nil
 for number = 0, used - 1 do
   local slot = slots[number]
   local is_live = slot.owner and slot.expires > now
@@ -181,9 +190,6 @@ for number = 0, used - 1 do
     live = live + 1
     first = (first and first.expires <= slot.expires) and first or slot
     last = (last and last.expires >= slot.expires) and last or slot
-  else
-    local instant = slot.owner and slot.expires or slot.free or now
-    since = math.min(since or instant, instant)
   end
 end
 if ARGV[8] ~= '' and not quiet then
@@ -210,7 +216,7 @@ if ahead == 0 then
   return take_free(0)
 end
 local excess = math.max(0, ahead - free + 1)
-local turn = math.max(since or now, quiet_until) + PASS_AFTER * excess
+local turn = math.max(free_since(), quiet_until) + PASS_AFTER * excess
 if now >= turn then
   return take_free(excess)
 end
