@@ -239,6 +239,15 @@ async def test_a_demoted_primary_refuses_and_its_connection_is_given_up(drivers,
     assert (await driver.leases.renew(granted, 30_000_000)).token == granted.token
 
 
+async def test_a_server_without_room_for_another_client_is_unavailable(drivers, services) -> None:
+    server = services.start(RedisServer(settings={"maxclients": "1"}))
+    with socket.create_connection(("127.0.0.1", server.port)) as first:
+        first.sendall(b"PING\r\n")
+        first.recv(1024)
+        with pytest.raises(StoreUnavailable, match="too many clients"):
+            await drivers.open(server.url)
+
+
 async def test_a_cluster_is_refused_plainly(drivers, services) -> None:
     server = services.start(RedisServer(settings={"cluster-enabled": "yes"}))
     with pytest.raises(ConfigurationError, match="Redis Cluster"):

@@ -71,3 +71,15 @@ def test_nobody_owns_twice_when_the_server_forgets(services, cast):
     assert lost["reason"] in {"fenced", "expired"}
     assert taken["at"] > lost["at"]
     assert taken["token"] > granted["token"]
+
+
+def test_stopped_owner_knows_at_once_that_it_has_lost(redis_url, cast):
+    owner, other = cast.owners(redis_url, "owner", "other")
+    granted = owner.ask("acquire", key="k", ttl=TTL_S)
+    owner.freeze()
+    taken = other.ask("acquire", key="k", ttl=TTL_S)
+    owner.thaw()
+    assert not owner.ask("look", key="k")["is_held"]
+    assert owner.provoke("renew", key="k")["error"] in {"LeaseExpired", "LeaseLost", "Fenced"}
+    assert taken["token"] > granted["token"]
+    assert other.ask("look", key="k")["is_held"]

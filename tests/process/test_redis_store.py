@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.errors import UsageError
 from holdfast.model.lease import Grant
 from tests.process.redis_drivers import Drivers, request
 from tests.services.redis import FORGETFUL, RedisServer
@@ -61,6 +62,14 @@ async def test_prefixes_and_databases_are_different_stores(drivers, redis_url) -
     for url in urls:
         driver = await drivers.open(url)
         assert isinstance(await driver.leases.acquire(request("k", f"a/{url}")), Grant)
+
+
+async def test_text_that_is_not_unicode_is_refused(drivers, redis_url) -> None:
+    leases = (await drivers.open(redis_url)).leases
+    with pytest.raises(UsageError, match="Unicode"):
+        await leases.list(prefix="\udcff", owner=None, active=False, after=None, limit=10)
+    with pytest.raises(UsageError, match="Unicode"):
+        await leases.get("\udcff")
 
 
 async def test_a_limit_that_shrinks_and_grows_forgets_no_token(drivers, redis_url) -> None:

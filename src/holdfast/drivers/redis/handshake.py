@@ -71,9 +71,9 @@ async def _introduce(wire: Wire, settings: RedisSettings, host: HostId) -> Serve
     info = wire.send("INFO")
     save = wire.send("CONFIG", "GET", "save")
     replies: list[Any] = await asyncio.gather(*needed, name, info, save, return_exceptions=True)
-    for reply in (*replies[: len(needed)], replies[-2]):
-        if isinstance(reply, BaseException):
-            raise reply
+    if any(isinstance(reply, BaseException) for reply in (*replies[: len(needed)], replies[-2])):
+        # The first says why: a server that takes no more clients answers once and hangs up.
+        raise next(reply for reply in replies if isinstance(reply, BaseException))
     config = parse_config(replies[-1])
     return read_server(parse_info(str(replies[-2])), config.get("save"), settings.shown)
 

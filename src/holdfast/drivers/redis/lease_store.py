@@ -189,7 +189,8 @@ class RedisLeaseStore:
         """
         wanted = max(0, min(limit, LIST_LIMIT_MAX))
         start = f"[{prefix}" if after is None or after < prefix else f"({after}"
-        end = b"(" + prefix.encode() + _BEYOND
+        # A prefix that is not valid Unicode is refused with the command, like any other text.
+        end = b"(" + prefix.encode(errors="surrogatepass") + _BEYOND
         page: list[LeaseRecord] = []
         while len(page) < wanted:
             now_us, last, *found = await self._link.run(
