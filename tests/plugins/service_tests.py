@@ -3,6 +3,8 @@
     postgres_server   one PostgreSQL for the whole run; do not stop or crash it
     postgres_url      the URL of a fresh, empty database, dropped after the test
     pgbouncer_url     the same, through PgBouncer in transaction mode
+    redis_server      one Redis for the whole run; do not stop or crash it
+    redis_url         the URL of an empty database of it; tests run one at a time
     libfaketime       the path of the library, for tests that shift a process's clock
     services          `Services.start` gives a test a server of its own, to crash at will
 
@@ -26,12 +28,14 @@ from tests.plugins import backends
 from tests.services import Unavailable, install
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
+from tests.services.redis import RedisServer
 
 # Which fixture needs what fetched.
 _NEEDS: dict[str, Callable[[], Path]] = {
     "postgres_server": install.postgres_bin,
     "pgbouncer": install.pgbouncer,
     "libfaketime": install.libfaketime,
+    "redis_server": install.redis_server,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
@@ -111,6 +115,19 @@ def pgbouncer(pytestconfig: pytest.Config, postgres_server: PostgresServer) -> I
 @pytest.fixture
 def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
     return pgbouncer.url_of(postgres_url)
+
+
+@pytest.fixture(scope="session")
+def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
+    server = _have(pytestconfig, RedisServer().start)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    redis_server.command("FLUSHALL")
+    return redis_server.url
 
 
 @pytest.fixture
