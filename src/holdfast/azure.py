@@ -98,7 +98,7 @@ def read_access(service: AzureService, account: str, options: Mapping[str, Any])
         raise ConfigurationError(
             f"the URL names the account {account!r}, and connection_string another, {named!r}"
         )
-    account = account or named
+    account = _checked_account(account or named)
     endpoint = _checked_endpoint(given or _endpoint_of(service, account, fields))
     access = AzureAccess(
         endpoint=endpoint,
@@ -176,6 +176,14 @@ def _connection_fields(text: str) -> dict[str, str]:
     return fields
 
 
+def _checked_account(account: str) -> str:
+    if account and _ACCOUNT.fullmatch(account) is None:
+        raise ConfigurationError(
+            f"account {account!r} is not valid: use 3 to 44 lower-case letters, digits and hyphens"
+        )
+    return account
+
+
 def _endpoint_of(service: AzureService, account: str, fields: Mapping[str, str]) -> str:
     named = fields.get(service.address_field)
     if named is not None:
@@ -184,10 +192,6 @@ def _endpoint_of(service: AzureService, account: str, fields: Mapping[str, str])
         raise ConfigurationError(
             f"no account of {service.name}: name it in the URL, or give endpoint or "
             "connection_string"
-        )
-    if _ACCOUNT.fullmatch(account) is None:
-        raise ConfigurationError(
-            f"account {account!r} is not valid: use 3 to 44 lower-case letters, digits and hyphens"
         )
     suffix = fields.get("endpointsuffix")
     if suffix and service.domain:

@@ -40,6 +40,7 @@ _BUILT_IN = {
     "sqlite": "holdfast.drivers.sqlite:SqliteFactory",
     "postgresql": "holdfast.drivers.postgres:PostgresFactory",
     "postgres": "holdfast.drivers.postgres:PostgresFactory",
+    "azblob": "holdfast.drivers.azblob:AzureBlobFactory",
 }
 _GROUP = "holdfast.drivers"
 

@@ -159,7 +159,7 @@ class ReadingCases:
         await a.own("held")
         await a.leases.release(await a.own("released"))
         await a.own_briefly("expired")
-        await lab.expire()
+        await lab.end("expired")
         page = await a.leases.list(prefix="", owner=None, active=True, after=None, limit=10)
         assert [record.key for record in page] == ["held"]
         assert await keys_with(a) == ["expired", "held", "released"]
