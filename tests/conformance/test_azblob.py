@@ -12,7 +12,9 @@ import itertools
 import pytest
 
 from holdfast.drivers.azblob import AzureBlobFactory
-from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
+from holdfast.errors import Fenced, LeaseExpired
+from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite, scenario
+from holdfast.testing.conformance.lab import LONG_S
 from tests.services.azurite import ACCOUNT, AzuriteServer
 
 pytestmark = pytest.mark.service
@@ -41,3 +43,59 @@ class TestWakeups(WakeupsSuite):
     @pytest.fixture
     def lab(self, azure_lab: Lab) -> Lab:
         return azure_lab
+
+
+class TestExpiry:
+    """All that only an expiry can show, in one wait of 15 seconds: a key for each fact."""
+
+    @pytest.fixture
+    def lab(self, azure_lab: Lab) -> Lab:
+        return azure_lab
+
+    @scenario
+    async def test_a_lease_that_runs_out_is_over(self, lab: Lab) -> None:
+        a, b = await lab.host("a"), await lab.host("b")
+        keeper = await lab.open("a", role="keeper")
+        grants = {key: await a.own_briefly(key) for key in ("taken", "free", "stale", "again")}
+        await a.own_briefly("resumed", "old")
+        held = await b.is_refused("taken")
+        assert 0 < held.retry_in_s <= lab.short_s
+        shortened = await a.renew(await a.own("shortened"), lab.short_s)
+        await keeper.leases.renew(await a.own_briefly("kept"), lab.ttl_us(LONG_S))
+        await a.own_briefly("repeated")
+        await a.own("repeated")
+        await lab.advance(lab.short_s / 2)
+        await b.is_refused("taken")
+        await lab.advance(lab.short_s / 2 + 0.5)
+
+        # It is over, says who had it, and stays over.
+        record = await b.record("free")
+        assert (record.owner, record.active, record.remaining_s) == (a.owner(), False, 0)
+        for late in (None, "late"):
+            with pytest.raises(LeaseExpired) as raised:
+                await a.renew(grants["free"], state=late)
+            assert raised.value.reason == "expired"
+        with pytest.raises(LeaseExpired):
+            await keeper.leases.renew(grants["free"], lab.ttl_us(LONG_S))
+        assert (await a.record("free")).state is None
+        await a.leases.release(grants["free"])
+        assert (await b.own("free")).previous_owner is None
+
+        # Who takes it gets a greater token, and the former owner is fenced.
+        taken = await b.own("taken")
+        assert taken.token > grants["taken"].token
+        assert taken.previous_owner == a.owner()
+        with pytest.raises(Fenced):
+            await a.renew(grants["taken"])
+        with pytest.raises(Fenced):
+            await a.leases.release(grants["taken"])
+        await b.leases.release(taken)
+        assert list(await b.leases.break_lease("stale", reason="test")) == []
+        assert (await a.own("again")).token == grants["again"].token
+        resumed = await a.own("resumed", "new", resume=True)
+        assert resumed.previous_owner == a.owner("old")
+
+        # What was renewed or asked for again goes on; what was shortened does not.
+        for key in ("kept", "repeated"):
+            await b.is_refused(key)
+        assert (await b.own("shortened")).token > shortened.token

@@ -1,9 +1,10 @@
 """A private Azure Blob Storage: the emulator Azurite.
 
-Owns one Node process, its folder and its port, which stay the same across `restart`. The account
-and its key are made up for each server. What it does otherwise than the service and tests must
-respect: a write under the id of a lease that ran out is refused, the service accepts it; a renewal
-after expiry is not held to the lease id; no request is ever throttled.
+Owns one Node process, its folder and its port, which stay the same across `halt` and `revive`. The
+account and its key are made up for each server. What it does otherwise than the service, and tests
+must respect: a write under the id of a lease that ran out is refused, the service accepts it; a
+renewal after expiry is not held to the lease id; a restart lets all leases run out; no request is
+ever throttled.
 """
 
 from __future__ import annotations

@@ -33,6 +33,10 @@ _UNNAMED_PAUSES_S = (0.01, 0.02, 0.04, 0.08, 0.16)
 # What a refused caller is told to wait where nobody knows when the lease ends.
 _UNNAMED_RETRY_S = 1.0
 
+# Attempts that ended without an answer are remembered until their owner asks again, as it does
+# within seconds; what falls out costs that owner a lease period.
+_IN_DOUBT_MAX = 1024
+
 # A lease lasts for whole seconds, and our reading of the service's clock is a little behind: its
 # end may seem to have passed.
 _RETRY_LEAST_S = 0.1
@@ -49,6 +53,8 @@ class Acquiring:
         self._random = context.random
         self._clock = clock
         self._cache = cache
+        # Owners that may have the lease of a blob whose record does not say so.
+        self._in_doubt: dict[Owner, None] = {}
 
     async def acquire(self, name: str, request: AcquireRequest) -> Grant | Held:
         """Own the key whose blob is ``name``, or learn who does.
@@ -63,7 +69,9 @@ class Acquiring:
             if seen is None:
                 continue
             owner = seen.owner_at(self._clock.now_us())
-            if owner not in (None, request.owner) and not await self._resumed(name, owner, request):
+            if owner not in (None, request.owner) and not (
+                request.owner in self._in_doubt or await self._resumed(name, owner, request)
+            ):
                 return self._held(request.key, seen, owner)
             outcome = await self._take(name, seen, request)
             if outcome is not None:
@@ -82,17 +90,23 @@ class Acquiring:
             # promise more than the lease, because a renewal goes by the record.
             await self._blobs.write(name, record, seen, lease_id=lease_id)
             return None
+        self._doubt(request.owner)
         refusal = await self._blobs.acquire(name, lease_id, seconds)
-        if refusal is Refusal.LEASE:
-            return await self._unnamed(name, request)
         if refusal is not None:
-            return None
+            self._in_doubt.pop(request.owner, None)
+            return await self._unnamed(name, request) if refusal is Refusal.LEASE else None
         with begun():
             after = await self._blobs.write(name, record, seen, lease_id=lease_id)
         if isinstance(after, Refusal):
             return None
+        self._in_doubt.pop(request.owner, None)
         self._cache.put(name, as_leased(after), since=since)
         return _grant(record, request, seen.record)
+
+    def _doubt(self, owner: Owner) -> None:
+        self._in_doubt[owner] = None
+        if len(self._in_doubt) > _IN_DOUBT_MAX:
+            del self._in_doubt[next(iter(self._in_doubt))]
 
     async def _resumed(self, name: str, owner: Owner, request: AcquireRequest) -> bool:
         """Whether the lease of a former self was made ours, without a moment in which it is free.

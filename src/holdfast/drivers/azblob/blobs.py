@@ -77,6 +77,10 @@ class Blobs:
                 # Our own limit strikes first; this one is for what slips through.
                 read_timeout=self._settings.request_timeout_s + 5,
                 raw_response_hook=self._on_reply,
+                # The library would look for a proxy and a password in the environment, for each
+                # request, in the pool of threads that the user's own blocking calls may fill.
+                use_env_settings=False,
+                proxies=_proxies(self._settings.proxy),
                 user_agent="holdfast",
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is translated
@@ -291,6 +295,10 @@ class Blobs:
 
     def _unchanged(self, etag: str) -> dict[str, Any]:
         return {"etag": etag, "match_condition": self._conditions.IfNotModified}
+
+
+def _proxies(proxy: str | None) -> dict[str, str] | None:
+    return None if proxy is None else {"http": proxy, "https": proxy}
 
 
 async def _next_page(pages: Any) -> list[Any] | None:

@@ -7,7 +7,7 @@ Azure driver.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ from holdfast.azure import ACCESS_OPTIONS, BLOB, AzureAccess, read_access
 from holdfast.errors import ConfigurationError
 from holdfast.model.location import Location
 
-OPTIONS = ACCESS_OPTIONS | {"request_timeout", "connect_timeout"}
+OPTIONS = ACCESS_OPTIONS | {"request_timeout", "connect_timeout", "proxy"}
 
 # Azure's rules for containers: 3 to 63 lower-case letters, digits and single hyphens.
 _CONTAINER = re.compile(r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*")
@@ -35,6 +35,7 @@ class AzureBlobSettings:
     container: str
     request_timeout_s: float
     connect_timeout_s: float
+    proxy: str | None = field(repr=False)
 
     @property
     def shown(self) -> str:
@@ -71,7 +72,17 @@ def read_settings(location: Location, options: dict[str, Any]) -> AzureBlobSetti
         container=container,
         request_timeout_s=_seconds(given, "request_timeout", _REQUEST_TIMEOUT_S),
         connect_timeout_s=_seconds(given, "connect_timeout", _CONNECT_TIMEOUT_S),
+        proxy=_proxy(given.get("proxy")),
     )
+
+
+def _proxy(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        # It may hold a password, so it is not repeated.
+        raise ConfigurationError("proxy is an address of the form http://host:port")
+    return value
 
 
 def _seconds(given: dict[str, Any], name: str, default: float) -> float:
