@@ -49,7 +49,7 @@ def key_of(namespace: str, name: str) -> str | None:
         key = base64.b32hexdecode((text + padding).upper()).decode()
     except ValueError:
         return None
-    return key if name == name_of(namespace, key) else None
+    return key if key and name == name_of(namespace, key) else None
 
 
 def lease_id_of(owner: Owner | str) -> str:

@@ -108,9 +108,9 @@ def encode(record: BlobRecord) -> tuple[dict[str, str], bytes | None]:
     }
     if record.owner is not None:
         fields["owner"] = _escaped(record.owner)
-    texts = {"metadata": _escaped(record.metadata)}
+    # A header's value should not be empty: what is, is left out; a sign tells it from none.
+    texts = {"metadata": _escaped(record.metadata)} if record.metadata else {}
     if record.state is not None:
-        # The sign tells an empty state from none; a header's value should not be empty.
         texts["state"] = f"={_escaped(record.state)}"
     content = None
     if sum(len(text) for text in texts.values()) > INLINE_BYTES_MAX:
@@ -142,7 +142,7 @@ def decode(metadata: Mapping[str, str] | None, content: bytes | None) -> BlobRec
     try:
         _check_schema(int(fields["schema"]))
         owner, state = fields.get("owner"), fields.get("state")
-        texts = (unquote(fields.get("metadata", "{}")), None if state is None else _unsigned(state))
+        texts = (unquote(fields.get("metadata", "")), None if state is None else _unsigned(state))
         if content is not None:
             document = decode_json(content)
             texts = (document["metadata"], document["state"])
