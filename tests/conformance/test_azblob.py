@@ -12,6 +12,7 @@ import itertools
 import pytest
 
 from holdfast.drivers.azblob import AzureBlobFactory
+from holdfast.drivers.azblob.blob_names import lease_id_of, name_of
 from holdfast.errors import Fenced, LeaseExpired
 from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite, scenario
 from holdfast.testing.conformance.lab import LONG_S
@@ -64,8 +65,14 @@ class TestExpiry:
         await keeper.leases.renew(await a.own_briefly("kept"), lab.ttl_us(LONG_S))
         await a.own_briefly("repeated")
         await a.own("repeated")
+        # Somebody leases a blob and dies before it can write its name.
+        former = await a.own("crashed", "1")
+        await a.leases.release(former)
+        crashed = name_of(a.leases._namespace, "crashed")
+        assert await a.driver._blobs.acquire(crashed, lease_id_of(a.owner("2")), 15) is None
         await lab.advance(lab.short_s / 2)
         await b.is_refused("taken")
+        await b.is_refused("crashed")
         await lab.advance(lab.short_s / 2 + 0.5)
 
         # It is over, says who had it, and stays over.
@@ -94,6 +101,9 @@ class TestExpiry:
         assert (await a.own("again")).token == grants["again"].token
         resumed = await a.own("resumed", "new", resume=True)
         assert resumed.previous_owner == a.owner("old")
+
+        # A crash costs no more than a lease period, and no token.
+        assert (await b.own("crashed")).token > former.token
 
         # What was renewed or asked for again goes on; what was shortened does not.
         for key in ("kept", "repeated"):

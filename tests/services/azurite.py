@@ -22,6 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlencode
 
 from tests.services import START_LIMIT_S, Unavailable, end, free_port, install
 
@@ -61,6 +62,11 @@ class AzuriteServer:
     def connection_string(self) -> str:
         """What a client needs to know."""
         return f"AccountName={ACCOUNT};AccountKey={self.key};BlobEndpoint={self.endpoint}"
+
+    def url_of(self, container: str) -> str:
+        """Give the URL of a container, with all that it takes to use it."""
+        query = urlencode({"endpoint": self.endpoint, "account_key": self.key})
+        return f"azblob://{ACCOUNT}/{container}?{query}"
 
     def __enter__(self) -> Self:
         return self.start()
