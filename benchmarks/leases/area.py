@@ -14,7 +14,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.disk import flush_ms
-from benchmarks.leases import concurrent, contention, handover, idle, renewals, uncontended
+from benchmarks.leases import (
+    azblob_backend,
+    concurrent,
+    contention,
+    handover,
+    idle,
+    renewals,
+    uncontended,
+)
 from benchmarks.leases.backend import FULL, QUICK, Backend, Effort
 from benchmarks.leases.postgres_backend import Absent, postgres
 from benchmarks.leases.sqlite_backend import SqliteBackend
@@ -33,6 +41,8 @@ _EVERYWHERE: dict[str, Measure] = {
 _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "sqlite": {**_EVERYWHERE, contention.NAME: contention.measure},
     "postgres": _EVERYWHERE,
+    # Every waiter polls and every request costs money: how many there are is what matters.
+    "azblob": {azblob_backend.NAME: azblob_backend.measure, idle.NAME: idle.measure},
 }
 
 
@@ -59,6 +69,12 @@ def run(report: Report, *, only: str | None = None, quick: bool = False) -> None
                 _run_all(report, backend, wanted, effort)
         except Absent as error:
             report.absent.append(f"PostgreSQL: {error}")
+    if any(name.startswith("azblob/") for name in wanted):
+        try:
+            with azblob_backend.azblob() as backend:
+                _run_all(report, backend, wanted, effort)
+        except Absent as error:
+            report.absent.append(f"Azure Blob Storage: {error}")
 
 
 def _run_all(report: Report, backend: Backend, wanted: list[str], effort: Effort) -> None:
