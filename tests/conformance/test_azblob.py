@@ -11,6 +11,7 @@ import itertools
 
 import pytest
 
+import holdfast
 from holdfast.drivers.azblob import AzureBlobFactory
 from holdfast.drivers.azblob.blob_names import lease_id_of, name_of
 from holdfast.errors import Fenced, LeaseExpired
@@ -70,10 +71,15 @@ class TestExpiry:
         await a.leases.release(former)
         crashed = name_of(a.leases._namespace, "crashed")
         assert await a.driver._blobs.acquire(crashed, lease_id_of(a.owner("2")), 15) is None
-        await lab.advance(lab.short_s / 2)
-        await b.is_refused("taken")
-        await b.is_refused("crashed")
-        await lab.advance(lab.short_s / 2 + 0.5)
+        async with holdfast.connect(lab.url, host="app", options=lab._options) as app:
+            lease = await app.leases.acquire(f"held-{id(lab)}", ttl=lab.short_s)
+            await lab.advance(lab.short_s / 2)
+            await b.is_refused("taken")
+            await b.is_refused("crashed")
+            await lab.advance(lab.short_s / 2 + 0.5)
+            # The keeper renews in time what an application holds.
+            assert lease.is_held
+            assert lease.renewals >= 2
 
         # It is over, says who had it, and stays over.
         record = await b.record("free")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 import pytest
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
@@ -62,7 +63,7 @@ def by_signature(labs: AzureBlobLabs, server: AzuriteServer, container: str, may
 
 async def test_a_missing_container_is_made_once(labs, azurite_server) -> None:
     lab = labs.make(azurite_server, container=new_container())
-    a, b = await lab.host("a"), await lab.host("b")
+    a, b, *_ = await asyncio.gather(*(lab.host(name) for name in "abcdef"))
     await a.own("k")
     await b.is_refused("k")
 
@@ -76,7 +77,10 @@ async def test_a_missing_container_that_may_not_be_made_is_named_with_the_comman
     assert "sig=" not in str(raised.value)
 
 
-async def test_a_signature_for_one_container_is_enough(labs, azurite_server) -> None:
+async def test_a_signature_for_one_container_is_enough_and_never_shown(
+    labs, azurite_server, caplog
+) -> None:
+    caplog.set_level(logging.DEBUG)
     container = new_container()
     await labs.make(azurite_server, container=container).open("maker")
     lab = by_signature(labs, azurite_server, container, "racwl")
@@ -89,6 +93,11 @@ async def test_a_signature_for_one_container_is_enough(labs, azurite_server) -> 
     findings = await a.driver.check()
     assert [finding for finding in findings if finding.level == "error"] == []
     assert any("shared access signature" in finding.what for finding in findings)
+    signature = a.driver._settings.access.signature
+    secret = signature.partition("sig=")[2].partition("&")[0]
+    assert secret
+    for text in (secret, unquote(secret)):
+        assert text not in caplog.text + repr(a.driver._settings)
 
 
 async def test_a_signature_that_may_not_write_is_refused_with_advice(labs, azurite_server) -> None:

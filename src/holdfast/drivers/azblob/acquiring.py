@@ -64,6 +64,14 @@ class Acquiring:
             OutcomeUnknown: The lease may have been taken; the same owner finds it again.
         """
         self._cache.drop(name)
+        try:
+            return await self._acquire(name, request)
+        except StoreUnavailable as error:
+            if request.owner in self._in_doubt:
+                raise OutcomeUnknown(f"{error}; the key may be leased, so ask again") from error
+            raise
+
+    async def _acquire(self, name: str, request: AcquireRequest) -> Grant | Held:
         for _ in range(_TRIES_MAX):
             seen = await self._blobs.read(name) or await self._blobs.create(name)
             if seen is None:
@@ -90,18 +98,29 @@ class Acquiring:
             # promise more than the lease, because a renewal goes by the record.
             await self._blobs.write(name, record, seen, lease_id=lease_id)
             return None
-        self._doubt(request.owner)
-        refusal = await self._blobs.acquire(name, lease_id, seconds)
+        refusal = await self._lease(name, request.owner, seconds)
         if refusal is not None:
-            self._in_doubt.pop(request.owner, None)
             return await self._unnamed(name, request) if refusal is Refusal.LEASE else None
-        with begun():
-            after = await self._blobs.write(name, record, seen, lease_id=lease_id)
+        after = await self._blobs.write(name, record, seen, lease_id=lease_id)
         if isinstance(after, Refusal):
             return None
         self._in_doubt.pop(request.owner, None)
         self._cache.put(name, as_leased(after), since=since)
         return _grant(record, request, seen.record)
+
+    async def _lease(self, name: str, owner: Owner, seconds: int) -> Refusal | None:
+        """Lease the blob; until its record says so, the owner is in doubt."""
+        doubted = owner in self._in_doubt
+        self._doubt(owner)
+        try:
+            refusal = await self._blobs.acquire(name, lease_id_of(owner), seconds)
+        except StoreUnavailable:
+            if not doubted:
+                self._in_doubt.pop(owner, None)
+            raise
+        if refusal is not None:
+            self._in_doubt.pop(owner, None)
+        return refusal
 
     def _doubt(self, owner: Owner) -> None:
         self._in_doubt[owner] = None
@@ -116,7 +135,10 @@ class Acquiring:
         if not request.resume or host_of(owner) != host_of(request.owner):
             return False
         new_id = lease_id_of(request.owner)
-        return await self._blobs.change(name, lease_id_of(owner), new_id) is None
+        if await self._blobs.change(name, lease_id_of(owner), new_id) is not None:
+            return False
+        self._doubt(request.owner)
+        return True
 
     async def _unnamed(self, name: str, request: AcquireRequest) -> Held | None:
         """The refusal by an owner that the record does not name yet; ``None`` if it is gone."""

@@ -1,93 +1,57 @@
-"""Requests to one container: each bounded in time, retried while the service is busy, translated.
+"""Blobs of one container, and their leases: one method is one request.
 
-Owns the client library and its connections. Knows blobs and their leases, and nothing of what a
-lease store decides: what the service refuses comes back as a ``Refusal``, everything else that goes
-wrong as an error of ours.
+Owns what is asked of the client library. Knows blobs, and nothing of what a lease store decides:
+what the service refuses comes back as a ``Refusal``.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
-from holdfast.azure import BLOB, AzureAccess, missing_library, open_identity
-from holdfast.drivers.azblob.records import BlobRecord, Seen, decode, encode, is_in_content
-from holdfast.drivers.azblob.service_clock import ServiceClock
-from holdfast.drivers.azblob.settings import AzureBlobSettings
-from holdfast.drivers.azblob.translate import (
-    Refusal,
-    error_code,
-    is_busy,
-    refusal_of,
-    retry_after_s,
-    translate,
+from holdfast.drivers.azblob.connection import Connection
+from holdfast.drivers.azblob.records import (
+    CONTENT_BYTES_MAX,
+    BlobRecord,
+    Seen,
+    decode,
+    encode,
+    is_in_content,
 )
-from holdfast.errors import ConfigurationError, StoreUnavailable, UsageError
+from holdfast.drivers.azblob.settings import AzureBlobSettings
+from holdfast.drivers.azblob.translate import Refusal, error_code
+from holdfast.errors import ConfigurationError, StoreError, StoreUnavailable
 from holdfast.ports.driver import DriverContext
-from holdfast.process import current
-
-# A throttled request is repeated so often, after what the service asks for, or these pauses; all
-# within the time limit of one request, so that a busy account does not look like a dead one.
-_BUSY_TRIES_MAX = 4
-_BUSY_FIRST_S = 0.1
-_BUSY_MOST_S = 3.0
 
 # A blob that is never made: asking for it tells whether the container is there.
 _PROBE = "holdfast-probe"
 
+# How often a record in a blob's content is written between the two requests that read it.
+_READ_TRIES_MAX = 5
+
 # One request of a listing brings at most so many, by Azure's own limit.
 _LIST_PAGE = 5000
 
-_Answer = TypeVar("_Answer")
-
 
 class Blobs:
-    """The blobs of one container. Belongs to the event loop that opened it."""
+    """The blobs of one container."""
 
     def __init__(
-        self, settings: AzureBlobSettings, context: DriverContext, clock: ServiceClock
+        self, connection: Connection, settings: AzureBlobSettings, context: DriverContext
     ) -> None:
+        self._connection = connection
+        self._ask = connection.ask
+        self._container = connection.container
         self._settings = settings
         self._context = context
-        self._clock = clock
-        self._pid = current.pid
-        self._closed = False
-        self._identity: Any = None
-        self._library, self._conditions = _import_library()
-        self._container: Any = self._make_client(settings.access)
 
-    def _make_client(self, access: AzureAccess) -> Any:
-        credential: Any
-        if access.key is not None:
-            credential = {"account_name": access.account, "account_key": access.key}
-        elif access.signature is not None:
-            credential = access.signature
-        else:
-            credential = self._identity = open_identity(BLOB)
-        try:
-            return self._library.ContainerClient(
-                access.endpoint,
-                self._settings.container,
-                credential=credential,
-                # Repeating is decided here, where it is known what may be repeated.
-                retry_total=0,
-                connection_timeout=self._settings.connect_timeout_s,
-                # Our own limit strikes first; this one is for what slips through.
-                read_timeout=self._settings.request_timeout_s + 5,
-                raw_response_hook=self._on_reply,
-                # The library would look for a proxy and a password in the environment, for each
-                # request, in the pool of threads that the user's own blocking calls may fill.
-                use_env_settings=False,
-                proxies=_proxies(self._settings.proxy),
-                user_agent="holdfast",
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is translated
-            raise translate(error, write=False, shown=self._settings.shown) from None
+    def check_open(self) -> None:
+        """Refuse to work when closed or forked; see the connection."""
+        self._connection.check_open()
 
-    def _on_reply(self, reply: Any) -> None:
-        self._clock.observe(reply.http_response.headers.get("Date"))
+    async def close(self) -> None:
+        """Close every connection; requests under way end with an error. Repeatable."""
+        await self._connection.close()
 
     # -- the container --------------------------------------------------------------------------
 
@@ -123,29 +87,36 @@ class Blobs:
 
     async def read(self, name: str) -> Seen | None:
         """The blob as it is now, or ``None`` if there is none."""
-        properties = await self.properties(name)
-        if properties is None:
-            return None
-        content = None
-        if is_in_content(properties.metadata):
-            content = await self._content(name, properties.etag)
-            if content is None:
-                # Written between the two requests: what is there now is what counts.
-                return await self.read(name)
-        return Seen(
-            etag=properties.etag,
-            lease_state=str(properties.lease.state),
-            record=decode(properties.metadata, content),
-        )
+        for _ in range(_READ_TRIES_MAX):
+            properties = await self.properties(name)
+            if properties is None:
+                return None
+            content = None
+            if is_in_content(properties.metadata):
+                content = await self._content(name, properties)
+                if content is None:
+                    # Written between the two requests: what is there now is what counts.
+                    continue
+            return Seen(
+                etag=properties.etag,
+                lease_state=_lease_state(properties),
+                record=decode(name, properties.metadata, content),
+            )
+        raise StoreUnavailable(f"the blob {name!r} changes faster than it can be read; try again")
 
     async def properties(self, name: str) -> Any | None:
         """The blob's properties as the service tells them, or ``None`` if there is no blob."""
         answer = await self._ask(self._blob(name).get_blob_properties, write=False)
         return None if isinstance(answer, Refusal) else answer
 
-    async def _content(self, name: str, etag: str) -> bytes | None:
+    async def _content(self, name: str, properties: Any) -> bytes | None:
+        """The blob's content, or ``None`` if it was changed since ``properties`` were read."""
+        if properties.size > CONTENT_BYTES_MAX:
+            raise StoreError(f"the blob {name!r} is larger than any record: it is not ours")
+
         async def download() -> bytes:
-            stream = await self._blob(name).download_blob(**self._unchanged(etag))
+            unchanged = self._unchanged(properties.etag)
+            stream = await self._blob(name).download_blob(**unchanged)
             return await stream.readall()
 
         answer = await self._ask(download, write=False)
@@ -227,78 +198,25 @@ class Blobs:
                 if is_in_content(item.metadata or {}):
                     seen = await self.read(item.name)
                 else:
-                    record = decode(item.metadata, None)
-                    seen = Seen(etag=item.etag, lease_state=str(item.lease.state), record=record)
+                    record = decode(item.name, item.metadata, None)
+                    seen = Seen(etag=item.etag, lease_state=_lease_state(item), record=record)
                 if seen is not None:
                     yield item.name, seen
-
-    # -- requests -------------------------------------------------------------------------------
-
-    async def _ask(self, request: Callable[[], Awaitable[_Answer]], *, write: bool) -> Any:
-        """The answer to ``request``, or the refusal that it met."""
-        self.check_open()
-        try:
-            async with asyncio.timeout(self._settings.request_timeout_s):
-                return await self._insist(request)
-        except Exception as error:
-            if self._closed:
-                raise StoreUnavailable("the driver was closed") from None
-            refusal = refusal_of(error)
-            if refusal is not None:
-                return refusal
-            raise translate(error, write=write, shown=self._settings.shown) from error
-
-    async def _insist(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """Repeat ``request`` while the service is too busy to do anything."""
-        for tries in range(_BUSY_TRIES_MAX):
-            try:
-                return await request()
-            except Exception as error:
-                if not is_busy(error):
-                    raise
-                pause_s = retry_after_s(error)
-                if pause_s is None:
-                    pause_s = _BUSY_FIRST_S * 2**tries * self._context.random.uniform(0.5, 1.5)
-                self._context.logger.debug("Azure Blob Storage is busy; again in %g s", pause_s)
-                await self._context.clock.sleep(min(pause_s, _BUSY_MOST_S))
-        return await request()
-
-    def check_open(self) -> None:
-        """Refuse to work when closed, or in a process that was forked off.
-
-        Raises:
-            StoreUnavailable: The driver is closed.
-            UsageError: The connections belong to the parent process.
-        """
-        if current.pid != self._pid:
-            raise UsageError(
-                "this driver was opened before the process was forked; its connections belong to "
-                "the parent: connect again in the child"
-            )
-        if self._closed:
-            raise StoreUnavailable("the driver is closed")
-
-    async def close(self) -> None:
-        """Close every connection; requests under way end with an error. Repeatable."""
-        if self._closed:
-            return
-        self._closed = True
-        await self._container.close()
-        if self._identity is not None:
-            await self._identity.close()
 
     def _blob(self, name: str) -> Any:
         return self._container.get_blob_client(name)
 
     def _lease(self, name: str, lease_id: str | None) -> Any:
-        return self._library.BlobLeaseClient(self._blob(name), lease_id)
+        return self._connection.library.BlobLeaseClient(self._blob(name), lease_id)
 
     def _unchanged(self, etag: str) -> dict[str, Any]:
-        return {"etag": etag, "match_condition": self._conditions.IfNotModified}
+        return {"etag": etag, "match_condition": self._connection.conditions.IfNotModified}
 
 
-def _proxies(proxy: str | None) -> dict[str, str] | None:
-    return None if proxy is None else {"http": proxy, "https": proxy}
+def _lease_state(properties: Any) -> str:
+    """The state of a lease as the service spells it; some releases of the library wrap it."""
+    state = properties.lease.state
+    return str(getattr(state, "value", state))
 
 
 async def _next_page(pages: Any) -> list[Any] | None:
@@ -321,25 +239,8 @@ def shown_properties(properties: Any) -> Mapping[str, Any]:
         "last_modified": properties.last_modified.isoformat(),
         "creation_time": properties.creation_time.isoformat(),
         "content_length": properties.size,
-        "lease_state": str(properties.lease.state),
+        "lease_state": _lease_state(properties),
         "lease_status": str(properties.lease.status),
         "lease_duration": properties.lease.duration,
         "metadata": dict(properties.metadata),
     }
-
-
-def _import_library() -> tuple[Any, Any]:
-    """The client library, imported on first use.
-
-    Raises:
-        ConfigurationError: It is not installed.
-    """
-    try:
-        import azure.storage.blob.aio as library
-        from azure.core import MatchConditions
-
-        # The library needs it for its connections, and looks for it only when it makes one.
-        importlib.import_module("aiohttp")
-    except ImportError:
-        raise missing_library(BLOB, "azure-storage-blob and aiohttp") from None
-    return library, MatchConditions

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.drivers.azblob.blobs import Blobs
+from holdfast.drivers.azblob.connection import Connection
 from holdfast.drivers.azblob.health import look
 from holdfast.drivers.azblob.lease_store import AzureBlobLeaseStore
 from holdfast.drivers.azblob.service_clock import ServiceClock
@@ -53,7 +54,7 @@ class AzureBlobFactory:
         """Connect; create the container if it is missing; see the port."""
         settings = read_settings(location, context.options)
         clock = ServiceClock(context.clock)
-        blobs = Blobs(settings, context, clock)
+        blobs = Blobs(Connection(settings, context, clock), settings, context)
         try:
             await blobs.prepare()
         except BaseException:

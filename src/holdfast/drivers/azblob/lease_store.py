@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.drivers.azblob.acquiring import Acquiring
+from holdfast.drivers.azblob.acquiring import Acquiring, begun
 from holdfast.drivers.azblob.blob_names import key_of, lease_id_of, name_of, prefix_of
 from holdfast.drivers.azblob.blobs import Blobs, shown_properties
 from holdfast.drivers.azblob.cache import Cache
@@ -100,20 +100,19 @@ class AzureBlobLeaseStore:
                 return []
             record, now_us = seen.record, self._clock.now_us()
             owner = seen.owner_at(now_us)
-            if owner is None:
-                # Somebody leased it and wrote nothing: a crash, or an acquire that is under way
-                # and will find its lease gone.
-                await self._blobs.end_lease(name, seen.etag)
-                return []
-            ended = record.ended(token=next_token(record, now_us))
-            after = await self._blobs.write(name, ended, seen, lease_id=lease_id_of(owner))
+            after: Seen | Refusal = Refusal.LEASE
+            if owner is not None:
+                ended = record.ended(token=next_token(record, now_us))
+                after = await self._blobs.write(name, ended, seen, lease_id=lease_id_of(owner))
             if after is Refusal.LEASE:
-                # The recorded grant ran out, and whoever leased the blob since is not named yet.
-                await self._blobs.end_lease(name, seen.etag)
-                return []
-            if isinstance(after, Seen):
-                # Refused where the key has already passed to somebody else, which is fine.
-                await self._blobs.end_lease(name, after.etag)
+                # Somebody leased it and wrote nothing since: a crash, or an acquire that is under
+                # way and will find its lease gone.
+                if await self._blobs.end_lease(name, seen.etag) is not Refusal.CHANGED:
+                    return []
+            elif isinstance(after, Seen):
+                with begun():
+                    # Refused where the key has already passed to somebody else, which is fine.
+                    await self._blobs.end_lease(name, after.etag)
                 broken = lease_record(seen, now_us)
                 return [] if broken is None else [broken]
         raise StoreUnavailable(f"lease {key!r} changes faster than it can be broken; try again")

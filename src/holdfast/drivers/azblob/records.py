@@ -125,17 +125,19 @@ def is_in_content(metadata: Mapping[str, str]) -> bool:
     return metadata.get(f"{_PREFIX}content") == "true"
 
 
-def decode(metadata: Mapping[str, str] | None, content: bytes | None) -> BlobRecord | None:
-    """The record in a blob's metadata (and content), or ``None`` if there is none.
+def decode(
+    name: str, metadata: Mapping[str, str] | None, content: bytes | None
+) -> BlobRecord | None:
+    """The record in the metadata (and content) of the blob ``name``, or ``None`` if there is none.
 
     Raises:
         SchemaMismatch: A newer release wrote it.
         StoreError: There is one, and somebody has damaged it.
     """
     fields = {
-        name.lower().removeprefix(_PREFIX): text
-        for name, text in (metadata or {}).items()
-        if name.lower().startswith(_PREFIX)
+        field.lower().removeprefix(_PREFIX): text
+        for field, text in (metadata or {}).items()
+        if field.lower().startswith(_PREFIX)
     }
     if "token" not in fields:
         return None
@@ -159,8 +161,8 @@ def decode(metadata: Mapping[str, str] | None, content: bytes | None) -> BlobRec
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
-            f"the record of a lease cannot be read ({type(error).__name__}): its blob was changed "
-            "by another program; `holdfast lease show --raw` shows it"
+            f"the record in the blob {name!r} cannot be read ({type(error).__name__}): it was "
+            "changed by another program"
         ) from error
 
 

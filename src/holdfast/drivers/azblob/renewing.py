@@ -47,8 +47,9 @@ class Renewing:
             OutcomeUnknown: It may or may not be extended.
         """
         seen, refused = self._cache.get(name, grant), False
-        for _ in range(_TRIES_MAX):
-            seen = seen or await self._blobs.read(name)
+        for tries in range(_TRIES_MAX):
+            with begun(tries > 0):
+                seen = seen or await self._blobs.read(name)
             record = _owned(seen, grant, live=True, refused=refused)
             assert seen is not None
             new = replace(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 from holdfast.clock import Clock
+from holdfast.errors import StoreError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -44,8 +45,16 @@ class ServiceClock:
             self._ahead_us = ahead_us
 
     def now_us(self) -> int:
-        """Microseconds since the epoch. At least one reply must have been observed."""
-        assert self._ahead_us is not None, "no reply has told the time yet"
+        """Microseconds since the epoch.
+
+        Raises:
+            StoreError: No reply has told the time yet.
+        """
+        if self._ahead_us is None:
+            raise StoreError(
+                "no reply of Azure Blob Storage has told the time: something in between removes "
+                "the Date header"
+            )
         return self._monotonic_us() + self._ahead_us
 
     def skew_s(self) -> float:

@@ -23,13 +23,14 @@ class Refusal(Enum):
     """Answers that a lease store expects: the service was reached and changed nothing."""
 
     MISSING = "there is no such blob"
-    CHANGED = "the blob is not as it was read"
+    CHANGED = "it is not as it was read"
     LEASE = "the lease is somebody else's, or nobody's"
 
 
 _REFUSALS = {
     "BlobNotFound": Refusal.MISSING,
     "BlobAlreadyExists": Refusal.CHANGED,
+    "ContainerAlreadyExists": Refusal.CHANGED,
     "ConditionNotMet": Refusal.CHANGED,
 }
 
@@ -114,15 +115,15 @@ def translate(error: BaseException, *, write: bool, shown: str) -> HoldfastError
         return error
     if isinstance(error, TimeoutError):
         return _lost("no reply in time", write=write)
-    status = status_of(error)
-    if status is not None:
-        return _translate_reply(error, status, write=write, shown=shown)
-    names = _class_names(error)
-    if "ClientAuthenticationError" in names:
+    status, names = status_of(error), _class_names(error)
+    if "ClientAuthenticationError" in names and not error_code(error):
+        # It was the identity's own service that refused, and nothing was sent to the storage.
         return ConfigurationError(
             "no identity to show to Azure Blob Storage: run where a managed or workload identity "
             "is, run `az login`, or give account_key or connection_string"
         )
+    if status is not None:
+        return _translate_reply(error, status, write=write, shown=shown)
     cause = error.__cause__
     if not _NOT_CONNECTED.isdisjoint(_class_names(cause)):
         return _not_connected(cause, shown)

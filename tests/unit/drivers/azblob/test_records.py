@@ -44,13 +44,13 @@ def test_a_record_round_trips_as_ascii_headers(owner, metadata, state):
         assert text.isprintable()
         assert text
         assert not set(text) & set(" <>&")
-    assert decode(fields, content) == record
+    assert decode("n/k", fields, content) == record
 
 
 def test_nobody_owns_what_was_released():
     fields, content = encode(RECORD.ended())
     assert "holdfast_owner" not in fields
-    after = decode(fields, content)
+    after = decode("n/k", fields, content)
     assert after is not None
     assert (after.owner, after.token, after.version) == (None, 7, 4)
 
@@ -58,7 +58,7 @@ def test_nobody_owns_what_was_released():
 def test_an_empty_state_is_not_none():
     for state in (None, ""):
         fields, _ = encode(replace(RECORD, state=state))
-        found = decode(fields, None)
+        found = decode("n/k", fields, None)
         assert found is not None
         assert found.state == state
 
@@ -74,7 +74,7 @@ def test_what_is_too_long_goes_into_the_content_and_the_rest_stays_within_the_li
     fields, content = encode(long)
     assert content is not None
     assert is_in_content(fields)
-    assert decode(fields, content) == long
+    assert decode("n/k", fields, content) == long
     inline, none = encode(replace(long, metadata="y" * 4096, state=None))
     assert none is None
     assert not is_in_content(inline)
@@ -83,8 +83,8 @@ def test_what_is_too_long_goes_into_the_content_and_the_rest_stays_within_the_li
 
 
 def test_a_blob_of_others_has_no_record():
-    assert decode(None, None) is None
-    assert decode({"token": "7"}, None) is None
+    assert decode("n/k", None, None) is None
+    assert decode("n/k", {"token": "7"}, None) is None
 
 
 @pytest.mark.parametrize("name", ["key", "version", "ttl_us", "acquired_us", "schema"])
@@ -95,14 +95,14 @@ def test_a_damaged_record_is_said_to_be(name):
             del damaged[f"holdfast_{name}"]
         elif name == "key":
             continue
-        with pytest.raises(StoreError, match="changed by another program"):
-            decode(damaged, None)
+        with pytest.raises(StoreError, match=r"'n/k'.*changed by another program"):
+            decode("n/k", damaged, None)
 
 
 def test_a_record_of_a_newer_release_is_refused():
     fields, _ = encode(RECORD)
     with pytest.raises(SchemaMismatch, match="newer release"):
-        decode({**fields, "holdfast_schema": "2"}, None)
+        decode("n/k", {**fields, "holdfast_schema": "2"}, None)
 
 
 def test_tokens_grow_by_the_record_and_by_the_clock():

@@ -8,6 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from holdfast.drivers.azblob.service_clock import ServiceClock, instant
+from holdfast.errors import StoreError
 from holdfast.testing import ManualClock
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -53,6 +54,11 @@ def test_a_service_that_was_set_back_is_followed():
     service.observe(date(NOON))
     service.observe(date(NOON - timedelta(hours=1)))
     assert instant(service.now_us()) == NOON - timedelta(hours=1)
+
+
+def test_without_a_reply_there_is_no_time():
+    with pytest.raises(StoreError, match="Date header"):
+        ServiceClock(ManualClock()).now_us()
 
 
 @pytest.mark.parametrize("nonsense", [None, "", "yesterday", "2026-05-01T12:00:00"])

@@ -81,6 +81,12 @@ def test_expected_refusals_are_told_apart(error, refusal):
         (reply(400), False, ConfigurationError, "check endpoint"),
         (reply(400, "InvalidHeaderValue"), True, StoreError, "400 InvalidHeaderValue"),
         (ClientAuthenticationError("no identity"), True, ConfigurationError, "az login"),
+        (
+            ClientAuthenticationError("refused", response=Response(400)),
+            True,
+            ConfigurationError,
+            "az login",
+        ),
         (ValueError("key=canary"), False, ConfigurationError, "settings of"),
         (RuntimeError("canary"), False, StoreError, "RuntimeError"),
         (UsageError("ours"), True, UsageError, "ours"),
