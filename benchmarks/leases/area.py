@@ -14,7 +14,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.disk import flush_ms
-from benchmarks.leases import concurrent, contention, handover, idle, renewals, uncontended
+from benchmarks.leases import (
+    azblob_backend,
+    concurrent,
+    contention,
+    handover,
+    idle,
+    renewals,
+    uncontended,
+)
 from benchmarks.leases.backend import FULL, QUICK, Absent, Backend, Effort
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
@@ -36,6 +44,8 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "postgres": _EVERYWHERE,
     # Scripts run one at a time, and so does whoever waits for a key: who is served how often?
     "redis": {**_EVERYWHERE, contention.NAME: contention.measure_one_key},
+    # Every waiter polls and every request costs money: how many there are is what matters.
+    "azblob": {azblob_backend.NAME: azblob_backend.measure, idle.NAME: idle.measure},
 }
 
 
@@ -68,6 +78,12 @@ def run(report: Report, *, only: str | None = None, quick: bool = False) -> None
                 _run_all(report, backend, wanted, effort)
         except Absent as error:
             report.absent.append(f"Redis: {error}")
+    if any(name.startswith("azblob/") for name in wanted):
+        try:
+            with azblob_backend.azblob() as backend:
+                _run_all(report, backend, wanted, effort)
+        except Absent as error:
+            report.absent.append(f"Azure Blob Storage: {error}")
 
 
 def _run_all(report: Report, backend: Backend, wanted: list[str], effort: Effort) -> None:

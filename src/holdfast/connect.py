@@ -43,6 +43,7 @@ _BUILT_IN = {
     "redis": "holdfast.drivers.redis:RedisFactory",
     "rediss": "holdfast.drivers.redis:RedisFactory",
     "redis+unix": "holdfast.drivers.redis:RedisFactory",
+    "azblob": "holdfast.drivers.azblob:AzureBlobFactory",
 }
 _GROUP = "holdfast.drivers"
 

@@ -34,7 +34,8 @@ AMBIENT = (
     "os.urandom",
 )
 # A type, or a generator whose seed its caller gives, depends on nothing outside.
-HARMLESS = frozenset({"random", "random.Random", "uuid", "uuid.UUID", "secrets"})
+# A name-based id is a digest of its arguments.
+HARMLESS = frozenset({"random", "random.Random", "uuid", "uuid.UUID", "uuid.uuid5", "secrets"})
 # The composition root and the entry points, and the one module that hands ids and dice to the rest.
 MAY_LOOK_OUTSIDE = (
     "src/holdfast/clock.py",

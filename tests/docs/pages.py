@@ -5,6 +5,7 @@ not need to know:
 
     <!-- test: postgres -->       the block speaks to a real PostgreSQL
     <!-- test: redis -->          the block speaks to a real Redis
+    <!-- test: azblob -->         the block speaks to Azurite, the emulator of Azure Blob Storage
     <!-- test: until-stopped -->  a program that runs until SIGTERM, and must then end well
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = frozenset({"postgres", "redis"})
+SERVICES = frozenset({"azblob", "postgres", "redis"})
 MARKS = SERVICES | {"until-stopped"}
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`]*)$")

@@ -36,6 +36,7 @@ PRINTS = re.compile(r"# prints (?P<text>.+)$")
 DOCUMENTED_URLS = {
     "postgres": "postgresql://app@db.example/app",
     "redis": "redis://redis.example:6379/0",
+    "azblob": "azblob://shop/leases",
 }
 LIMIT_S = 60.0
 # A program that listens for SIGTERM has begun to work; this much more lets it do some.

@@ -79,6 +79,14 @@ def test_every_block_for_redis_runs(name, tmp_path, redis_url):
     assert sum(ran[language] for language in RUN) == count_wanted(page, "redis")
 
 
+@pytest.mark.service
+@pytest.mark.parametrize("name", pages_with("azblob"))
+def test_every_block_for_azure_blob_storage_runs(name, tmp_path, azurite_server):
+    page = GUIDES[name]
+    ran = run_page(page, tmp_path, azblob=azurite_server.url_of("documented"))
+    assert sum(ran[language] for language in RUN) == count_wanted(page, "azblob")
+
+
 def test_every_block_has_a_language_that_is_run_or_only_shown():
     strange = {
         f"{page.name}:{block.line} {block.language!r}"
@@ -103,6 +111,7 @@ def test_there_is_something_to_run():
     assert len(GUIDES) >= 16
     assert len(pages_with("postgres")) >= 2
     assert len(pages_with("redis")) >= 1
+    assert len(pages_with("azblob")) >= 1
 
 
 @pytest.mark.parametrize(

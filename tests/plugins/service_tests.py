@@ -5,6 +5,7 @@
     pgbouncer_url     the same, through PgBouncer in transaction mode
     redis_server      one Redis for the whole run; do not stop or crash it
     redis_url         the URL of an empty database of it; tests run one at a time
+    azurite_server    one Azure Blob Storage for the whole run; do not stop it
     libfaketime       the path of the library, for tests that shift a process's clock
     services          `Services.start` gives a test a server of its own, to crash at will
 
@@ -26,6 +27,7 @@ import pytest
 
 from tests.plugins import backends
 from tests.services import Unavailable, install
+from tests.services.azurite import AzuriteServer
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 from tests.services.redis import RedisServer
@@ -36,6 +38,7 @@ _NEEDS: dict[str, Callable[[], Path]] = {
     "pgbouncer": install.pgbouncer,
     "libfaketime": install.libfaketime,
     "redis_server": install.redis_server,
+    "azurite_server": install.azurite,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
@@ -120,6 +123,13 @@ def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
 @pytest.fixture(scope="session")
 def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
     server = _have(pytestconfig, RedisServer().start)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def azurite_server(pytestconfig: pytest.Config) -> Iterator[AzuriteServer]:
+    server = _have(pytestconfig, AzuriteServer().start)
     yield server
     server.stop()
 

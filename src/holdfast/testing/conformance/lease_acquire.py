@@ -62,6 +62,7 @@ class AcquireCases:
 
     @scenario
     async def test_a_key_is_not_taken_over_before_it_expires(self, lab: Lab) -> None:
+        lab.require_expiry()
         a, b = await lab.host("a"), await lab.host("b")
         start = lab.clock.monotonic()
         await a.own_briefly("k")
@@ -72,6 +73,7 @@ class AcquireCases:
 
     @scenario
     async def test_the_refused_learn_when_the_owner_expires(self, lab: Lab) -> None:
+        lab.require_expiry()
         a, b = await lab.host("a"), await lab.host("b")
         await a.own_briefly("k")
         held = await b.is_refused("k")
@@ -138,7 +140,7 @@ class AcquireCases:
         # safe, and so is a greater one. A lower one never is.
         a, b = await lab.host("a"), await lab.host("b")
         first = await a.own_briefly("k")
-        await lab.expire()
+        await lab.end("k")
         again = await a.own("k")
         assert again.token >= first.token
         await b.is_refused("k")
@@ -147,7 +149,7 @@ class AcquireCases:
     async def test_the_same_owner_does_not_get_back_what_was_taken(self, lab: Lab) -> None:
         a, b = await lab.host("a"), await lab.host("b")
         await a.own_briefly("k")
-        await lab.expire()
+        await lab.end("k")
         await b.own("k")
         assert (await a.is_refused("k")).owner == b.owner()
 

@@ -53,7 +53,7 @@ class BreakCases:
     async def test_breaking_what_expired_returns_nothing(self, lab: Lab) -> None:
         a, b = await lab.host("a"), await lab.host("b")
         grant = await a.own_briefly("k")
-        await lab.expire()
+        await lab.end("k")
         assert list(await b.leases.break_lease("k", reason="stuck")) == []
         assert (await b.own("k")).token > grant.token
 

@@ -62,7 +62,7 @@ class ConcurrencyCases:
     async def test_an_expired_key_is_taken_over_by_exactly_one(self, lab: Lab) -> None:
         hosts = [await lab.host(f"h{number}") for number in range(4)]
         old = await hosts[0].own_briefly("k", "old")
-        await lab.expire()
+        await lab.end("k")
         outcomes = await asyncio.gather(
             *(hosts[number % 4].attempt("k", str(number)) for number in range(20))
         )

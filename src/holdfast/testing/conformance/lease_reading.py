@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC
 from typing import Any
 
@@ -161,8 +162,7 @@ class ReadingCases:
     async def test_pages_neither_skip_nor_repeat(self, lab: Lab) -> None:
         a = await lab.host("a")
         keys = [f"p/{number * 7919 % 250:03}" for number in range(250)]
-        for key in [*keys, "o", "q"]:
-            await a.own(key)
+        await asyncio.gather(*(a.own(key) for key in [*keys, "o", "q"]))
         pages = await all_pages(a, "p/", 37)
         assert [record.key for page in pages for record in page] == sorted(keys)
         assert all(len(page) == 37 for page in pages[:-1])
@@ -184,7 +184,7 @@ class ReadingCases:
         await a.own("held")
         await a.leases.release(await a.own("released"))
         await a.own_briefly("expired")
-        await lab.expire()
+        await lab.end("expired")
         page = await a.leases.list(prefix="", owner=None, active=True, after=None, limit=10)
         assert [record.key for record in page] == ["held"]
         assert await keys_with(a) == ["expired", "held", "released"]

@@ -96,7 +96,7 @@ class ReleaseCases:
     async def test_releasing_what_was_taken_over_is_fenced(self, lab: Lab) -> None:
         a, b = await lab.host("a"), await lab.host("b")
         stale = await a.own_briefly("k")
-        await lab.expire()
+        await lab.end("k")
         newest = await b.own("k")
         with pytest.raises(Fenced):
             await a.leases.release(stale)

@@ -1,0 +1,116 @@
+"""The factory and the driver: joins requests, leases and health.
+
+Owns opening and closing. Decides nothing about leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.drivers.azblob.blobs import Blobs
+from holdfast.drivers.azblob.connection import Connection
+from holdfast.drivers.azblob.health import look
+from holdfast.drivers.azblob.lease_store import AzureBlobLeaseStore
+from holdfast.drivers.azblob.service_clock import ServiceClock
+from holdfast.drivers.azblob.settings import OPTIONS, AzureBlobSettings, read_settings
+from holdfast.drivers.azblob.ttls import TTL_MAX_S, TTL_MIN_S
+from holdfast.drivers.azblob.wakeups import NoWakeups
+from holdfast.model.location import Location
+from holdfast.model.options import CLOCK_DRIFT
+from holdfast.ports.capabilities import Capabilities
+from holdfast.ports.driver import DriverContext, Finding, Migration
+
+CAPABILITIES = Capabilities(
+    backend="Azure Blob Storage",
+    fifo=False,
+    push=False,
+    history=False,
+    semaphore=False,
+    multi_key=True,
+    sessions=False,
+    guard=(),
+    across="network",
+    clock="the storage service",
+    drift=CLOCK_DRIFT,
+    ttl_min_s=TTL_MIN_S,
+    ttl_max_s=TTL_MAX_S,
+)
+
+
+class AzureBlobFactory:
+    """Opens drivers for ``azblob://``."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its drivers promise."""
+        return CAPABILITIES
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Names of the options it takes."""
+        return OPTIONS
+
+    async def open(self, location: Location, context: DriverContext) -> AzureBlobDriver:
+        """Connect; create the container if it is missing; see the port."""
+        settings = read_settings(location, context.options)
+        clock = ServiceClock(context.clock)
+        blobs = Blobs(Connection(settings, context, clock), settings, context)
+        try:
+            await blobs.prepare()
+        except BaseException:
+            await blobs.close()
+            raise
+        return AzureBlobDriver(blobs, settings, context, clock)
+
+    async def migrate(self, location: Location, context: DriverContext) -> Migration:
+        """Do nothing but look: a container has no schema; each blob says how it is written."""
+        driver = await self.open(location, context)
+        await driver.close()
+        return Migration(before=1, after=1)
+
+
+class AzureBlobDriver:
+    """An open container."""
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        settings: AzureBlobSettings,
+        context: DriverContext,
+        clock: ServiceClock,
+    ) -> None:
+        self._blobs = blobs
+        self._settings = settings
+        self._context = context
+        self._clock = clock
+        self._leases = AzureBlobLeaseStore(blobs, context, clock)
+        self._wakeups = NoWakeups()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it promises."""
+        return CAPABILITIES
+
+    @property
+    def leases(self) -> AzureBlobLeaseStore:
+        """Leases of the namespace."""
+        return self._leases
+
+    @property
+    def hosts(self) -> None:
+        """No sessions: a container cannot list what has expired."""
+        return
+
+    @property
+    def wakeups(self) -> NoWakeups:
+        """No hints either; waiters poll."""
+        return self._wakeups
+
+    async def check(self) -> Sequence[Finding]:
+        """Look at the container and who asks; see the port."""
+        return await look(self._blobs, self._settings, self._context, self._clock)
+
+    async def close(self) -> None:
+        """Give everything back. Repeatable."""
+        await self._leases.close()
+        await self._blobs.close()
