@@ -143,7 +143,7 @@ def test_a_page_that_tells_the_truth_passes(tmp_path):
     page.write_text(
         "```python\nx = 1\n```\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\n"
         "print(x)  # prints 1\n```\n\n```console\n$ holdfast lease show x --url sqlite:///a.db\n"
-        "holdfast: no lease\n$ echo $?\n66\n$ make demo\n```\n"
+        "holdfast: there is no file\n$ echo $?\n78\n$ make demo\n```\n"
     )
     ran = run_page(read(page), tmp_path)
     assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 3)
