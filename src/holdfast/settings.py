@@ -54,7 +54,9 @@ _KUBERNETES = re.compile(
     r"HOLDFAST_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
-_SECRET = re.compile(r"pass|secret|token|credential|key$", re.IGNORECASE)
+_SECRET = re.compile(r"pass|secret|token|credential|connection_?string|key$", re.IGNORECASE)
+# An option may name the variable that holds its value, so that a committed file holds no secret.
+_REFERENCE = "env:"
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 _TOP = {
@@ -122,6 +124,7 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         found.update(_from_file(directory / name))
     found.update(_from_environ(environ))
     found.update(_from_arguments(arguments))
+    found.update(_referred(found, environ))
     options = {name: value for name, (value, _) in found.items() if name.startswith("options.")}
     origins = dict.fromkeys((*_TOP, "session", *_KINDS), "default")
     leases, from_argument = arguments.get("leases"), "argument"
@@ -244,6 +247,21 @@ def _options(values: Mapping[object, Any], source: str) -> _Found:
     return found
 
 
+def _referred(found: _Found, environ: Mapping[str, str]) -> _Found:
+    """The options that name a variable, with what it holds."""
+    referred: _Found = {}
+    for name, (value, source) in found.items():
+        if name.startswith("options.") and isinstance(value, str) and value.startswith(_REFERENCE):
+            variable = value.removeprefix(_REFERENCE)
+            held = environ.get(variable)
+            if not held:
+                raise ConfigurationError(
+                    f"{source}: {name} refers to the variable {variable[:100]!r}, which is not set"
+                )
+            referred[name] = held, variable
+    return referred
+
+
 def _lease_options(found: _Found) -> LeaseOptions:
     given = {name: found[f"leases.{name}"] for name in _LEASES if f"leases.{name}" in found}
     try:
@@ -276,7 +294,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _holds_secret(name: str, value: object) -> bool:
     if name.startswith("options."):
-        return bool(value) and _SECRET.search(name) is not None
+        referred = isinstance(value, str) and value.startswith(_REFERENCE)
+        return bool(value) and not referred and _SECRET.search(name) is not None
     if name != "url" or not isinstance(value, str):
         return False
     try:
