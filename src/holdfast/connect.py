@@ -40,6 +40,7 @@ _BUILT_IN = {
     "sqlite": "holdfast.drivers.sqlite:SqliteFactory",
     "postgresql": "holdfast.drivers.postgres:PostgresFactory",
     "postgres": "holdfast.drivers.postgres:PostgresFactory",
+    "cosmos": "holdfast.drivers.cosmos:CosmosFactory",
 }
 _GROUP = "holdfast.drivers"
 
