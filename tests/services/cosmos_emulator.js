@@ -68,4 +68,6 @@ server.on("request", (request, response) => {
   correct(request, response);
   serve(request, response);
 });
+// Five seconds, the default, are shorter than the pauses of a test.
+server.keepAliveTimeout = 120_000;
 server.listen(Number(port), "127.0.0.1", () => console.log(`ready ${version}`));

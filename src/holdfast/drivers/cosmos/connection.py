@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from holdfast.azure import COSMOS, missing_library, open_identity
 from holdfast.drivers.cosmos.settings import CosmosSettings
-from holdfast.drivers.cosmos.translate import ANSWERS, judge, status_of
+from holdfast.drivers.cosmos.translate import is_answer, judge, status_of
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable, UsageError
 from holdfast.ports.driver import DriverContext
 from holdfast.process import current
@@ -102,6 +102,7 @@ class Connection:
             connection_timeout=settings.connect_timeout_s,
             read_timeout=settings.request_timeout_s,
             enable_endpoint_discovery=settings.discovery,
+            raw_response_hook=self._note,
         )
 
     # -- the service's clock --------------------------------------------------------------------
@@ -114,20 +115,28 @@ class Connection:
 
     # -- requests -------------------------------------------------------------------------------
 
-    async def open(self) -> Any:
-        """Connect, and return what the account says of itself.
+    async def open(self) -> None:
+        """Connect.
 
         Raises:
             StoreUnavailable: The account cannot be reached.
             ConfigurationError: It does not accept the caller.
         """
 
-        async def enter(hooks: Hooks) -> Any:
-            # The client reads the account when it is entered, without hooks; and once more here.
+        async def enter(hooks: Hooks) -> None:
+            del hooks
             await self._client.__aenter__()
+
+        await self.call(enter, write=False)
+
+    async def account(self) -> Any:
+        """What the account says of itself."""
+
+        async def read(hooks: Hooks) -> Any:
+            # The library has no public way to it.
             return await self._client._get_database_account(**hooks)  # noqa: SLF001
 
-        return await self.call(enter, write=False)
+        return await self.call(read, write=False)
 
     async def read(self, identity: str, key: str) -> Document | None:
         """The item, or ``None``. One request unit for up to a kilobyte."""
@@ -199,11 +208,18 @@ class Connection:
         return await self._ask(read, write=False)
 
     async def create_container(self, partition_path: str, indexing: Mapping[str, Any]) -> None:
-        """Create the database and the container where they are missing. Repeatable."""
+        """Create the database and the container where they are missing. Repeatable.
+
+        Others may create them at the same time; that is as good.
+        """
         settings = self._settings
 
-        async def create(hooks: Hooks) -> None:
-            database = await self._client.create_database_if_not_exists(settings.database, **hooks)
+        async def create_database(hooks: Hooks) -> Document:
+            await self._client.create_database_if_not_exists(settings.database, **hooks)
+            return {}
+
+        async def create_container(hooks: Hooks) -> Document:
+            database = self._client.get_database_client(settings.database)
             await database.create_container_if_not_exists(
                 settings.container,
                 self._library.partition_key(path=partition_path),
@@ -211,8 +227,10 @@ class Connection:
                 offer_throughput=settings.throughput,
                 **hooks,
             )
+            return {}
 
-        await self.call(create, write=False)
+        await self._ask(create_database, write=False)
+        await self._ask(create_container, write=False)
 
     async def _ask(
         self, operation: Callable[[Hooks], Awaitable[Document]], *, write: bool
@@ -221,10 +239,9 @@ class Connection:
             try:
                 return Reply(200, await operation(hooks))
             except Exception as error:
-                status = status_of(error)
-                if status not in ANSWERS or getattr(error, "sub_status", None):
+                if not is_answer(error):
                     raise
-                return Reply(status, None)
+                return Reply(status_of(error) or 0, None)
 
         return await self.call(answer, write=write)
 
@@ -284,7 +301,7 @@ class Connection:
         return error
 
     def _hooks(self, sends: _Sends) -> Hooks:
-        return {"raw_request_hook": sends.note, "raw_response_hook": self._note}
+        return {"raw_request_hook": sends.note}
 
     def _note(self, response: Any) -> None:
         headers = response.http_response.headers

@@ -58,8 +58,10 @@ class CosmosFactory:
         settings = read_settings(location, context.options)
         connection = Connection(settings, context)
         try:
-            account = read_account(await connection.open())
+            await connection.open()
+            account = Account()
             if context.role == "host":
+                account = read_account(await connection.account())
                 await prepare(connection, settings, account)
         except BaseException:
             await connection.close()

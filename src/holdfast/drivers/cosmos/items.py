@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.codec import decode_metadata
 from holdfast.drivers.cosmos.item_ids import item_id
@@ -115,6 +117,28 @@ class Item:
         }
 
 
+class _Stored(msgspec.Struct, kw_only=True, rename="camel"):
+    """The fields that are read back, and their types: what a hand may have changed is checked."""
+
+    schema: int
+    namespace: str
+    lease_key: str
+    owner_id: str | None
+    host_id: str
+    token: int
+    version: int
+    ttl_ms: float
+    sent_us: int
+    acquired_at: datetime
+    renewed_at: datetime
+    metadata: dict[str, Any]
+    metadata_json: str
+    state: str | None
+    break_reason: str | None
+    etag: str = msgspec.field(name="_etag")
+    ts: int = msgspec.field(name="_ts")
+
+
 def read_item(document: Mapping[str, Any]) -> Item:
     """The lease that ``document`` holds.
 
@@ -122,38 +146,38 @@ def read_item(document: Mapping[str, Any]) -> Item:
         SchemaMismatch: A newer release wrote it.
         StoreError: It is not one that Holdfast wrote.
     """
-    try:
-        schema = int(document["schema"])
-        if schema > SCHEMA:
-            raise SchemaMismatch(
-                f"an item was written by a newer release (schema {schema}); upgrade this one",
-                found=schema,
-                expected=SCHEMA,
-            )
-        shown = cast("dict[str, Any]", document["metadata"])
-        return Item(
-            namespace=document["namespace"],
-            key=document["leaseKey"],
-            owner=document["ownerId"],
-            host=document["hostId"],
-            token=int(document["token"]),
-            version=int(document["version"]),
-            ttl_us=round(document["ttlMs"] * 1000),
-            sent_us=int(document["sentUs"]),
-            acquired_at=datetime.fromisoformat(document["acquiredAt"]),
-            renewed_at=datetime.fromisoformat(document["renewedAt"]),
-            metadata=document["metadataJson"],
-            region=str(shown["region"]),
-            state=document["state"],
-            break_reason=document["breakReason"],
-            etag=document["_etag"],
-            ts=int(document["_ts"]),
+    schema = document.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise SchemaMismatch(
+            f"an item was written by a newer release (schema {schema}); upgrade this one",
+            found=schema,
+            expected=SCHEMA,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    try:
+        stored = msgspec.convert(dict(document), _Stored)
+    except msgspec.ValidationError as error:
         raise StoreError(
             f"the item {document.get('id')!r} was not written by Holdfast or was changed by hand "
-            f"({type(error).__name__}: {error}); give Holdfast a container of its own"
+            f"({error}); give Holdfast a container of its own"
         ) from None
+    return Item(
+        namespace=stored.namespace,
+        key=stored.lease_key,
+        owner=stored.owner_id,
+        host=stored.host_id,
+        token=stored.token,
+        version=stored.version,
+        ttl_us=round(stored.ttl_ms * 1000),
+        sent_us=stored.sent_us,
+        acquired_at=stored.acquired_at,
+        renewed_at=stored.renewed_at,
+        metadata=stored.metadata_json,
+        region=str(stored.metadata.get("region", "")),
+        state=stored.state,
+        break_reason=stored.break_reason,
+        etag=stored.etag,
+        ts=stored.ts,
+    )
 
 
 def granted(

@@ -48,7 +48,7 @@ _BUSY_RETRY_S = 0.05
 # Waiters that saw the same item at the same time do not all come at the same time. A tenth of a
 # second spreads a dozen of them, and is hardly felt beside a ttl.
 _SPREAD_S = 0.1
-_SPREAD_OF_TTL = 0.05
+_SPREAD_OF_WAIT = 0.05
 
 
 class Written(NamedTuple):
@@ -91,7 +91,7 @@ class CosmosLeaseStore:
         for _ in range(_RACES_MAX):
             outcome = self._decide(sighting, request)
             if isinstance(outcome, Wait):
-                return Held(request.key, outcome.owner, outcome.retry_s + self._spread_s(request))
+                return Held(request.key, outcome.owner, self._spread(outcome.retry_s))
             before = None if sighting is None else sighting.item
             moment = self._moment()
             wanted = granted(before, request, self._writer, moment, again=outcome.again)
@@ -99,7 +99,7 @@ class CosmosLeaseStore:
             if item is not None:
                 return grant_of(item, outcome.previous_owner)
         owner = None if sighting is None else sighting.item.owner
-        return Held(request.key, owner, _BUSY_RETRY_S + self._spread_s(request))
+        return Held(request.key, owner, self._spread(_BUSY_RETRY_S))
 
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
         """Extend the grant; see the port. One request where this driver wrote the item last."""
@@ -259,8 +259,8 @@ class CosmosLeaseStore:
             service_us=round(self._connection.service_s * 1e6),
         )
 
-    def _spread_s(self, request: AcquireRequest) -> float:
-        return self._random.uniform(0.0, min(_SPREAD_S, request.ttl_us / 1e6 * _SPREAD_OF_TTL))
+    def _spread(self, wait_s: float) -> float:
+        return wait_s + self._random.uniform(0.0, min(_SPREAD_S, wait_s * _SPREAD_OF_WAIT))
 
     def _busy(self, key: str) -> StoreUnavailable:
         return StoreUnavailable(

@@ -23,6 +23,9 @@ OBSERVED_MAX = 4096
 _MARGIN_S = 0.5
 _MARGIN_OF_TTL = 0.1
 
+# The service tells its clock to the second; asking more often than this learns nothing new.
+_LOOK_AGAIN_S = 0.5
+
 
 def silence_s(ttl_us: int) -> float:
     """How long an ETag must stand still before its owner has certainly given up."""
@@ -32,15 +35,17 @@ def silence_s(ttl_us: int) -> float:
 
 @dataclass(slots=True)
 class Sighting:
-    """An item, since when it is known in this form, and when the service's clocks end it.
+    """An item, since when it is known in this form, and when the service's clocks will end it.
 
     ``seen_s`` is taken after the reply, because the item may have been written while the request
-    was on its way. Both are readings of this host's monotonic clock.
+    was on its way. Both are readings of this host's monotonic clock; the second is a forecast.
+    ``ended`` says that a reply has confirmed it: only then do the service's clocks decide.
     """
 
     item: Item
     seen_s: float
     ends_by_service_s: float
+    ended: bool
 
 
 class Observations:
@@ -63,13 +68,14 @@ class Observations:
         listing does not make waiters forget.
         """
         now_s = self._clock.monotonic()
-        ends_s = now_s + item.ts + item.ttl_us / 1e6 + self._skew_s - service_s
+        left_s = item.ts + item.ttl_us / 1e6 + self._skew_s - service_s
         known = self._sightings.get(item.key)
         if known is not None and known.item.etag == item.etag:
-            known.ends_by_service_s = min(known.ends_by_service_s, ends_s)
+            known.ends_by_service_s = now_s + left_s
+            known.ended = known.ended or left_s <= 0
             self._sightings.move_to_end(item.key)
             return known
-        sighting = Sighting(item, now_s, ends_s)
+        sighting = Sighting(item, now_s, now_s + left_s, left_s <= 0)
         if known is not None or not glance or len(self._sightings) < self._most:
             self._sightings[item.key] = sighting
             self._sightings.move_to_end(item.key)
@@ -92,10 +98,14 @@ class Observations:
             return 0.0
         if item.host == self._host:
             return self._own_remaining_s(item)
-        left_s = sighting.seen_s + silence_s(item.ttl_us) - self._clock.monotonic()
-        if self._fast:
-            return min(left_s, sighting.ends_by_service_s - self._clock.monotonic())
-        return left_s
+        now_s = self._clock.monotonic()
+        left_s = sighting.seen_s + silence_s(item.ttl_us) - now_s
+        if not self._fast:
+            return left_s
+        if sighting.ended:
+            return 0.0
+        # A forecast by this host's clock is worth another look, not a decision.
+        return min(left_s, max(_LOOK_AGAIN_S, sighting.ends_by_service_s - now_s))
 
     def remaining_s(self, sighting: Sighting) -> float:
         """How long the owner still has, for people and for the owner itself.

@@ -42,11 +42,11 @@ _CREATED_TRIES = 3
 
 
 class Account(NamedTuple):
-    """What an account says of itself."""
+    """What an account says of itself; nothing, where nobody asked."""
 
-    write_region: str
-    multi_write: bool
-    consistency: str
+    write_region: str = ""
+    multi_write: bool = False
+    consistency: str = ""
 
 
 def read_account(account: Any) -> Account:

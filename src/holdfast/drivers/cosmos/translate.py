@@ -23,7 +23,6 @@ from holdfast.errors import (
 MISSING = 404
 EXISTS = 409
 CHANGED = 412
-ANSWERS = frozenset({MISSING, EXISTS, CHANGED})
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
@@ -36,6 +35,11 @@ _REFUSED = {_THROTTLED: "the request rate is too large", 449: "a conflicting req
 
 # Worth repeating after a pause; whether a write among them was applied, nobody knows.
 _TRANSIENT = frozenset({408, 410, 500, 502, 503, 504})
+
+# "Not found" for other reasons: the replica that was asked is behind what this client has seen, so
+# that another one should be asked; or the container itself is gone.
+_BEHIND = 1002
+_CONTAINER_GONE = 1003
 
 # The pause where the service names none.
 _PAUSE_S = 0.1
@@ -62,6 +66,14 @@ def status_of(error: BaseException) -> int | None:
     """The HTTP status that ``error`` reports, if the service answered at all."""
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether ``error`` is how the client says MISSING, EXISTS or CHANGED of one item."""
+    status, substatus = status_of(error), getattr(error, "sub_status", None)
+    return status in {EXISTS, CHANGED} or (
+        status == MISSING and substatus not in {_BEHIND, _CONTAINER_GONE}
+    )
 
 
 def judge(error: BaseException, *, write: bool, sends: int, shown: str) -> Failure:
@@ -92,7 +104,8 @@ def judge(error: BaseException, *, write: bool, sends: int, shown: str) -> Failu
             )
         )
     if _is_a(error, "AzureError") or isinstance(error, (OSError, RuntimeError, ValueError)):
-        return _lost(cause, write=write)
+        # A connection that was idle for long may be closed under a read, which is sent again.
+        return _lost(cause, write=write, retry_s=None if write else _PAUSE_S)
     return Failure(StoreError(f"Azure Cosmos DB: unexpected {name}"), unsure=write)
 
 
@@ -117,6 +130,8 @@ def _answered(error: BaseException, status: int, *, write: bool, shown: str) -> 
     if status == _TOO_LARGE:
         return Failure(UsageError("the lease is too large for an item: shorten metadata or state"))
     if status == MISSING:
+        if getattr(error, "sub_status", None) == _BEHIND:
+            return _lost(what, write=write, retry_s=_PAUSE_S)
         return Failure(
             StoreError(f"the database or container of {shown} is gone; connect again to create it")
         )
