@@ -32,6 +32,8 @@ class DriverContext:
     ``role`` is ``host`` for the application's own event loop and ``keeper`` for the thread that
     renews. A keeper's driver serves few, urgent calls: it needs no listener, and when one of its
     callers is cancelled it abandons the connection, because a renewal must not wait for the dead.
+    Without ``create``, a store that is not there yet is ``SchemaMismatch`` with ``found`` of 0: a
+    tool that only looks must not make one out of a mistyped URL.
 
     ``measure`` is told what each request cost, by a driver whose store charges for requests: a unit
     (``request_units``) and an amount. It returns at once and never raises.
@@ -43,6 +45,7 @@ class DriverContext:
     host: HostId
     role: str = "host"
     migrate: bool | None = None
+    create: bool = True
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("holdfast.driver"))
     measure: Callable[[str, float], None] = _unmeasured
@@ -111,7 +114,7 @@ class DriverFactory(Protocol):
         ...
 
     async def open(self, location: Location, context: DriverContext) -> Driver:
-        """Connect; create the schema if the store is empty.
+        """Connect; create the schema if the store is empty and the context lets us.
 
         Raises:
             ConfigurationError: The URL, an option or the installation is wrong.
