@@ -32,6 +32,8 @@ class CosmosEmulator:
         Unavailable: On `start`, when Node or the emulator cannot be had, or it does not come up.
     """
 
+    backend = "Azure Cosmos DB emulator"
+
     def __init__(self, *, multi_write: bool = False) -> None:
         self.port = 0
         self.key = base64.b64encode(secrets.token_bytes(64)).decode()

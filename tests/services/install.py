@@ -264,4 +264,6 @@ def cosmos_emulator() -> Path:
         root = npm_folder(COSMOS_PACKAGE, COSMOS_VERSION) / "node_modules" / COSMOS_PACKAGE
         return root if (root / "package.json").exists() else None
 
+    # Before the lock is had: finding node may have to install it, under the same lock.
+    node()
     return find_or_install("cosmos", find, [lambda: npm_install(COSMOS_PACKAGE, COSMOS_VERSION)])

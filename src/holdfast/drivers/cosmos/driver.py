@@ -54,7 +54,7 @@ class CosmosFactory:
         return OPTIONS
 
     async def open(self, location: Location, context: DriverContext) -> CosmosDriver:
-        """Connect; create the container where it is missing; see the port."""
+        """Connect; create the container if it is missing and may be made; see the port."""
         settings = read_settings(location, context.options)
         connection = Connection(settings, context)
         try:
@@ -62,7 +62,7 @@ class CosmosFactory:
             account = Account()
             if context.role == "host":
                 account = read_account(await connection.account())
-                await prepare(connection, settings, account)
+                await prepare(connection, settings, account, create=context.create)
         except BaseException:
             await connection.close()
             raise

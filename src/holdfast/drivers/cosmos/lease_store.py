@@ -8,7 +8,7 @@ never write without an ETag, and never take a key because a clock of another mac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.drivers.cosmos.connection import Connection, Reply
 from holdfast.drivers.cosmos.decide import Take, Wait, decide
@@ -155,7 +155,7 @@ class CosmosLeaseStore:
             prefix=prefix, owner=owner, active=active, after=after, limit=limit
         )
 
-    async def raw(self, key: str) -> Sequence[Mapping[str, Any]]:
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
         """The item of ``key`` exactly as the service holds it, its ETag and all; see the port."""
         document = await self._reader.raw(key)
         return [] if document is None else [dict(document)]

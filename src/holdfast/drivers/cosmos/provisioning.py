@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast.drivers.cosmos.connection import Connection
+from holdfast.drivers.cosmos.items import SCHEMA
 from holdfast.drivers.cosmos.settings import CosmosSettings
 from holdfast.drivers.cosmos.translate import CHANGED, EXISTS, MISSING, status_of
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 
 PARTITION_PATH = "/leaseKey"
 
@@ -61,11 +62,14 @@ def read_account(account: Any) -> Account:
     )
 
 
-async def prepare(connection: Connection, settings: CosmosSettings, account: Account) -> None:
-    """Check the account and the container, and create what is missing.
+async def prepare(
+    connection: Connection, settings: CosmosSettings, account: Account, *, create: bool
+) -> None:
+    """Check the account and the container, and, with ``create``, make what is missing.
 
     Raises:
         ConfigurationError: Leases would not be safe here, or the caller may not do what is needed.
+        SchemaMismatch: There is no container, and ``create`` is false.
         StoreUnavailable: The account does not answer.
     """
     if account.multi_write:
@@ -74,7 +78,7 @@ async def prepare(connection: Connection, settings: CosmosSettings, account: Acc
             "one is discarded later: turn multi-region writes off (az cosmosdb update "
             "--enable-multiple-write-locations false), or use another account for leases"
         )
-    properties = await _container_properties(connection, settings)
+    properties = await _container_properties(connection, settings, create=create)
     paths = list(properties.get("partitionKey", {}).get("paths", []))
     if paths != [PARTITION_PATH]:
         raise ConfigurationError(
@@ -82,18 +86,22 @@ async def prepare(connection: Connection, settings: CosmosSettings, account: Acc
             f"and leases need {PARTITION_PATH}: name another container in the URL, or create one "
             f"({_container_command(settings)})"
         )
-    await _probe(connection, settings)
+    await _probe(connection, settings, create=create)
 
 
-async def _container_properties(connection: Connection, settings: CosmosSettings) -> Any:
+async def _container_properties(
+    connection: Connection, settings: CosmosSettings, *, create: bool
+) -> Any:
     for _ in range(_CREATED_TRIES):
         reply = await connection.container_properties()
         if reply.document is not None:
             return reply.document
-        if not settings.create:
-            raise ConfigurationError(
-                f"database {settings.database!r} has no container {settings.container!r}, or does "
-                f"not exist, and create is off: {_commands(settings)}"
+        if not create:
+            raise SchemaMismatch(
+                f"there is no container {settings.container!r} in a database "
+                f"{settings.database!r} at {settings.shown}; `holdfast migrate` creates both",
+                found=0,
+                expected=SCHEMA,
             )
         try:
             await connection.create_container(PARTITION_PATH, INDEXING)
@@ -110,10 +118,12 @@ async def _container_properties(connection: Connection, settings: CosmosSettings
     )
 
 
-async def _probe(connection: Connection, settings: CosmosSettings) -> None:
+async def _probe(connection: Connection, settings: CosmosSettings, *, create: bool) -> None:
     """Make sure that a stale ETag is refused. It changes nothing where the probe exists."""
     reply = await connection.replace(dict(_PROBE), _STALE_ETAG)
     if reply.status == MISSING:
+        if not create:
+            return
         created = await connection.create(dict(_PROBE))
         if created.document is not None or created.status == EXISTS:
             reply = await connection.replace(dict(_PROBE), _STALE_ETAG)

@@ -16,7 +16,6 @@ from holdfast.errors import ConfigurationError
 from holdfast.model.location import Location
 
 OPTIONS = ACCESS_OPTIONS | {
-    "create",
     "throughput",
     "request_timeout",
     "connect_timeout",
@@ -60,7 +59,6 @@ class CosmosSettings:
     database: str
     container: str
     shown: str
-    create: bool
     throughput: int | None
     request_timeout_s: float
     connect_timeout_s: float
@@ -97,7 +95,6 @@ def read_settings(location: Location, options: Mapping[str, Any]) -> CosmosSetti
         database=database,
         container=container,
         shown=location.shown,
-        create=_switch(given, "create", default=True),
         throughput=_throughput(given),
         request_timeout_s=_number(
             given, "request_timeout", _REQUEST_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S

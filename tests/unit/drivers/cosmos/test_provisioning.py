@@ -14,7 +14,7 @@ import holdfast
 from holdfast.clock import SystemClock
 from holdfast.drivers.cosmos import CosmosFactory
 from holdfast.drivers.cosmos.driver import CosmosDriver
-from holdfast.errors import ConfigurationError, LeaseHeld
+from holdfast.errors import ConfigurationError, LeaseHeld, SchemaMismatch
 from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
 from holdfast.names import HostId, Owner
@@ -80,9 +80,14 @@ async def test_an_account_that_writes_in_several_regions_is_refused(opened, serv
         await opened(emulator.url_of())
 
 
-async def test_a_missing_container_stays_missing_when_create_is_off(opened, cosmos_emulator):
-    with pytest.raises(ConfigurationError, match=r"create is off.*az cosmosdb sql database create"):
-        await opened(cosmos_emulator.new_url(), options={"create": False})
+async def test_who_only_looks_makes_no_container(opened, cosmos_emulator):
+    url = cosmos_emulator.new_url()
+    for _ in range(2):
+        with pytest.raises(SchemaMismatch, match="holdfast migrate") as raised:
+            await opened(url, create=False)
+        assert raised.value.found == 0
+    await opened(url)
+    await opened(url, create=False)
 
 
 async def test_who_may_not_create_is_told_how_and_why(opened, cosmos_emulator):

@@ -144,10 +144,9 @@ def test_an_emulator_is_not_asked_for_its_regions(endpoint):
 
 
 def test_options_of_the_url_are_taken_and_arguments_win():
-    url = "cosmos://shop?fast_takeover=true&max_server_skew=7&request_timeout=3&create=off"
+    url = "cosmos://shop?fast_takeover=true&max_server_skew=7&request_timeout=3"
     settings = read_settings(parse_url(url), {"request_timeout": 4, "throughput": 400})
     assert settings.fast_takeover
-    assert not settings.create
     assert (settings.max_server_skew_s, settings.request_timeout_s) == (7.0, 4.0)
     assert settings.throughput == 400
 
