@@ -355,6 +355,17 @@ async def test_an_endpoint_that_is_no_cosmos_is_refused(opened, cosmos_emulator,
         await opened(cosmos_emulator.url_of(endpoint=faults.endpoint), request_timeout=1)
 
 
+async def test_a_proxy_is_one_that_was_named_and_never_the_environment(
+    opened, url, cosmos_emulator, monkeypatch
+):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    await opened(url)
+    with FaultProxy("127.0.0.1", cosmos_emulator.port) as proxy:
+        await opened(url, "b", proxy=f"http://127.0.0.1:{proxy.port}")
+        assert proxy.counters.accepted > 0
+
+
 async def test_a_forbidden_caller_is_told_the_role(opened, faulty_url, faults):
     driver = await opened(faulty_url)
     faults.answer("GET", 403)

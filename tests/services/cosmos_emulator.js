@@ -61,6 +61,8 @@ const server = createHttpServer({ keepAlive: true });
 const [serve] = server.listeners("request");
 server.removeAllListeners("request");
 server.on("request", (request, response) => {
+  // A request that came through a proxy names the whole address.
+  request.url = request.url.replace(/^http:\/\/[^/]+/, "");
   if (!isSigned(request)) {
     refuse(response, 401, "Unauthorized");
     return;

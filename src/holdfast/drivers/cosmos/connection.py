@@ -22,6 +22,8 @@ from holdfast.process import current
 REQUEST_UNITS = "request_units"
 """What Cosmos DB charges for; the name under which it is measured."""
 
+_PROXIED = ("http", "https")
+
 # Pauses vary by this much, so that clients that were throttled together do not come back together.
 _JITTER = 0.2
 
@@ -42,6 +44,7 @@ class Library(NamedTuple):
 
     client: Any
     policy: Any
+    transport: Any
     partition_key: Any
     if_match: Any
 
@@ -54,12 +57,19 @@ def import_library() -> Library:
     """
     try:
         from azure.core import MatchConditions
+        from azure.core.pipeline.transport import AioHttpTransport
         from azure.cosmos import PartitionKey
         from azure.cosmos.aio import CosmosClient
         from azure.cosmos.documents import ConnectionPolicy
     except ImportError:
         raise missing_library(COSMOS, "azure-cosmos") from None
-    return Library(CosmosClient, ConnectionPolicy, PartitionKey, MatchConditions.IfNotModified)
+    return Library(
+        client=CosmosClient,
+        policy=ConnectionPolicy,
+        transport=AioHttpTransport,
+        partition_key=PartitionKey,
+        if_match=MatchConditions.IfNotModified,
+    )
 
 
 class Connection:
@@ -102,6 +112,9 @@ class Connection:
             connection_timeout=settings.connect_timeout_s,
             read_timeout=settings.request_timeout_s,
             enable_endpoint_discovery=settings.discovery,
+            # The environment of the process is not ours to read; a proxy is named by an option.
+            transport=self._library.transport(use_env_settings=False),
+            proxies={} if settings.proxy is None else dict.fromkeys(_PROXIED, settings.proxy),
             raw_response_hook=self._note,
         )
 
@@ -305,10 +318,13 @@ class Connection:
 
     def _note(self, response: Any) -> None:
         headers = response.http_response.headers
-        date = headers.get("Date")
-        if date:
-            self._service_at = parsedate_to_datetime(date).timestamp(), self._clock.monotonic()
-        units = float(headers.get("x-ms-request-charge") or 0.0)
+        try:
+            told_s = parsedate_to_datetime(headers.get("Date")).timestamp()
+            units = float(headers.get("x-ms-request-charge") or 0.0)
+        except (TypeError, ValueError):
+            # Not the service's own reply: some proxy's, which tells neither time nor price.
+            return
+        self._service_at = told_s, self._clock.monotonic()
         self.requests += 1
         self.request_units += units
         self._measure(REQUEST_UNITS, units)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ OPTIONS = ACCESS_OPTIONS | {
     "throughput",
     "request_timeout",
     "connect_timeout",
+    "proxy",
     "fast_takeover",
     "max_server_skew",
 }
@@ -62,6 +63,7 @@ class CosmosSettings:
     throughput: int | None
     request_timeout_s: float
     connect_timeout_s: float
+    proxy: str | None = field(repr=False)
     fast_takeover: bool
     max_server_skew_s: float
 
@@ -102,6 +104,7 @@ def read_settings(location: Location, options: Mapping[str, Any]) -> CosmosSetti
         connect_timeout_s=_number(
             given, "connect_timeout", _CONNECT_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
         ),
+        proxy=_proxy(given.get("proxy")),
         fast_takeover=_switch(given, "fast_takeover", default=False),
         max_server_skew_s=_number(
             given, "max_server_skew", _MAX_SERVER_SKEW_S, _MAX_SERVER_SKEW_MIN_S, _TIMEOUT_MAX_S
@@ -123,6 +126,15 @@ def _names(path: str) -> tuple[str, str]:
             )
     database = parts[0] if parts else DATABASE
     return database, parts[1] if len(parts) > 1 else CONTAINER
+
+
+def _proxy(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        # It may hold a password, so it is not repeated.
+        raise ConfigurationError("proxy is an address of the form http://host:port")
+    return value
 
 
 def _throughput(given: Mapping[str, Any]) -> int | None:

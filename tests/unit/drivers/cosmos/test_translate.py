@@ -163,6 +163,7 @@ def test_options_of_the_url_are_taken_and_arguments_win():
         ("cosmos://shop", {"max_server_skew": 0.5}),
         ("cosmos://shop", {"fast_takeover": "maybe"}),
         ("cosmos://shop", {"throughput": 100}),
+        ("cosmos://shop", {"proxy": "proxy.example:8080"}),
         (
             "cosmos://shop",
             {"connection_string": "AccountEndpoint=https://x;SharedAccessSignature=s"},
