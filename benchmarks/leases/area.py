@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.disk import flush_ms
 from benchmarks.leases import concurrent, contention, handover, idle, renewals, uncontended
 from benchmarks.leases.backend import FULL, QUICK, Backend, Effort
+from benchmarks.leases.cosmos_backend import cosmos
 from benchmarks.leases.postgres_backend import Absent, postgres
 from benchmarks.leases.sqlite_backend import SqliteBackend
 from benchmarks.report import Report, Row, shown
@@ -33,6 +34,8 @@ _EVERYWHERE: dict[str, Measure] = {
 _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "sqlite": {**_EVERYWHERE, contention.NAME: contention.measure},
     "postgres": _EVERYWHERE,
+    # An emulator in one process says nothing about crowds and hand-overs.
+    "cosmos": {uncontended.NAME: uncontended.measure},
 }
 
 
@@ -59,6 +62,12 @@ def run(report: Report, *, only: str | None = None, quick: bool = False) -> None
                 _run_all(report, backend, wanted, effort)
         except Absent as error:
             report.absent.append(f"PostgreSQL: {error}")
+    if any(name.startswith("cosmos/") for name in wanted):
+        try:
+            with cosmos() as backend:
+                _run_all(report, backend, wanted, effort)
+        except Absent as error:
+            report.absent.append(f"Azure Cosmos DB: {error}")
 
 
 def _run_all(report: Report, backend: Backend, wanted: list[str], effort: Effort) -> None:
