@@ -1,4 +1,4 @@
-"""Azure Cosmos DB keeps the ports, on a clock that is moved by hand and on the real one.
+"""Azure Cosmos DB keeps the ports, on a clock that is moved by hand: hosts judge by their own.
 
 All labs share one container, because making one takes longer than most tests; each has namespaces
 of its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import subprocess
@@ -277,6 +278,24 @@ async def test_a_server_that_swallows_packets_is_given_up_in_time(opened, cosmos
         assert (await driver.leases.renew(grant, 30_000_000)).token == grant.token
 
 
+async def test_closing_ends_what_is_under_way(opened, cosmos_emulator, url):
+    with FaultProxy("127.0.0.1", cosmos_emulator.port) as proxy:
+        endpoint = f"http%3A%2F%2F127.0.0.1%3A{proxy.port}%2F"
+        driver = await opened(url.replace(_endpoint(url), endpoint), request_timeout=60)
+        grant = await own(driver, "k", "a/1")
+        await asyncio.to_thread(proxy.black_hole)
+        reading = asyncio.create_task(driver.leases.get("k"))
+        writing = asyncio.create_task(driver.leases.renew(grant, 30_000_000))
+        held = proxy.counters.held
+        await asyncio.to_thread(proxy.wait_for, lambda counters: counters.held >= held + 2)
+        await driver.close()
+        async with asyncio.timeout(5):
+            with pytest.raises(StoreUnavailable):
+                await reading
+            with pytest.raises(OutcomeUnknown):
+                await writing
+
+
 async def test_the_keeper_gives_up_a_hung_renewal_and_keeps_the_lease(cosmos_emulator, url):
     with FaultProxy("127.0.0.1", cosmos_emulator.port) as proxy:
         endpoint = f"http%3A%2F%2F127.0.0.1%3A{proxy.port}%2F"
@@ -339,6 +358,17 @@ async def test_a_wrong_key_is_named_without_showing_it(opened, cosmos_emulator):
     with pytest.raises(ConfigurationError, match="az cosmosdb keys list") as raised:
         await opened(url)
     assert "d3Jvbmct" not in repr(raised.value)
+
+
+async def test_the_key_is_never_logged(opened, cosmos_emulator, faulty_url, faults, caplog):
+    with caplog.at_level(logging.DEBUG):
+        driver = await opened(faulty_url)
+        grant = await own(driver, "k", "a/1")
+        faults.answer("PUT", 429, headers={"x-ms-retry-after-ms": "10"})
+        await driver.leases.release(grant)
+        await driver.check()
+    assert cosmos_emulator.key not in caplog.text
+    assert cosmos_emulator.key not in repr(driver.__dict__)
 
 
 async def test_an_endpoint_where_nobody_listens_is_unavailable(opened, cosmos_emulator):
