@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.drivers.cosmos.connection import Connection
+from holdfast.drivers.cosmos.container import Container
 from holdfast.drivers.cosmos.health import look
 from holdfast.drivers.cosmos.items import SCHEMA
 from holdfast.drivers.cosmos.lease_reader import LeaseReader
@@ -57,16 +58,17 @@ class CosmosFactory:
         """Connect; create the container if it is missing and may be made; see the port."""
         settings = read_settings(location, context.options)
         connection = Connection(settings, context)
+        container = Container(connection, settings)
         try:
             await connection.open()
             account = Account()
             if context.role == "host":
                 account = read_account(await connection.account())
-                await prepare(connection, settings, account, create=context.create)
+                await prepare(container, settings, account, create=context.create)
         except BaseException:
             await connection.close()
             raise
-        return CosmosDriver(connection, settings, context, account)
+        return CosmosDriver(connection, container, settings, context, account)
 
     async def migrate(self, location: Location, context: DriverContext) -> Migration:
         """Create the container where it is missing; items need no migration."""
@@ -81,11 +83,13 @@ class CosmosDriver:
     def __init__(
         self,
         connection: Connection,
+        container: Container,
         settings: CosmosSettings,
         context: DriverContext,
         account: Account,
     ) -> None:
         self._connection = connection
+        self._container = container
         self._settings = settings
         self._clock = context.clock
         self._account = account
@@ -95,9 +99,9 @@ class CosmosDriver:
             fast=settings.fast_takeover,
             skew_s=settings.max_server_skew_s,
         )
-        reader = LeaseReader(connection, observations, context.clock, context.namespace)
+        reader = LeaseReader(connection, container, observations, context.clock, context.namespace)
         self._leases = CosmosLeaseStore(
-            connection, reader, observations, context, account.write_region
+            connection, container, reader, observations, context, account.write_region
         )
         self._wakeups = NoWakeups()
 
@@ -123,7 +127,9 @@ class CosmosDriver:
 
     async def check(self) -> Sequence[Finding]:
         """Look at the account, the container and the clocks; see the port."""
-        return await look(self._connection, self._settings, self._account, self._clock)
+        return await look(
+            self._connection, self._container, self._settings, self._account, self._clock
+        )
 
     async def close(self) -> None:
         """Give everything back. Repeatable."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.clock import Clock
 from holdfast.drivers.cosmos.connection import Connection
+from holdfast.drivers.cosmos.container import Container
 from holdfast.drivers.cosmos.provisioning import PARTITION_PATH, Account
 from holdfast.drivers.cosmos.settings import CosmosSettings
 from holdfast.ports.driver import Finding
@@ -21,10 +22,14 @@ _STALE_READS = frozenset({"Eventual", "ConsistentPrefix", "BoundedStaleness"})
 
 
 async def look(
-    connection: Connection, settings: CosmosSettings, account: Account, clock: Clock
+    connection: Connection,
+    container: Container,
+    settings: CosmosSettings,
+    account: Account,
+    clock: Clock,
 ) -> Sequence[Finding]:
     """The findings of ``holdfast doctor``."""
-    reply = await connection.container_properties()
+    reply = await container.properties()
     if reply.document is None:
         return [
             Finding(

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.drivers.cosmos.connection import Connection, Document
+from holdfast.drivers.cosmos.container import Container
 from holdfast.drivers.cosmos.item_ids import item_id
 from holdfast.drivers.cosmos.items import read_item, record_of
 from holdfast.drivers.cosmos.observation import Observations, Sighting
@@ -29,9 +30,15 @@ class LeaseReader:
     """Reads the leases of one namespace."""
 
     def __init__(
-        self, connection: Connection, observations: Observations, clock: Clock, namespace: str
+        self,
+        connection: Connection,
+        container: Container,
+        observations: Observations,
+        clock: Clock,
+        namespace: str,
     ) -> None:
         self._connection = connection
+        self._container = container
         self._observations = observations
         self._clock = clock
         self._namespace = namespace
@@ -46,7 +53,7 @@ class LeaseReader:
 
     async def raw(self, key: str) -> Document | None:
         """The item of ``key`` as the service returned it."""
-        return await self._connection.read(item_id(self._namespace, key), key)
+        return await self._container.read(item_id(self._namespace, key), key)
 
     def record(self, sighting: Sighting) -> LeaseRecord:
         """What people are shown of it."""
@@ -77,7 +84,7 @@ class LeaseReader:
         parameters: list[dict[str, Any]] = [
             {"name": name, "value": value} for name, value in values.items()
         ]
-        found = await self._connection.query(
+        found = await self._container.query(
             text + _ORDER, parameters, limit=min(limit, LIST_LIMIT_MAX), wanted=wanted
         )
         return [records[document["leaseKey"]] for document in found]

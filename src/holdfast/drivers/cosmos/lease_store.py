@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.drivers.cosmos.connection import Connection, Reply
+from holdfast.drivers.cosmos.container import Container
 from holdfast.drivers.cosmos.decide import Take, Wait, decide
 from holdfast.drivers.cosmos.items import (
     Item,
@@ -64,12 +65,14 @@ class CosmosLeaseStore:
     def __init__(
         self,
         connection: Connection,
+        container: Container,
         reader: LeaseReader,
         observations: Observations,
         context: DriverContext,
         region: str,
     ) -> None:
         self._connection = connection
+        self._container = container
         self._reader = reader
         self._observations = observations
         self._clock = context.clock
@@ -238,8 +241,8 @@ class CosmosLeaseStore:
 
     async def _send(self, wanted: Item) -> Reply:
         if wanted.etag:
-            return await self._connection.replace(wanted.body(), wanted.etag)
-        return await self._connection.create(wanted.body())
+            return await self._container.replace(wanted.body(), wanted.etag)
+        return await self._container.create(wanted.body())
 
     async def _find_unanswered(self, wanted: Item, unknown: OutcomeUnknown) -> Item:
         self._observations.forget(wanted.key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast.drivers.cosmos.connection import Connection
+from holdfast.drivers.cosmos.container import Container
 from holdfast.drivers.cosmos.items import SCHEMA
 from holdfast.drivers.cosmos.settings import CosmosSettings
 from holdfast.drivers.cosmos.translate import CHANGED, EXISTS, MISSING, status_of
@@ -63,7 +63,7 @@ def read_account(account: Any) -> Account:
 
 
 async def prepare(
-    connection: Connection, settings: CosmosSettings, account: Account, *, create: bool
+    container: Container, settings: CosmosSettings, account: Account, *, create: bool
 ) -> None:
     """Check the account and the container, and, with ``create``, make what is missing.
 
@@ -78,7 +78,7 @@ async def prepare(
             "one is discarded later: turn multi-region writes off (az cosmosdb update "
             "--enable-multiple-write-locations false), or use another account for leases"
         )
-    properties = await _container_properties(connection, settings, create=create)
+    properties = await _container_properties(container, settings, create=create)
     paths = list(properties.get("partitionKey", {}).get("paths", []))
     if paths != [PARTITION_PATH]:
         raise ConfigurationError(
@@ -86,14 +86,14 @@ async def prepare(
             f"and leases need {PARTITION_PATH}: name another container in the URL, or create one "
             f"({_container_command(settings)})"
         )
-    await _probe(connection, settings, create=create)
+    await _probe(container, settings, create=create)
 
 
 async def _container_properties(
-    connection: Connection, settings: CosmosSettings, *, create: bool
+    container: Container, settings: CosmosSettings, *, create: bool
 ) -> Any:
     for _ in range(_CREATED_TRIES):
-        reply = await connection.container_properties()
+        reply = await container.properties()
         if reply.document is not None:
             return reply.document
         if not create:
@@ -104,7 +104,7 @@ async def _container_properties(
                 expected=SCHEMA,
             )
         try:
-            await connection.create_container(PARTITION_PATH, INDEXING)
+            await container.create_self(PARTITION_PATH, INDEXING)
         except ConfigurationError as error:
             if error.__cause__ is None or status_of(error.__cause__) != _FORBIDDEN:
                 raise
@@ -118,15 +118,15 @@ async def _container_properties(
     )
 
 
-async def _probe(connection: Connection, settings: CosmosSettings, *, create: bool) -> None:
+async def _probe(container: Container, settings: CosmosSettings, *, create: bool) -> None:
     """Make sure that a stale ETag is refused. It changes nothing where the probe exists."""
-    reply = await connection.replace(dict(_PROBE), _STALE_ETAG)
+    reply = await container.replace(dict(_PROBE), _STALE_ETAG)
     if reply.status == MISSING:
         if not create:
             return
-        created = await connection.create(dict(_PROBE))
+        created = await container.create(dict(_PROBE))
         if created.document is not None or created.status == EXISTS:
-            reply = await connection.replace(dict(_PROBE), _STALE_ETAG)
+            reply = await container.replace(dict(_PROBE), _STALE_ETAG)
     if reply.status != CHANGED:
         raise ConfigurationError(
             f"{settings.shown} does not refuse a write with a stale ETag (it answered "
