@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- capabilities: begin (written by tools/capabilities_table.py) -->"
 END = "<!-- capabilities: end -->"
 
-SCHEMES = ("memory", "sqlite", "postgresql", "redis", "azblob")
+SCHEMES = ("memory", "sqlite", "postgresql", "redis", "azblob", "cosmos")
 
 _REACH = {"process": "one process", "machine": "one machine", "network": "many machines"}
 
@@ -53,6 +53,7 @@ ROWS: tuple[Row, ...] = (
     ("drift", "clock drift allowed for", _drift),
     ("ttl_min_s", "shortest ttl", lambda c: f"{c.ttl_min_s:g} s"),
     ("ttl_max_s", "longest ttl", _longest),
+    ("observes", "takeover only after watching for one ttl", lambda c: _yes(c.observes)),
 )
 
 DOCUMENTS: dict[str, tuple[str, ...]] = {

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.disk import flush_ms
@@ -24,6 +25,7 @@ from benchmarks.leases import (
     uncontended,
 )
 from benchmarks.leases.backend import FULL, QUICK, Absent, Backend, Effort
+from benchmarks.leases.cosmos_backend import cosmos
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
 from benchmarks.leases.sqlite_backend import SqliteBackend
@@ -46,6 +48,17 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "redis": {**_EVERYWHERE, contention.NAME: contention.measure_one_key},
     # Every waiter polls and every request costs money: how many there are is what matters.
     "azblob": {azblob_backend.NAME: azblob_backend.measure, idle.NAME: idle.measure},
+    # An emulator in one process says nothing about crowds and hand-overs.
+    "cosmos": {uncontended.NAME: uncontended.measure},
+}
+
+
+# What each server is called, and how a private one is had.
+_SERVERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Backend]]]] = {
+    "postgres": ("PostgreSQL", postgres),
+    "redis": ("Redis", redis),
+    "azblob": ("Azure Blob Storage", azblob_backend.azblob),
+    "cosmos": ("Azure Cosmos DB", cosmos),
 }
 
 
@@ -66,24 +79,13 @@ def run(report: Report, *, only: str | None = None, quick: bool = False) -> None
     if any(name.startswith("sqlite/") for name in wanted):
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
             _run_all(report, SqliteBackend(Path(directory)), wanted, effort)
-    if any(name.startswith("postgres/") for name in wanted):
-        try:
-            with postgres() as backend:
-                _run_all(report, backend, wanted, effort)
-        except Absent as error:
-            report.absent.append(f"PostgreSQL: {error}")
-    if any(name.startswith("redis/") for name in wanted):
-        try:
-            with redis() as backend:
-                _run_all(report, backend, wanted, effort)
-        except Absent as error:
-            report.absent.append(f"Redis: {error}")
-    if any(name.startswith("azblob/") for name in wanted):
-        try:
-            with azblob_backend.azblob() as backend:
-                _run_all(report, backend, wanted, effort)
-        except Absent as error:
-            report.absent.append(f"Azure Blob Storage: {error}")
+    for name, (said, server) in _SERVERS.items():
+        if any(measurement.startswith(f"{name}/") for measurement in wanted):
+            try:
+                with server() as backend:
+                    _run_all(report, backend, wanted, effort)
+            except Absent as error:
+                report.absent.append(f"{said}: {error}")
 
 
 def _run_all(report: Report, backend: Backend, wanted: list[str], effort: Effort) -> None:

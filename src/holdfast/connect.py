@@ -30,7 +30,7 @@ from holdfast.names import HostId, check_host, check_namespace
 from holdfast.ports.driver import Driver, DriverContext, DriverFactory
 from holdfast.runtime.logs import bind_host
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.telemetry import Telemetry
+from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.settings import Settings
 
 _log = logging.getLogger("holdfast.connect")
@@ -44,6 +44,7 @@ _BUILT_IN = {
     "rediss": "holdfast.drivers.redis:RedisFactory",
     "redis+unix": "holdfast.drivers.redis:RedisFactory",
     "azblob": "holdfast.drivers.azblob:AzureBlobFactory",
+    "cosmos": "holdfast.drivers.cosmos:CosmosFactory",
 }
 _GROUP = "holdfast.drivers"
 
@@ -144,6 +145,7 @@ class _Connecting:
         host_id = HostId(runtime.new_id())
         fallback = self._app.name if self._app else socket.gethostname()
         name = check_host(fallback if settings.host is None else settings.host)
+        telemetry = combine(self._telemetry)
         context = DriverContext(
             clock=runtime.clock,
             random=runtime.random,
@@ -153,6 +155,7 @@ class _Connecting:
             create=settings.create,
             options=dict(settings.options),
             logger=bind_host(name, settings.namespace).logger("holdfast.driver"),
+            measure=telemetry.spent,
         )
         plan = HostPlan(
             name=name,
@@ -168,7 +171,6 @@ class _Connecting:
         async def open_keeper() -> Driver:
             return await factory.open(location, replace(context, role="keeper"))
 
-        telemetry = self._telemetry or Telemetry()
         try:
             host = Holdfast(runtime, driver, open_keeper, plan, app=self._app, telemetry=telemetry)
         except BaseException:

@@ -37,6 +37,7 @@ DOCUMENTED_URLS = {
     "postgres": "postgresql://app@db.example/app",
     "redis": "redis://redis.example:6379/0",
     "azblob": "azblob://shop/leases",
+    "cosmos": "cosmos://shop/DistributedLeasing/Leases",
 }
 LIMIT_S = 60.0
 # A program that listens for SIGTERM has begun to work; this much more lets it do some.

@@ -6,6 +6,7 @@
     redis_server      one Redis for the whole run; do not stop or crash it
     redis_url         the URL of an empty database of it; tests run one at a time
     azurite_server    one Azure Blob Storage for the whole run; do not stop it
+    cosmos_emulator   one Azure Cosmos DB account for the whole run; do not stop or crash it
     libfaketime       the path of the library, for tests that shift a process's clock
     services          `Services.start` gives a test a server of its own, to crash at will
 
@@ -28,6 +29,7 @@ import pytest
 from tests.plugins import backends
 from tests.services import Unavailable, install
 from tests.services.azurite import AzuriteServer
+from tests.services.cosmos import CosmosEmulator
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 from tests.services.redis import RedisServer
@@ -39,6 +41,7 @@ _NEEDS: dict[str, Callable[[], Path]] = {
     "libfaketime": install.libfaketime,
     "redis_server": install.redis_server,
     "azurite_server": install.azurite,
+    "cosmos_emulator": install.cosmos_emulator,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
@@ -138,6 +141,13 @@ def azurite_server(pytestconfig: pytest.Config) -> Iterator[AzuriteServer]:
 def redis_url(redis_server: RedisServer) -> str:
     redis_server.command("FLUSHALL")
     return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def cosmos_emulator(pytestconfig: pytest.Config) -> Iterator[CosmosEmulator]:
+    emulator = _have(pytestconfig, CosmosEmulator().start)
+    yield emulator
+    emulator.stop()
 
 
 @pytest.fixture

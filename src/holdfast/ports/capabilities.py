@@ -27,6 +27,8 @@ class Capabilities:
         drift: The clock rate difference to allow for; 0 where owner and store share one clock.
         ttl_min_s: The shortest ttl the backend accepts.
         ttl_max_s: The longest, or ``None`` for no limit of its own.
+        observes: A key is taken from a silent owner only by who has watched it for one ttl: a
+            newcomer waits that long, whenever the owner died.
     """
 
     backend: str
@@ -42,3 +44,4 @@ class Capabilities:
     drift: float
     ttl_min_s: float
     ttl_max_s: float | None
+    observes: bool = False

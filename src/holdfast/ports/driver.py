@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,10 @@ from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.wakeups import Wakeups
 
 
+def _unmeasured(unit: str, amount: float) -> None:
+    """Nobody counts what the store charges."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverContext:
     """What a driver is given. It takes time, randomness and identity from here alone.
@@ -30,6 +34,9 @@ class DriverContext:
     callers is cancelled it abandons the connection, because a renewal must not wait for the dead.
     Without ``create``, a store that is not there yet is ``SchemaMismatch`` with ``found`` of 0: a
     tool that only looks must not make one out of a mistyped URL.
+
+    ``measure`` is told what each request cost, by a driver whose store charges for requests: a unit
+    (``request_units``) and an amount. It returns at once and never raises.
     """
 
     clock: Clock
@@ -41,6 +48,7 @@ class DriverContext:
     create: bool = True
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("holdfast.driver"))
+    measure: Callable[[str, float], None] = _unmeasured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

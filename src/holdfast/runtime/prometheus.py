@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.telemetry import OTHER, OUTCOMES, REASONS, Telemetry, Watched
+from holdfast.runtime.telemetry import OTHER, OUTCOMES, REASONS, UNITS, Telemetry, Watched
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -85,6 +85,11 @@ class PrometheusTelemetry(Telemetry):
         """Count a release."""
         self._metrics.releases.inc()
 
+    def spent(self, unit: str, amount: float) -> None:
+        """Add up what the store charged."""
+        spent = self._metrics.spent
+        spent[unit if unit in spent else OTHER].inc(amount)
+
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Read the gauges of this host at each scrape, until it closes or is dropped."""
         return self._metrics.watch(watched)
@@ -127,7 +132,14 @@ class _Metrics:
             registry=None,
         )
         losses = counter("losses", "Leases lost while owned, by reason code.", "reason")
+        spent = Counter(
+            "holdfast_store_spent",
+            "What the store charged for requests, by its unit.",
+            ("unit",),
+            registry=None,
+        )
         outcomes, reasons = (*OUTCOMES, OTHER), (*REASONS, OTHER)
+        self.spent = {value: spent.labels(value) for value in (*UNITS, OTHER)}
         self.acquisitions = {value: acquisitions.labels(value) for value in outcomes}
         self.acquire_seconds = {value: acquire_seconds.labels(value) for value in outcomes}
         self.losses = {value: losses.labels(value) for value in reasons}
@@ -143,7 +155,7 @@ class _Metrics:
         )
         self._told: tuple[Collector, ...] = (
             *(acquisitions, acquire_seconds, losses, self.conflicts, self.takeovers),
-            *(self.releases, self.renew_failures, self.renew_seconds),
+            *(self.releases, self.renew_failures, self.renew_seconds, spent),
         )
         self._lock = threading.Lock()
         # Weak: a host that was dropped without close must not be kept alive by its metrics.

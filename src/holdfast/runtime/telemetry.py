@@ -31,6 +31,9 @@ REASONS = (
 )
 """Why a lease is lost; the codes of ``LeaseLost.reason``."""
 
+UNITS = ("request_units",)
+"""What a store charges in, where it charges for each request."""
+
 OTHER = "other"
 """Stands for every value that is not in a fixed set, so that a label can never grow."""
 
@@ -106,6 +109,9 @@ class Telemetry:
     def released(self) -> None:
         """An owned lease was given up by its owner."""
 
+    def spent(self, unit: str, amount: float) -> None:
+        """A request to the store cost ``amount`` of ``unit`` (one of ``UNITS``)."""
+
     def watch(self, watched: Watched) -> Callable[[], None]:
         """A host began: read its ``pulse`` whenever gauges are wanted.
 
@@ -168,6 +174,10 @@ class CombinedTelemetry(Telemetry):
     def released(self) -> None:
         """Tell all."""
         self._tell("released")
+
+    def spent(self, unit: str, amount: float) -> None:
+        """Tell all."""
+        self._tell("spent", unit, amount)
 
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Let all watch; the function that is returned ends them all."""

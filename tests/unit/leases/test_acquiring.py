@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 import holdfast
 from holdfast import AcquireTimeout, InvalidName, LeaseHeld, LeaseOptions, UsageError
+from holdfast.leases.acquiring import _Waiting
+from holdfast.model.lease import AcquireRequest, Held
+from holdfast.model.options import plan_of
 
 
 @pytest.fixture
@@ -213,3 +217,23 @@ async def test_a_store_slower_than_the_ttl_is_unavailable_and_nothing_is_held(pa
     with pytest.raises(holdfast.StoreUnavailable, match="longer ttl"):
         await a.leases.try_acquire("k", ttl=0.05)
     assert await b.leases.acquire("k", timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("retry", "asked_s", "slept_s"),
+    [((0.5, 5.0), 0.4, 0.4), ((0.5, 5.0), 4.0, 1.0), ((3.0, 9.0), 4.0, 3.0)],
+)
+async def test_who_is_never_woken_asks_each_second_or_as_seldom_as_told(retry, asked_s, slept_s):
+    pauses = []
+
+    class Clock:
+        async def sleep(self, seconds):
+            pauses.append(seconds)
+
+    acquirer = SimpleNamespace(
+        waiters=SimpleNamespace(deaf=True), runtime=SimpleNamespace(clock=Clock())
+    )
+    request = AcquireRequest("k", "a/1", 30_000_000, "{}", "h")
+    waiting = _Waiting(acquirer, request, plan_of(LeaseOptions(acquire_retry=retry)))
+    await waiting._sleep(Held("k", "b/1", 60.0), asked_s)
+    assert pauses == [slept_s]

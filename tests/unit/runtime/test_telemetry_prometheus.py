@@ -97,6 +97,16 @@ async def test_a_timeout_is_one_conflict_however_often_it_asked(pair, metrics):
     assert metrics("lease_acquire_seconds_sum", outcome="timeout") >= 0.1
 
 
+def test_what_the_store_charges_is_added_up_by_its_unit(metrics):
+    before = metrics.series()
+    metrics.telemetry.spent("request_units", 10.5)
+    metrics.telemetry.spent("request_units", 1)
+    metrics.telemetry.spent("bananas", 3)
+    assert metrics("store_spent_total", unit="request_units") == 11.5
+    assert metrics("store_spent_total", unit="other") == 3
+    assert metrics.series() == before
+
+
 async def test_a_cancelled_wait_is_counted(pair, metrics):
     a, b = pair
     async with a.leases.hold("k"):
@@ -214,7 +224,7 @@ async def test_a_thousand_keys_make_no_new_series(pair, metrics):
     assert metrics.series() == before
     assert metrics("lease_acquisitions_total", outcome="granted") == 1000
     labels = {name for _, *pairs in before for name, _ in pairs}
-    assert labels == {"outcome", "reason", "le"}
+    assert labels == {"outcome", "reason", "unit", "le"}
 
 
 def test_unknown_values_share_one_series(metrics):

@@ -6,6 +6,7 @@ Owns the drivers a test opens and closes them all at its end. Knows no backend.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import random
@@ -15,6 +16,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import pytest
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.errors import StoreUnavailable
 from holdfast.model.lease import AcquireRequest, Grant, Held, LeaseRecord
 from holdfast.model.location import parse_url
 from holdfast.model.turns import WAITER_TTL_US
@@ -35,6 +37,8 @@ LONG_S = 60.0
 SHORT_S = 0.8
 # How far past an expiry a test goes before it looks.
 BEYOND_S = 0.15
+# How much longer than a ttl an observer may wait: the drift of clocks, and a margin.
+OBSERVER_PATIENCE = 1.2
 
 
 class Lab:
@@ -127,9 +131,25 @@ class Lab:
             await asyncio.sleep(seconds)
 
     async def expire(self) -> None:
-        """Let every lease of ``short_s`` that was granted until now run out."""
+        """Let every lease of ``short_s`` that was granted until now run out.
+
+        Where only those take over who have watched for one ttl, every open host looks first.
+        """
         self.require_expiry()
+        if self.capabilities.observes:
+            await self._observe()
         await self.advance(self.short_s + BEYOND_S)
+
+    async def _observe(self) -> None:
+        for driver in self._drivers:
+            # A host that the test has closed takes over nothing.
+            with contextlib.suppress(StoreUnavailable):
+                await driver.leases.list(prefix="", owner=None, active=False, after=None, limit=100)
+
+    def takeover_s(self, ttl_s: float) -> float:
+        """The longest that others wait for a key after its owner fell silent."""
+        # Who judges by a clock of its own waits longer than the owner believes, on purpose.
+        return ttl_s * OBSERVER_PATIENCE if self.capabilities.observes else ttl_s
 
     def require_expiry(self) -> None:
         """Skip the test where an expiry takes too long to wait for."""

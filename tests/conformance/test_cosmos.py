@@ -1,0 +1,33 @@
+"""Azure Cosmos DB keeps the ports, on a clock that is moved by hand: hosts judge by their own.
+
+All labs share one container, because making one takes longer than most tests; each has namespaces
+of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from holdfast.drivers.cosmos import CosmosFactory
+from holdfast.testing import ManualClock
+from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
+from tests.services.cosmos import CosmosEmulator
+
+pytestmark = pytest.mark.service
+
+_numbers = itertools.count(1)
+
+
+class TestCosmosLeases(LeaseStoreSuite):
+    @pytest.fixture
+    def lab(self, cosmos_emulator: CosmosEmulator) -> Lab:
+        url, prefix = cosmos_emulator.url_of(), f"t{next(_numbers)}-"
+        return Lab(CosmosFactory(), url, ManualClock(), prefix=prefix)
+
+
+class TestCosmosWakeups(WakeupsSuite):
+    @pytest.fixture
+    def lab(self, cosmos_emulator: CosmosEmulator) -> Lab:
+        return Lab(CosmosFactory(), cosmos_emulator.url_of(), prefix=f"t{next(_numbers)}-")
