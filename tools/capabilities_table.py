@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- capabilities: begin (written by tools/capabilities_table.py) -->"
 END = "<!-- capabilities: end -->"
 
-SCHEMES = ("memory", "sqlite", "postgresql")
+SCHEMES = ("memory", "sqlite", "postgresql", "etcd")
 
 _REACH = {"process": "one process", "machine": "one machine", "network": "many machines"}
 
@@ -53,6 +53,7 @@ ROWS: tuple[Row, ...] = (
     ("drift", "clock drift allowed for", _drift),
     ("ttl_min_s", "shortest ttl", lambda c: f"{c.ttl_min_s:g} s"),
     ("ttl_max_s", "longest ttl", _longest),
+    ("expiry_late_s", "an expiry is late by at most", lambda c: f"{c.expiry_late_s:g} s"),
 )
 
 DOCUMENTS: dict[str, tuple[str, ...]] = {

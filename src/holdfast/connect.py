@@ -40,6 +40,8 @@ _BUILT_IN = {
     "sqlite": "holdfast.drivers.sqlite:SqliteFactory",
     "postgresql": "holdfast.drivers.postgres:PostgresFactory",
     "postgres": "holdfast.drivers.postgres:PostgresFactory",
+    "etcd": "holdfast.drivers.etcd:EtcdFactory",
+    "etcds": "holdfast.drivers.etcd:EtcdFactory",
 }
 _GROUP = "holdfast.drivers"
 

@@ -3,6 +3,7 @@
     postgres_server   one PostgreSQL for the whole run; do not stop or crash it
     postgres_url      the URL of a fresh, empty database, dropped after the test
     pgbouncer_url     the same, through PgBouncer in transaction mode
+    etcd_server       one etcd for the whole run; do not stop or crash it
     libfaketime       the path of the library, for tests that shift a process's clock
     services          `Services.start` gives a test a server of its own, to crash at will
 
@@ -22,6 +23,7 @@ from typing import Any, Protocol, Self, TypeVar
 import pytest
 
 from tests.services import Unavailable, install
+from tests.services.etcd import EtcdServer
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 
@@ -29,6 +31,7 @@ from tests.services.postgres import PostgresServer
 _NEEDS: dict[str, Callable[[], Path]] = {
     "postgres_server": install.postgres_bin,
     "pgbouncer": install.pgbouncer,
+    "etcd_server": install.etcd,
     "libfaketime": install.libfaketime,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
@@ -105,6 +108,13 @@ def pgbouncer(pytestconfig: pytest.Config, postgres_server: PostgresServer) -> I
 @pytest.fixture
 def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
     return pgbouncer.url_of(postgres_url)
+
+
+@pytest.fixture(scope="session")
+def etcd_server(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
+    server = _have(pytestconfig, EtcdServer().start)
+    yield server
+    server.stop()
 
 
 @pytest.fixture

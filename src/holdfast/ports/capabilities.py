@@ -27,6 +27,8 @@ class Capabilities:
         drift: The clock rate difference to allow for; 0 where owner and store share one clock.
         ttl_min_s: The shortest ttl the backend accepts.
         ttl_max_s: The longest, or ``None`` for no limit of its own.
+        expiry_late_s: How much later than its ttl a grant may end that nobody renews: a backend
+            that sweeps is late, and none is ever early.
     """
 
     backend: str
@@ -42,3 +44,4 @@ class Capabilities:
     drift: float
     ttl_min_s: float
     ttl_max_s: float | None
+    expiry_late_s: float = 0.0
