@@ -8,7 +8,6 @@ between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from holdfast.drivers.etcd import changes
 from holdfast.drivers.etcd.changes import SLOTS_MAX, Change
@@ -16,22 +15,27 @@ from holdfast.drivers.etcd.connections import Connections
 from holdfast.drivers.etcd.decide import Take, Wait, decide
 from holdfast.drivers.etcd.folder import Folder, Place
 from holdfast.drivers.etcd.folders import Committed, Folders
+from holdfast.drivers.etcd.interest import Interest
 from holdfast.drivers.etcd.operations import CreatedAt, Delete, Read, Term
 from holdfast.drivers.etcd.owning import Owners
 from holdfast.drivers.etcd.records import microseconds, remaining_s
-from holdfast.drivers.etcd.terms import Terms, whole_seconds
+from holdfast.drivers.etcd.terms import Terms
 from holdfast.drivers.etcd.translate import LeaseGone
-from holdfast.errors import OutcomeUnknown, StoreError, UnsupportedByDriver
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UnsupportedByDriver
 from holdfast.model.lease import AcquireRequest, Grant, Held
 from holdfast.names import Owner, Token, WaiterId
 from holdfast.ports.driver import DriverContext
+
+# Every attempt reads all places of its key. More of them would make that the main cost; a crowd of
+# this size is served better by a queue of work.
+PLACES_MAX = 5_000
 
 # What is told when an owner has just run out and its key is about to go: ask again soon.
 _SOON_S = 0.05
 
 
 class Acquirer:
-    """Acquires keys of one namespace. ``expect`` is told of keys that somebody here waits for."""
+    """Acquires keys of one namespace; ``waiting`` is told who waits here for which key."""
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class Acquirer:
         terms: Terms,
         owners: Owners,
         context: DriverContext,
-        expect: Callable[[str], None],
+        waiting: Interest,
     ) -> None:
         self._connections = connections
         self._folders = folders
@@ -48,7 +52,7 @@ class Acquirer:
         self._terms = terms
         self._owners = owners
         self._clock = context.clock
-        self._expect = expect
+        self._waiting = waiting
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key, or learn why not; see the port."""
@@ -67,12 +71,13 @@ class Acquirer:
             if isinstance(decided, Take):
                 taken = await self._take(folder, request, decided)
                 if isinstance(taken, Grant):
+                    self._waiting.end(request.key, request.owner)
                     return taken
                 folder, current = taken, True
             elif not current:
                 folder, current = await self._folders.read(request.key), True
             elif not queued:
-                self._expect(request.key)
+                self._waiting.begin(request.key, request.owner)
                 folder, queued = await self._queue(folder, request)
             else:
                 return await self._held(folder, request, decided)
@@ -89,7 +94,7 @@ class Acquirer:
 
     async def _take(self, folder: Folder, request: AcquireRequest, decided: Take) -> Grant | Folder:
         """The grant, or the folder as it is instead."""
-        ttl_s = whole_seconds(request.ttl_us)
+        ttl_s = self._terms.seconds(request.ttl_us)
         idle = self._terms.idle(ttl_s)
         term = idle or await self._terms.fresh(ttl_s)
         now_us = microseconds(self._clock.now())
@@ -102,7 +107,7 @@ class Acquirer:
         except LeaseGone:
             return await self._folders.read(request.key)
         if not committed.succeeded:
-            self._terms.give_back(term, asked_ttl_s=ttl_s)
+            self._terms.give_back(term)
             return committed.folder
         for item in committed.deleted:
             # What the grant replaced: the place of its owner, or its former self.
@@ -164,9 +169,13 @@ class Acquirer:
 
     async def _queue(self, folder: Folder, request: AcquireRequest) -> tuple[Folder, bool]:
         """Have a place, or keep it; the folder afterwards, and whether the place is settled."""
-        ttl_s = whole_seconds(request.queue_us)
+        ttl_s = self._terms.seconds(request.queue_us)
         place = folder.place_of(request.owner)
         if place is None:
+            if len(folder.places) >= PLACES_MAX:
+                raise StoreUnavailable(
+                    f"{PLACES_MAX} wait for key {request.key!r} already: come back later"
+                )
             term = await self._terms.fresh(ttl_s)
             change = changes.queue(
                 self._names, request.key, request.owner, host=request.host, term=term
@@ -217,6 +226,7 @@ class Acquirer:
 
     async def leave(self, key: str, waiter: WaiterId, owner: Owner) -> None:
         """Give up a place; see the port. The others hear it, and look who is next."""
+        self._waiting.end(key, owner)
         name = self._names.place(key, owner)
         if not waiter:
             answer = await self._connections.transact((), (Delete(name),))

@@ -141,8 +141,13 @@ class Connections:
                 self._wire = await self._connect()
             return self._wire
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that opened the driver."""
+        return current.pid != self._pid
+
     def _check(self) -> None:
-        if current.pid != self._pid:
+        if self.forked:
             raise UsageError(
                 "this driver was opened before the process was forked; gRPC does not survive a "
                 "fork: connect again in the child"
@@ -192,8 +197,6 @@ class Connections:
         self._closed = True
         wire, self._wire = self._wire, None
         self._keep_alive.forget()
-        if current.pid != self._pid:
-            return
         if wire is not None:
             await wire.close()
         for task in tuple(self._tasks):

@@ -11,6 +11,7 @@ from holdfast.drivers.etcd.acquiring import Acquirer
 from holdfast.drivers.etcd.connections import Connections
 from holdfast.drivers.etcd.folders import Folders
 from holdfast.drivers.etcd.health import look
+from holdfast.drivers.etcd.interest import Interest
 from holdfast.drivers.etcd.keys import Names
 from holdfast.drivers.etcd.lease_store import EtcdLeaseStore
 from holdfast.drivers.etcd.owning import Owners
@@ -94,10 +95,9 @@ class EtcdDriver:
         folders = Folders(connections, names, context)
         self._terms = Terms(connections, context)
         owners = Owners(connections, folders, self._terms, context)
-        self._wakeups = EtcdWakeups(connections, folders, self._terms, context)
-        acquirer = Acquirer(
-            connections, folders, self._terms, owners, context, self._wakeups.expect
-        )
+        waiting = Interest(context.clock)
+        self._wakeups = EtcdWakeups(connections, folders, self._terms, waiting, context)
+        acquirer = Acquirer(connections, folders, self._terms, owners, context, waiting)
         self._leases = EtcdLeaseStore(acquirer, owners, Reader(connections, folders, context))
 
     @property
@@ -127,7 +127,9 @@ class EtcdDriver:
         )
 
     async def close(self) -> None:
-        """Give everything back. Repeatable."""
+        """Give everything back. Repeatable; a child of a fork leaves the parent's alone."""
+        if self._connections.forked:
+            return
         await self._wakeups.close()
         await self._terms.close()
         await self._connections.close()

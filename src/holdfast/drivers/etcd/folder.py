@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
-from holdfast.drivers.etcd.keys import Names
+from holdfast.drivers.etcd.keys import Names, Part
 from holdfast.drivers.etcd.operations import Stored
 from holdfast.errors import StoreError
 from holdfast.model.lease import Ended
@@ -145,16 +144,6 @@ def encoded(value: RecordValue | SlotValue | PlaceValue | EndedValue) -> bytes:
     return _encode(value)
 
 
-def _decoded(decoder: Any, stored: Stored) -> Any:
-    try:
-        return decoder.decode(stored.value)
-    except msgspec.MsgspecError as error:
-        raise StoreError(
-            f"the key {stored.key!r} holds what no Holdfast wrote ({error}); delete what was put "
-            "there by hand, or use another prefix"
-        ) from error
-
-
 def read_folder(names: Names, key: str, stored: Iterable[Stored], revision: int) -> Folder:
     """The folder of ``key`` from what its range holds at ``revision``.
 
@@ -170,22 +159,20 @@ def read_folder(names: Names, key: str, stored: Iterable[Stored], revision: int)
         part = names.part(item.key)
         if part is None:
             continue
-        if part.kind == b"record":
-            record = _decoded(_record_decoder, item)
-        elif part.kind == b"slot":
-            values.append((item, _decoded(_slot_decoder, item)))
-        elif part.kind == b"live":
-            slot, _, turn = part.rest.partition(b".")
-            live[int(slot)] = Live(
-                item.key, int(slot), int(turn), item.value.decode(), item.created, item.lease
-            )
-        elif part.kind == b"state":
-            state = item.value.decode()
-        elif part.kind == b"wait":
-            value: PlaceValue = _decoded(_place_decoder, item)
-            places.append(
-                Place(item.created, part.rest.decode(), value.host, item.lease, value.ttl_s)
-            )
+        try:
+            if part.kind == b"record":
+                record = _record_decoder.decode(item.value)
+            elif part.kind == b"slot":
+                values.append((item, _slot_decoder.decode(item.value)))
+            elif part.kind == b"live":
+                found = _live(item, part)
+                live[found.slot] = found
+            elif part.kind == b"state":
+                state = item.value.decode()
+            elif part.kind == b"wait":
+                places.append(_place(item, part))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise _strange(item, error) from error
     places.sort(key=attrgetter("id"))
     slots = tuple(
         Slot(number, value.token or item.modified, value, live.get(number))
@@ -196,11 +183,30 @@ def read_folder(names: Names, key: str, stored: Iterable[Stored], revision: int)
     )
 
 
+def _live(item: Stored, part: Part) -> Live:
+    slot, _, turn = part.rest.partition(b".")
+    return Live(item.key, int(slot), int(turn), item.value.decode(), item.created, item.lease)
+
+
+def _place(item: Stored, part: Part) -> Place:
+    value = _place_decoder.decode(item.value)
+    return Place(item.created, part.rest.decode(), value.host, item.lease, value.ttl_s)
+
+
+def _strange(item: Stored, error: Exception) -> StoreError:
+    return StoreError(
+        f"the key {item.key!r} holds what no Holdfast wrote ({error}); delete what was put there "
+        "by hand, or use another prefix"
+    )
+
+
 def read_ended(stored: Sequence[Stored]) -> list[tuple[int, EndedValue]]:
     """The ended grants with their slots, newest first."""
     found: list[tuple[int, EndedValue]] = []
     for item in stored:
-        slot = item.key.split(b"\t")[-2]
-        found.append((int(slot), _decoded(_ended_decoder, item)))
+        try:
+            found.append((int(item.key.split(b"\t")[-2]), _ended_decoder.decode(item.value)))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise _strange(item, error) from error
     found.sort(key=lambda entry: -entry[1].token)
     return found

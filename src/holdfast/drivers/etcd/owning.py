@@ -18,9 +18,15 @@ from holdfast.drivers.etcd.folder import Folder, Live, Slot
 from holdfast.drivers.etcd.folders import Folders
 from holdfast.drivers.etcd.operations import CreatedAt, Put, Read, Stored, Term
 from holdfast.drivers.etcd.records import microseconds, record_of
-from holdfast.drivers.etcd.terms import Terms, whole_seconds
+from holdfast.drivers.etcd.terms import Terms
 from holdfast.drivers.etcd.translate import LeaseGone
-from holdfast.errors import Fenced, LeaseExpired, LeaseNotFound
+from holdfast.errors import (
+    Fenced,
+    LeaseExpired,
+    LeaseNotFound,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from holdfast.model.lease import Ended, Grant, LeaseRecord
 from holdfast.ports.driver import DriverContext
 
@@ -68,7 +74,7 @@ class Owners:
 
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None) -> Grant:
         """Extend the grant; see the port."""
-        ttl_s = whole_seconds(ttl_us)
+        ttl_s = self._terms.seconds(ttl_us)
         known = self._known.get((grant.key, grant.slot, grant.token))
         if known is not None and known.live.owner == grant.owner and known.ttl_s == ttl_s:
             renewed = await self._keep(grant, known, state)
@@ -105,7 +111,15 @@ class Owners:
             keeping.cancel()
             await asyncio.wait({keeping})
             raise
-        ttl_s = await keeping
+        try:
+            ttl_s = await keeping
+        except StoreUnavailable as error:
+            if state is None or not answer.succeeded:
+                raise
+            raise OutcomeUnknown(
+                f"the state of lease {grant.key!r} was kept, but whether the lease was extended is "
+                f"unknown: {error}"
+            ) from error
         if not answer.succeeded or ttl_s <= 0:
             return None
         found: list[Stored] = answer.shown[-2]
@@ -179,14 +193,10 @@ class Owners:
             if committed.succeeded:
                 self._known.pop((grant.key, grant.slot, grant.token), None)
                 for item in committed.deleted:
-                    self._free(item.lease, slot.value.ttl_us)
+                    self._terms.give_back(Term(item.lease, slot.value.ttl_us // 1_000_000))
                 return
             folder = committed.folder
         raise AssertionError("unreachable")
-
-    def _free(self, lease: int, ttl_us: int) -> None:
-        ttl_s = whole_seconds(ttl_us)
-        self._terms.give_back(Term(lease, ttl_s), asked_ttl_s=ttl_s)
 
     async def break_lease(self, key: str, *, reason: str) -> Sequence[LeaseRecord]:
         """End every grant of the key; see the port."""

@@ -29,26 +29,29 @@ _KNOWN_MAX = 10_000
 TTL_MAX_S = 9_000_000_000
 
 
-def whole_seconds(duration_us: int) -> int:
-    """The ttl to ask etcd for: in whole seconds, and never shorter than was asked."""
-    return min(TTL_MAX_S, max(1, -(-duration_us // 1_000_000)))
-
-
 class Terms:
     """The leases of etcd of one driver."""
 
     def __init__(self, connections: Connections, context: DriverContext) -> None:
         self._connections = connections
         self._context = context
+        # The shortest ttl that the server gives, as far as it is known.
+        self._least_s = 1
         self._idle: defaultdict[int, list[Term]] = defaultdict(list)
         # Until when each is surely alive, by this machine's clock.
         self._alive_until: OrderedDict[int, float] = OrderedDict()
         self._revoking: set[asyncio.Task[None]] = set()
 
+    def seconds(self, duration_us: int) -> int:
+        """The ttl to ask for: whole seconds, never shorter than asked, nor than is given."""
+        return min(TTL_MAX_S, max(self._least_s, -(-duration_us // 1_000_000)))
+
     async def fresh(self, ttl_s: int) -> Term:
         """A new one. Its ttl is what the server gave, which may be more."""
         asked_at = self._context.clock.monotonic()
         term = await self._connections.grant(ttl_s)
+        if term.ttl_s > ttl_s:
+            self._least_s = max(self._least_s, term.ttl_s)
         self._note(term, asked_at)
         return term
 
@@ -74,9 +77,9 @@ class Terms:
         self._note(term, asked_at)
         return True
 
-    def give_back(self, term: Term, *, asked_ttl_s: int) -> None:
-        """Take back one that nothing hangs on. ``asked_ttl_s`` is what it would be asked for."""
-        idle = self._idle[asked_ttl_s]
+    def give_back(self, term: Term) -> None:
+        """Take back one that nothing hangs on."""
+        idle = self._idle[term.ttl_s]
         known = self._alive_until.get(term.id, 0.0) > self._context.clock.monotonic()
         if known and len(idle) < _IDLE_MAX:
             idle.append(term)

@@ -15,11 +15,12 @@ from holdfast.codec import decode_json, encode_json
 from holdfast.drivers.etcd.connections import Connections
 from holdfast.drivers.etcd.decide import is_free
 from holdfast.drivers.etcd.folders import Folders
+from holdfast.drivers.etcd.interest import Interest
 from holdfast.drivers.etcd.operations import News, Put, Stored, Term
 from holdfast.drivers.etcd.terms import Terms
 from holdfast.drivers.etcd.wire import Watch
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
-from holdfast.model.turns import RING_DEPTH, WAITER_TTL_US
+from holdfast.model.turns import RING_DEPTH
 from holdfast.names import HostId
 from holdfast.ports.driver import DriverContext
 from holdfast.ports.wakeups import Listener, Wakeup
@@ -30,10 +31,6 @@ _BEGIN_WITHIN_S = 5.0
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MOST_S = 5.0
-
-# A waiter attempts several times within the life of its place. A key that nobody here attempted
-# for twice as long is waited for by nobody.
-_INTEREST_S = 2 * WAITER_TTL_US / 1e6
 
 # Looks under way at once: each is one read.
 _LOOKS_MAX = 16
@@ -49,7 +46,12 @@ class EtcdWakeups:
     """The ``Wakeups`` of one namespace."""
 
     def __init__(
-        self, connections: Connections, folders: Folders, terms: Terms, context: DriverContext
+        self,
+        connections: Connections,
+        folders: Folders,
+        terms: Terms,
+        waiting: Interest,
+        context: DriverContext,
     ) -> None:
         self._connections = connections
         self._folders = folders
@@ -57,7 +59,7 @@ class EtcdWakeups:
         self._terms = terms
         self._context = context
         self._listeners: list[Listener] = []
-        self._waited_for: dict[str, float] = {}
+        self._waiting = waiting
         self._due: dict[str, None] = {}
         self._some_due = asyncio.Event()
         self._settled = asyncio.Event()
@@ -88,10 +90,6 @@ class EtcdWakeups:
                 self._listeners.remove(listener)
 
         return end
-
-    def expect(self, key: str) -> None:
-        """Look at ``key`` whenever something goes there: somebody here waits for it."""
-        self._waited_for[key] = self._context.clock.monotonic()
 
     async def ring(self, wakeup: Wakeup, *, host: HostId | None = None) -> None:
         """Send a hint; see the port. It may be lost."""
@@ -182,10 +180,10 @@ class EtcdWakeups:
             part = self._names.part(item.key)
             if part is None:
                 continue
-            if part.kind == b"live":
-                slot = int(part.rest.partition(b".")[0])
-                self._folders.sightings.freed(part.key, slot, item.modified, now_us)
-            if part.key in self._waited_for:
+            slot = part.rest.partition(b".")[0]
+            if part.kind == b"live" and slot.isdigit():
+                self._folders.sightings.freed(part.key, int(slot), item.modified, now_us)
+            if part.key in self._waiting:
                 self._due[part.key] = None
                 self._some_due.set()
         for item in news.put:
@@ -221,10 +219,7 @@ class EtcdWakeups:
         except HoldfastError as error:
             self._context.logger.debug("looking at the queue of %r: %s", key, error)
             return
-        mine = any(place.host == self._context.host for place in folder.places)
-        late = self._context.clock.monotonic() - self._waited_for.get(key, 0.0) > _INTEREST_S
-        if not mine and late:
-            self._waited_for.pop(key, None)
+        self._waiting.forget_silent(key)
         if not is_free(folder):
             return
         for position, place in enumerate(folder.counted()[:RING_DEPTH]):
@@ -246,7 +241,7 @@ class EtcdWakeups:
         self._warned = False
         self._settled.set()
         # What went while nobody listened was not seen.
-        for key in self._waited_for:
+        for key in self._waiting:
             self._due[key] = None
         self._some_due.set()
 

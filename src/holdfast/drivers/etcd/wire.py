@@ -109,15 +109,28 @@ class Wire:
         Raises:
             CallFailed: It does not, in time. Nothing was sent.
         """
+        states = self._grpc.ChannelConnectivity
         try:
             async with asyncio.timeout(timeout_s):
-                await self._channel.channel_ready()
+                state = self._channel.get_state(try_to_connect=True)
+                while state is not states.READY:
+                    if state is states.TRANSIENT_FAILURE:
+                        await self._say_why()
+                    await self._channel.wait_for_state_change(state)
+                    state = self._channel.get_state(try_to_connect=True)
         except TimeoutError:
             raise CallFailed(
                 "UNAVAILABLE",
                 f"no connection to {self.endpoint} within {timeout_s:g} s",
                 sent=False,
             ) from None
+
+    async def _say_why(self) -> None:
+        """Raise what gRPC knows of a failed connection, which only a call is told."""
+        try:
+            await self._call(self._maintenance.Status, self._rpc.StatusRequest(), login=False)
+        except CallFailed as failure:
+            raise CallFailed(failure.code, failure.words, sent=False) from failure
 
     async def close(self, grace_s: float | None = None) -> None:
         """End the channel; calls under way get ``grace_s`` to finish."""
