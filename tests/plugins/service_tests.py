@@ -5,6 +5,7 @@
     pgbouncer_url     the same, through PgBouncer in transaction mode
     etcd_server       one etcd for the whole run; do not stop or crash it
     libfaketime       the path of the library, for tests that shift a process's clock
+    openssl           the path of the program, for tests that need certificates
     services          `Services.start` gives a test a server of its own, to crash at will
 
 Owns when things are fetched: before the first test, outside its time limit, and only what the
@@ -33,6 +34,7 @@ _NEEDS: dict[str, Callable[[], Path]] = {
     "pgbouncer": install.pgbouncer,
     "etcd_server": install.etcd,
     "libfaketime": install.libfaketime,
+    "openssl": install.openssl,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
@@ -115,6 +117,11 @@ def etcd_server(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
     server = _have(pytestconfig, EtcdServer().start)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def openssl(pytestconfig: pytest.Config) -> Path:
+    return _have(pytestconfig, install.openssl)
 
 
 @pytest.fixture

@@ -35,3 +35,36 @@ async def revoke_short(endpoint: str, ttl_s: float, *, prefix: str) -> int:
                 await leases.LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease))
                 revoked += 1
         return revoked
+
+
+async def compact(endpoint: str) -> None:
+    """Forget every revision but the newest."""
+    async with channel(endpoint) as opened:
+        kv = rpc.KVStub(opened)
+        now = (await kv.Range(rpc.RangeRequest(key=b"x"))).header.revision
+        await kv.Compact(rpc.CompactionRequest(revision=now, physical=True))
+
+
+async def revision(endpoint: str) -> int:
+    """The newest revision: it grows with every write, and with nothing else."""
+    async with channel(endpoint) as opened:
+        return (await rpc.KVStub(opened).Range(rpc.RangeRequest(key=b"x"))).header.revision
+
+
+async def demand_users(endpoint: str, password: str) -> None:
+    """Turn authentication on: ``root``, ``app`` with rights on ``holdfast/``, ``other`` without."""
+    async with channel(endpoint) as opened:
+        auth = rpc.AuthStub(opened)
+        for role in ("root", "holdfast"):
+            await auth.RoleAdd(rpc.AuthRoleAddRequest(name=role))
+        permission = rpc.Permission(
+            permType=rpc.Permission.READWRITE, key=b"holdfast/", range_end=b"holdfast0"
+        )
+        await auth.RoleGrantPermission(
+            rpc.AuthRoleGrantPermissionRequest(name="holdfast", perm=permission)
+        )
+        for user in ("root", "app", "other"):
+            await auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=password))
+        for user, role in (("root", "root"), ("app", "holdfast")):
+            await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=role))
+        await auth.AuthEnable(rpc.AuthEnableRequest())

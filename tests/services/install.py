@@ -213,6 +213,13 @@ def pgbouncer() -> Path:
     )
 
 
+def openssl() -> Path:
+    """Give the program ``openssl``, which makes certificates."""
+    return find_or_install(
+        "openssl", lambda: _program_on_system("openssl"), [lambda: _apt_install("openssl")]
+    )
+
+
 def libfaketime() -> Path:
     """Give the library that shifts the clock of a process that preloads it."""
 

@@ -74,15 +74,18 @@ class Connections:
     async def keep_alive(self, lease: int) -> int:
         """Count the ttl of a lease of etcd anew; its whole seconds, or 0 when it is gone.
 
+        Repeatable, so that the next member is asked where one does not answer.
+
         Raises:
-            StoreUnavailable: No answer. It may have been extended, which harms nobody.
+            StoreUnavailable: Nobody was asked.
+            OutcomeUnknown: Nobody answered; it may have been extended.
         """
 
         async def ask(wire: Wire) -> int:
             async with asyncio.timeout(self._settings.command_timeout_s):
                 return await self._keep_alive.ask(wire, lease)
 
-        return await self.call(ask, write=False)
+        return await self.call(ask, write=True, repeatable=True)
 
     async def seconds_left(self, lease: int) -> int:
         """Whole seconds that a lease of etcd has left; below 0 when it is gone."""
@@ -96,8 +99,13 @@ class Connections:
         """A stream of changes from the present member."""
         return (await self._present()).watch()
 
-    async def call(self, ask: Callable[[Wire], Awaitable[T]], *, write: bool) -> T:
-        """Ask the present member; the next ones as well, while nothing was surely applied."""
+    async def call(
+        self, ask: Callable[[Wire], Awaitable[T]], *, write: bool, repeatable: bool = False
+    ) -> T:
+        """Ask the present member; the next ones as well, while surely nothing was applied.
+
+        What only reads, and a write that is ``repeatable``, is asked of the next one in any case.
+        """
         logins = 0
         failure = CallFailed("UNAVAILABLE", "no member was asked", sent=False)
         members = len(self._settings.endpoints)
@@ -124,7 +132,7 @@ class Connections:
                 break
             self._move_on(wire)
             members -= 1
-            if verdict is not Verdict.NOT_APPLIED and write:
+            if verdict is not Verdict.NOT_APPLIED and write and not repeatable:
                 break
         self._check()
         raise translate(failure, self._settings.shown, write=write) from failure

@@ -114,11 +114,11 @@ class Owners:
         try:
             ttl_s = await keeping
         except StoreUnavailable as error:
-            if state is None or not answer.succeeded:
+            if state is None:
                 raise
             raise OutcomeUnknown(
-                f"the state of lease {grant.key!r} was kept, but whether the lease was extended is "
-                f"unknown: {error}"
+                f"the state of lease {grant.key!r} may be kept, but the lease was not extended: "
+                f"{error}"
             ) from error
         if not answer.succeeded or ttl_s <= 0:
             return None

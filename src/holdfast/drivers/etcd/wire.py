@@ -37,6 +37,10 @@ _PING_WITHIN_MS = 5_000
 _RECONNECT_FIRST_MS = 100
 _RECONNECT_MOST_MS = 1_000
 
+# gRPC serves all event loops of a process from one thread, and tells the end of a cancelled call a
+# moment later. A loop that is closed by then breaks the delivery to the others.
+_AFTERMATH_S = 0.02
+
 
 def import_rpc() -> tuple[Any, Any]:
     """The messages and stubs of etcd, and gRPC, imported on first use.
@@ -71,6 +75,8 @@ class Wire:
         self.endpoint = endpoint
         self.login: str | None = None
         self._timeout_s = settings.command_timeout_s
+        # Whether a call was given up whose end gRPC has not told yet.
+        self._loose = False
         self._channel = self._open(settings, endpoint)
         rpc = self._rpc
         self._kv = rpc.KVStub(self._channel)
@@ -119,6 +125,7 @@ class Wire:
                     await self._channel.wait_for_state_change(state)
                     state = self._channel.get_state(try_to_connect=True)
         except TimeoutError:
+            self._loose = True
             raise CallFailed(
                 "UNAVAILABLE",
                 f"no connection to {self.endpoint} within {timeout_s:g} s",
@@ -135,6 +142,8 @@ class Wire:
     async def close(self, grace_s: float | None = None) -> None:
         """End the channel; calls under way get ``grace_s`` to finish."""
         await self._channel.close(grace_s)
+        if self._loose:
+            await asyncio.sleep(_AFTERMATH_S)
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -204,7 +213,13 @@ class Wire:
 
     async def _call(self, method: Any, request: Any, *, login: bool = True) -> Any:
         metadata = self._metadata if login else None
-        return await _told(self._grpc, method(request, timeout=self._timeout_s, metadata=metadata))
+        try:
+            return await _told(
+                self._grpc, method(request, timeout=self._timeout_s, metadata=metadata)
+            )
+        except asyncio.CancelledError:
+            self._loose = True
+            raise
 
     @property
     def _metadata(self) -> tuple[tuple[str, str], ...] | None:
@@ -214,10 +229,12 @@ class Wire:
 
     def renewals(self) -> Renewals:
         """A stream that keeps leases of etcd alive."""
+        self._loose = True
         return Renewals(self._rpc, self._grpc, self._lease.LeaseKeepAlive(metadata=self._metadata))
 
     def watch(self) -> Watch:
         """A stream of changes. It ends when the member loses its leader, and so goes deaf."""
+        self._loose = True
         metadata = (*(self._metadata or ()), ("hasleader", "true"))
         return Watch(self._rpc, self._grpc, self._watch.Watch(metadata=metadata))
 
