@@ -1,6 +1,6 @@
 """The area ``leases``: which measurements there are, on which backends, in which order.
 
-Owns the places they run in: a temporary directory for SQLite, a private server for PostgreSQL. What
+Owns the places they run in: a temporary directory for SQLite, private servers for the others. What
 cannot be had here is said in the report's last lines, never silently left out.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.disk import flush_ms
 from benchmarks.leases import concurrent, contention, handover, idle, renewals, uncontended
 from benchmarks.leases.backend import FULL, QUICK, Backend, Effort
+from benchmarks.leases.etcd_backend import etcd
 from benchmarks.leases.postgres_backend import Absent, postgres
 from benchmarks.leases.sqlite_backend import SqliteBackend
 from benchmarks.report import Report, Row, shown
@@ -33,6 +34,7 @@ _EVERYWHERE: dict[str, Measure] = {
 _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "sqlite": {**_EVERYWHERE, contention.NAME: contention.measure},
     "postgres": _EVERYWHERE,
+    "etcd": _EVERYWHERE,
 }
 
 
@@ -59,6 +61,12 @@ def run(report: Report, *, only: str | None = None, quick: bool = False) -> None
                 _run_all(report, backend, wanted, effort)
         except Absent as error:
             report.absent.append(f"PostgreSQL: {error}")
+    if any(name.startswith("etcd/") for name in wanted):
+        try:
+            with etcd() as backend:
+                _run_all(report, backend, wanted, effort)
+        except Absent as error:
+            report.absent.append(f"etcd: {error}")
 
 
 def _run_all(report: Report, backend: Backend, wanted: list[str], effort: Effort) -> None:
