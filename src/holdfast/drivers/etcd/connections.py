@@ -107,9 +107,8 @@ class Connections:
         What only reads, and a write that is ``repeatable``, is asked of the next one in any case.
         """
         logins = 0
-        failure = CallFailed("UNAVAILABLE", "no member was asked", sent=False)
         members = len(self._settings.endpoints)
-        while members > 0:
+        while True:
             wire: Wire | None = None
             try:
                 wire = await self._present()
@@ -132,7 +131,8 @@ class Connections:
                 break
             self._move_on(wire)
             members -= 1
-            if verdict is not Verdict.NOT_APPLIED and write and not repeatable:
+            unsure = verdict is not Verdict.NOT_APPLIED and write and not repeatable
+            if unsure or members <= 0:
                 break
         self._check()
         raise translate(failure, self._settings.shown, write=write) from failure

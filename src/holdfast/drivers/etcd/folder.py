@@ -7,12 +7,12 @@ be conditional on nothing having changed since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
-from holdfast.drivers.etcd.keys import Names, Part
+from holdfast.drivers.etcd.keys import Names
 from holdfast.drivers.etcd.operations import Stored
 from holdfast.errors import StoreError
 from holdfast.model.lease import Ended
@@ -61,8 +61,7 @@ class EndedValue(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(NamedTuple):
     """A grant that lasts: the key whose creation is its token, and the lease it hangs on."""
 
     name: bytes
@@ -73,8 +72,7 @@ class Live:
     lease: int
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """The newest grant of one slot; ``live`` is ``None`` when it ended or ran out."""
 
     number: int
@@ -83,8 +81,7 @@ class Slot:
     live: Live | None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One place in the queue; ``id`` is the revision that made it, so places are in order."""
 
     id: int
@@ -94,8 +91,7 @@ class Place:
     ttl_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(NamedTuple):
     """Everything about ``key`` at ``revision``. ``limit`` of 0 means that it was never granted.
 
     ``slots`` are in order and grow as slots are first used; ``places`` are in order of arrival.
@@ -155,22 +151,21 @@ def read_folder(names: Names, key: str, stored: Iterable[Stored], revision: int)
     values: list[tuple[Stored, SlotValue]] = []
     live: dict[int, Live] = {}
     places: list[Place] = []
+    begin = len(names.folder(key)[0])
     for item in stored:
-        part = names.part(item.key)
-        if part is None:
-            continue
+        kind, _, rest = item.key[begin:].partition(b"\t")
         try:
-            if part.kind == b"record":
+            if kind == b"record":
                 record = _record_decoder.decode(item.value)
-            elif part.kind == b"slot":
+            elif kind == b"slot":
                 values.append((item, _slot_decoder.decode(item.value)))
-            elif part.kind == b"live":
-                found = _live(item, part)
+            elif kind == b"live":
+                found = _live(item, rest)
                 live[found.slot] = found
-            elif part.kind == b"state":
+            elif kind == b"state":
                 state = item.value.decode()
-            elif part.kind == b"wait":
-                places.append(_place(item, part))
+            elif kind == b"wait":
+                places.append(_place(item, rest))
         except (msgspec.MsgspecError, ValueError) as error:
             raise _strange(item, error) from error
     places.sort(key=attrgetter("id"))
@@ -183,14 +178,14 @@ def read_folder(names: Names, key: str, stored: Iterable[Stored], revision: int)
     )
 
 
-def _live(item: Stored, part: Part) -> Live:
-    slot, _, turn = part.rest.partition(b".")
+def _live(item: Stored, rest: bytes) -> Live:
+    slot, _, turn = rest.partition(b".")
     return Live(item.key, int(slot), int(turn), item.value.decode(), item.created, item.lease)
 
 
-def _place(item: Stored, part: Part) -> Place:
+def _place(item: Stored, rest: bytes) -> Place:
     value = _place_decoder.decode(item.value)
-    return Place(item.created, part.rest.decode(), value.host, item.lease, value.ttl_s)
+    return Place(item.created, rest.decode(), value.host, item.lease, value.ttl_s)
 
 
 def _strange(item: Stored, error: Exception) -> StoreError:

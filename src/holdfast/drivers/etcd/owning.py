@@ -152,7 +152,7 @@ class Owners:
         self._terms.revoke(live.lease)
         known = self._note(
             grant,
-            replace(live, lease=term.id),
+            live._replace(lease=term.id),
             ttl_s,
             max(slot.value.version, grant.version) + 1,
         )

@@ -167,8 +167,8 @@ class Wire:
         """Run ``then`` if all conditions hold, else ``otherwise``: one atomic step."""
         request = self._rpc.TxnRequest(
             compare=[self._condition(condition) for condition in conditions],
-            success=[self._operation(operation) for operation in then],
-            failure=[self._operation(operation) for operation in otherwise],
+            success=[_operation(operation) for operation in then],
+            failure=[_operation(operation) for operation in otherwise],
         )
         answer = await self._call(self._kv.Txn, request)
         shown = [_shown(response) for response in answer.responses]
@@ -240,35 +240,33 @@ class Wire:
 
     # -- messages -------------------------------------------------------------------------------
 
-    def _condition(self, condition: Condition) -> Any:
+    def _condition(self, condition: Condition) -> dict[str, Any]:
+        # Plain dictionaries become messages inside the library, three times as fast as here.
         compare = self._rpc.Compare
         if isinstance(condition, CreatedAt):
-            return compare(
-                result=compare.EQUAL,
-                target=compare.CREATE,
-                key=condition.key,
-                create_revision=condition.revision,
-            )
-        return compare(
-            result=compare.LESS,
-            target=compare.MOD,
-            key=condition.start,
-            range_end=condition.end,
-            mod_revision=condition.revision + 1,
-        )
+            return {
+                "result": compare.EQUAL,
+                "target": compare.CREATE,
+                "key": condition.key,
+                "create_revision": condition.revision,
+            }
+        return {
+            "result": compare.LESS,
+            "target": compare.MOD,
+            "key": condition.start,
+            "range_end": condition.end,
+            "mod_revision": condition.revision + 1,
+        }
 
-    def _operation(self, operation: Operation) -> Any:
-        rpc = self._rpc
-        if isinstance(operation, Put):
-            put = rpc.PutRequest(key=operation.key, value=operation.value, lease=operation.lease)
-            return rpc.RequestOp(request_put=put)
-        if isinstance(operation, Delete):
-            delete = rpc.DeleteRangeRequest(
-                key=operation.key, range_end=operation.end, prev_kv=True
-            )
-            return rpc.RequestOp(request_delete_range=delete)
-        read = rpc.RangeRequest(key=operation.key, range_end=operation.end)
-        return rpc.RequestOp(request_range=read)
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    if isinstance(operation, Put):
+        key, value, lease = operation
+        return {"request_put": {"key": key, "value": value, "lease": lease}}
+    key, end = operation
+    if isinstance(operation, Delete):
+        return {"request_delete_range": {"key": key, "range_end": end, "prev_kv": True}}
+    return {"request_range": {"key": key, "range_end": end}}
 
 
 def add_condition(tx: object, condition: CreatedAt) -> bool:

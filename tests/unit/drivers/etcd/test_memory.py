@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -42,7 +41,7 @@ def test_the_newest_folder_is_remembered() -> None:
     sightings = Sightings()
     newest = folder(slot(0, None, 9))
     sightings.saw(newest)
-    sightings.saw(replace(newest, revision=50))
+    sightings.saw(newest._replace(revision=50))
     assert sightings.folder("k") is newest
 
 
