@@ -299,6 +299,10 @@ class Leases:
         """Who owned ``key``, newest first."""
         return self._portal.run(self._leases.history(key, limit=limit))
 
+    def raw(self, key: str) -> list[dict[str, Any]]:
+        """The stored records of ``key`` exactly as the backend holds them."""
+        return self._portal.run(self._leases.raw(key))
+
     def break_lease(self, key: str, *, reason: str) -> list[LeaseInfo]:
         """End the lease of ``key``, whoever owns it."""
         return self._portal.run(self._leases.break_lease(key, reason=reason))

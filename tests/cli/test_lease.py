@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -100,6 +101,34 @@ def test_ls_filters_by_owner_and_activity(holdfast):
     assert [lease["key"] for lease in everything] == ["mine", "theirs"]
 
 
+def test_ls_shows_what_one_owner_holds_now(holdfast):
+    acquire(holdfast, "held")
+    holdfast("lease", "acquire", "ended", "--ttl", "0.2", HOLDFAST_HOST="other")
+    holdfast("lease", "acquire", "theirs", HOLDFAST_HOST="other")
+    holdfast("lease", "acquire", "ended", "--timeout", "5")
+    owned = holdfast("lease", "ls", "--active", "--owner", "other", "-o", "jsonl").lines
+    assert [lease["key"] for lease in owned] == ["theirs"]
+
+
+def test_show_raw_gives_the_stored_record_in_every_shape(holdfast):
+    first = acquire(holdfast, "report")
+    document = holdfast("lease", "show", "report", "--raw", "-o", "json").document
+    (line,) = holdfast("lease", "show", "report", "--raw", "-o", "jsonl").lines
+    assert document == line
+    (record,) = document["raw"]
+    assert (record["owner"], record["token"]) == (first["owner"], first["token"])
+    # Columns that only the SQLite table has.
+    assert {"domain", "expires_us", "endings"} <= set(record)
+    table = holdfast("lease", "show", "report", "--raw").stdout.splitlines()
+    assert [line.split()[0] for line in table] == list(record)
+
+
+def test_show_raw_refuses_what_it_cannot_show(holdfast):
+    assert holdfast("lease", "show", "nope", "--raw").code == 66
+    both = holdfast("lease", "show", "nope", "--raw", "--history")
+    assert (both.code, both.stdout) == (2, "")
+
+
 def test_namespaces_are_apart(holdfast):
     acquire(holdfast, "k")
     assert holdfast("lease", "ls", "--namespace", "other", "-o", "jsonl").lines == []
@@ -152,6 +181,28 @@ def test_watch_tells_each_change_as_it_happens(holdfast):
     assert [event["event"] for event in events] == ["seen", "freed", "acquired"]
     assert events[0]["owner"] == first["owner"]
     assert set(events[0]) == {*FIELDS, "at", "event"}
+
+
+def test_a_watch_shows_version_and_end_move_with_each_renewal(holdfast):
+    running = holdfast.start("lease", "run", "w", "--ttl", "0.6", "--", "sleep", "60")
+    watching = holdfast.start(
+        "lease", "watch", "w", "--interval", "0.05", "--count", "4", "-o", "jsonl"
+    )
+    events = holdfast.finish(watching).lines
+    running.terminate()
+    held = [event for event in events if event["active"]]
+    assert len(held) >= 3
+    assert {event["token"] for event in held} == {held[0]["token"]}
+    for before, after in pairwise(held):
+        assert after["event"] == "renewed"
+        assert after["version"] > before["version"]
+        assert after["expires_at"] > before["expires_at"]
+
+
+def test_a_watched_line_names_token_version_and_end(holdfast):
+    first = acquire(holdfast, "w", "--ttl", "60")
+    line = holdfast("lease", "watch", "w", "--count", "1").stdout
+    assert f"seen w token {first['token']} version 1 owner {first['owner']} until 20" in line
 
 
 def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(holdfast):

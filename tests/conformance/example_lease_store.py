@@ -110,6 +110,10 @@ class FileLeaseStore:
                         ended_at=None, ended=None, detail=None)
                 for r in await self.get(key) if r.owner]  # fmt: skip
 
+    async def raw(self, key):
+        with self.step() as (rows, _):
+            return [dict(rows[key])] if key in rows else []
+
     async def guard(self, grant, tx):
         raise errors.UnsupportedByDriver("a file has no transactions to guard")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_type
+from typing import Any, assert_type
 
 import holdfast
 from holdfast import blocking
@@ -33,6 +33,7 @@ def reading(leases: blocking.Leases) -> None:
     assert_type(leases.get("report"), holdfast.LeaseInfo | None)
     assert_type(leases.list(), list[holdfast.LeaseInfo])
     assert_type(leases.history("report"), list[holdfast.Tenancy])
+    assert_type(leases.raw("report"), list[dict[str, Any]])
     assert_type(leases.break_lease("report", reason="x"), list[holdfast.LeaseInfo])
 
 

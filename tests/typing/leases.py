@@ -48,6 +48,7 @@ async def reading(leases: holdfast.Leases) -> None:
     assert_type(history, list[holdfast.Tenancy])
     assert_type(history[0].ended, holdfast.Ended | None)
     assert_type(history[0].ended_at, datetime | None)
+    assert_type(await leases.raw("report"), list[dict[str, Any]])
     assert_type(await leases.break_lease("report", reason="x"), list[holdfast.LeaseInfo])
     assert_type(leases.owned, int)
     assert_type(leases.options, holdfast.LeaseOptions)

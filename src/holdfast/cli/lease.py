@@ -18,7 +18,7 @@ from holdfast.cli.lease_own import acquire, release
 from holdfast.cli.lease_run import run
 from holdfast.cli.lease_watch import watch
 from holdfast.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
-from holdfast.errors import LeaseNotFound
+from holdfast.errors import LeaseNotFound, UsageError
 from holdfast.leases.info import LeaseInfo
 from holdfast.leases.leases import Leases
 from holdfast.model.lease import HISTORY_MAX, LIST_LIMIT_MAX, Tenancy
@@ -85,10 +85,20 @@ def list_leases(
 @lease.command()
 @click.argument("key")
 @click.option("--history", is_flag=True, help="Who owned it before, too.")
+@click.option("--raw", is_flag=True, help="The stored records, in the backend's own words.")
 @global_options
-def show(key: str, history: bool) -> None:
-    """Show one lease: its owner, metadata, state and waiters; of a semaphore every slot."""
+def show(key: str, history: bool, raw: bool) -> None:
+    """Show one lease: its owner, metadata, state and waiters; of a semaphore every slot.
+
+    With --raw, what the store holds, field by field as the backend names them. They are for
+    debugging and follow the schema of the driver: scripts read the output without --raw.
+    """
     invocation = current()
+    if raw:
+        if history:
+            raise UsageError("give --raw or --history, not both: a history is no stored record")
+        _show_raw(invocation, key)
+        return
 
     async def work(_: signals.Signals) -> tuple[list[LeaseInfo], list[Tenancy]]:
         async with invocation.host() as host:
@@ -110,6 +120,25 @@ def show(key: str, history: bool) -> None:
         if history:
             click.echo()
             emit_rows("table", "history", document["history"], _HISTORY_COLUMNS)
+
+
+def _show_raw(invocation: Invocation, key: str) -> None:
+    async def work(_: signals.Signals) -> list[dict[str, Any]]:
+        async with invocation.host() as host:
+            return await host.leases.raw(key)
+
+    records = signals.run(work)
+    if not records:
+        raise LeaseNotFound(key)
+    if invocation.output == "json":
+        emit_document({"key": key, "raw": records})
+    elif invocation.output == "jsonl":
+        emit_line({"key": key, "raw": records})
+    else:
+        for number, record in enumerate(records):
+            if number:
+                click.echo()
+            emit_fields("table", record)
 
 
 @lease.command("history")

@@ -125,10 +125,10 @@ def _print(output: str, event: dict[str, Any]) -> None:
         emit_line(event)
         return
     owner = f" owner {cell(event['owner'])}" if event["owner"] is not None else ""
-    left = f" {event['remaining_s']:.1f} s left" if event["active"] else ""
+    until = f" until {cell(event['expires_at'])}" if event["active"] else ""
     # The text is flushed line by line: somebody watches it live.
     click.echo(
         f"{cell(event['at'])} {event['event']} {cell(event['key'])} token {event['token']}"
-        f"{owner}{left}"
+        f" version {event['version']}{owner}{until}"
     )
     sys.stdout.flush()

@@ -256,6 +256,14 @@ class Leases:
         _check_page(limit)
         return [*await self._store.history(check_key(key), limit=limit)]
 
+    async def raw(self, key: str) -> list[dict[str, Any]]:
+        """The stored records of ``key`` exactly as the backend holds them, for people who debug.
+
+        One mapping per slot; names and values are the backend's own and follow the schema of its
+        driver, so build nothing on them. Empty if the key was never granted.
+        """
+        return [dict(record) for record in await self._store.raw(check_key(key))]
+
     async def break_lease(self, key: str, *, reason: str) -> list[LeaseInfo]:
         """End the lease of ``key``, whoever owns it; the owner's writes are fenced from now on.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.model.lease import AcquireRequest, Grant, Held, LeaseRecord, Tenancy
@@ -90,6 +90,14 @@ class LeaseStore(Protocol):
         """The newest entries of the key's history, newest first, the present owner included.
 
         Where the backend keeps no history this is at most the present owner.
+        """
+        ...
+
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
+        """The stored records of ``key`` exactly as the backend holds them, for people who debug.
+
+        One mapping per slot, in slot order; names and values are the backend's own. Empty if the
+        key was never granted. Nothing may be built on it: it follows the schema of the driver.
         """
         ...
 

@@ -6,7 +6,7 @@ store decided is passed on, late, twice or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
@@ -129,6 +129,10 @@ class FaultyLeaseStore:
     async def history(self, key: str, *, limit: int) -> Sequence[Tenancy]:
         """See the port."""
         return await self._faults.call(self._host, lambda: self._store.history(key, limit=limit))
+
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
+        """See the port."""
+        return await self._faults.call(self._host, lambda: self._store.raw(key))
 
     async def guard(self, grant: Grant, tx: object) -> None:
         """See the port. The transaction is the caller's own, so no fault is added here."""

@@ -5,7 +5,7 @@ Owns the writes to lease rows. Never awaits while it holds the lock, and never r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from holdfast.clock import Clock
@@ -17,7 +17,7 @@ from holdfast.drivers.memory.decide import (
     place_of,
     to_ring,
 )
-from holdfast.drivers.memory.records import record_of, tenancies_of
+from holdfast.drivers.memory.records import raw_of, record_of, tenancies_of
 from holdfast.drivers.memory.rows import EndedRow, KeyRow, PlaceRow, SlotRow, Space
 from holdfast.errors import (
     Fenced,
@@ -236,6 +236,13 @@ class MemoryLeaseStore:
                 return []
             now_us = round(self._monotonic() * 1e6)
             return tenancies_of(row, now_us, self._clock.now())[:limit]
+
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
+        """The rows of one key as they are kept; see the port."""
+        space = self._space or _closed()
+        with space.lock:
+            row = space.keys.get(key)
+            return [] if row is None else [raw_of(row, slot) for slot in row.slots]
 
     async def guard(self, grant: Grant, tx: object) -> None:
         """Refuse: there is no transaction in memory to guard."""

@@ -6,6 +6,7 @@ by the distance between the instant and now.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from holdfast.drivers.memory.rows import KeyRow, SlotRow
@@ -34,6 +35,11 @@ def record_of(row: KeyRow, slot: SlotRow, now_us: int, wall: datetime) -> LeaseR
         state=row.state,
         waiters=sum(1 for place in row.places.values() if place.expires_us > now_us),
     )
+
+
+def raw_of(row: KeyRow, slot: SlotRow) -> dict[str, object]:
+    """The row of one slot as it is kept, beside what is kept once for the key."""
+    return {"key": row.key, "limit": row.limit, "state": row.state, **asdict(slot)}
 
 
 def tenancies_of(row: KeyRow, now_us: int, wall: datetime) -> list[Tenancy]:

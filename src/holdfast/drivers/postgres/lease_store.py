@@ -7,7 +7,7 @@ broken key costs more. Never waits for a row inside a batch.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.drivers.postgres import lease_sql, queue_sql, slot_sql
@@ -281,6 +281,10 @@ class PostgresLeaseStore:
     async def history(self, key: str, *, limit: int) -> Sequence[Tenancy]:
         """The newest entries of the key's history; see the port."""
         return await self._records.history(key, limit=limit)
+
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
+        """The rows of one key, column by column; see the port."""
+        return await self._records.raw(key)
 
     async def guard(self, grant: Grant, tx: object) -> None:
         """Prove the grant inside the caller's transaction; see the port."""

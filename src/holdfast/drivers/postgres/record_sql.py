@@ -41,6 +41,9 @@ ORDER BY l.key, l.slot
 """
 LIST = _PAGE.replace("{record}", _RECORD).replace("{match}", _MATCH)
 
+# Every column of the table, whatever they are: for people who debug.
+RAW = "SELECT * FROM {s}.lease WHERE namespace = $1 AND key = $2 ORDER BY slot"
+
 # A present owner has no end, not even when its time ran out: nobody has ended it yet.
 HISTORY = """
 SELECT * FROM (

@@ -26,6 +26,7 @@ class RecordReader:
         self._get = settings.sql(record_sql.GET)
         self._list = settings.sql(record_sql.LIST)
         self._history = settings.sql(record_sql.HISTORY)
+        self._raw = settings.sql(record_sql.RAW)
 
     async def get(self, key: str) -> list[LeaseRecord]:
         """The records of ``key``, in slot order."""
@@ -71,6 +72,11 @@ class RecordReader:
             )
             for row in rows
         ]
+
+    async def raw(self, key: str) -> list[dict[str, object]]:
+        """The rows of ``key``, column by column."""
+        rows = await self._connections.fetch(self._raw, self._namespace, key, write=False)
+        return [dict(row) for row in rows]
 
 
 def _end_of(prefix: str) -> str | None:

@@ -113,6 +113,13 @@ class LeaseReader:
             for slot, token, owner, acquired, ended_at, ended, detail in rows[:limit]
         ]
 
+    def raw(self, key: str) -> Sequence[dict[str, object]]:
+        """The rows of ``key``, column by column."""
+        with self._reading() as cursor:
+            rows = cursor.execute(sql.RAW, (self._namespace, key)).fetchall()
+            names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
     def fence_reason(self, grant: Grant) -> str:
         """Why ``grant`` is no longer the newest."""
         values = (self._namespace, grant.key, grant.token)

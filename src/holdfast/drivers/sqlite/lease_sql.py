@@ -275,6 +275,9 @@ ORDER BY l.key, l.slot LIMIT :limit
 # A page ends only between keys.
 LIST_REST = f"{RECORD}  AND l.key = :key AND l.slot > :slot{LIST_FILTER}ORDER BY l.slot"
 
+# Every column of the table, whatever they are: for people who debug.
+RAW = "SELECT * FROM holdfast_lease WHERE namespace = ? AND key = ? ORDER BY slot"
+
 HISTORY = (
     _CHAIN.format(slot="")
     + "SELECT h.slot, h.token, h.owner, h.acquired_at_us, h.ended_at_us, h.ended, h.detail"

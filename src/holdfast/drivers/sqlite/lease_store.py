@@ -8,7 +8,7 @@ outside the write transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import lease_sql as sql
@@ -81,6 +81,10 @@ class SqliteLeaseStore:
     async def history(self, key: str, *, limit: int) -> Sequence[Tenancy]:
         """The newest entries of the key's history, the present owner included."""
         return self._reader.history(key, limit=limit)
+
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
+        """The rows of ``key``, column by column."""
+        return self._reader.raw(key)
 
     async def guard(self, grant: Grant, tx: object) -> None:
         """Prove inside the caller's transaction that ``grant`` is the newest, and keep it so."""

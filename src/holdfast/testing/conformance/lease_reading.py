@@ -83,6 +83,31 @@ class ReadingCases:
         assert (record.owner, record.active, record.remaining_s) == (a.owner(), False, 0)
 
     @scenario
+    async def test_raw_records_name_owner_and_token(self, lab: Lab) -> None:
+        a, b = await lab.host("a"), await lab.host("b")
+        grant = await a.own("k")
+        await a.own("k2")
+        (record,) = await b.leases.raw("k")
+        told = " ".join(str(value) for value in record.values())
+        assert a.owner() in told
+        assert str(grant.token) in told
+
+    @scenario
+    async def test_a_key_never_granted_has_no_raw_record(self, lab: Lab) -> None:
+        a = await lab.host("a")
+        await a.own("k")
+        assert len(await a.leases.raw("nobody")) == 0
+
+    @scenario
+    async def test_raw_records_are_one_per_slot(self, lab: Lab) -> None:
+        lab.require("semaphore")
+        a = await lab.host("a")
+        for number in range(3):
+            await a.own("k", str(number), limit=3)
+        told = [" ".join(map(str, record.values())) for record in await a.leases.raw("k")]
+        assert [a.owner(str(number)) in text for number, text in enumerate(told)] == [True] * 3
+
+    @scenario
     async def test_nested_metadata_round_trips(self, lab: Lab) -> None:
         a = await lab.host("a")
         metadata: dict[str, Any] = {

@@ -134,6 +134,7 @@ def _every_call(a: Member) -> list[Call]:
         lambda: a.leases.get("k"),
         lambda: a.leases.list(prefix="", owner=None, active=False, after=None, limit=10),
         lambda: a.leases.history("k", limit=10),
+        lambda: a.leases.raw("k"),
         lambda: a.leases.break_lease("k", reason="closed"),
         lambda: a.leases.leave("k", WaiterId(1), a.owner()),
     ]
