@@ -148,6 +148,7 @@ class _Connecting:
             namespace=check_namespace(settings.namespace),
             host=host_id,
             migrate=settings.migrate,
+            create=settings.create,
             options=dict(settings.options),
             logger=bind_host(name, settings.namespace).logger("holdfast.driver"),
         )
@@ -200,6 +201,7 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     leases: LeaseOptions | None = None,
     migrate: bool | None = None,
     session: bool | None = None,
+    create: bool | None = None,
     options: Mapping[str, Any] | None = None,
     runtime: Runtime | None = None,
     telemetry: Telemetry | None = None,
@@ -219,6 +221,7 @@ def connect(  # noqa: PLR0913 - the options are the public promise
         leases: The default options of leases.
         migrate: Whether an older schema may be migrated on connect.
         session: Whether to keep a session row; off for short-lived tools.
+        create: Whether a store that is not there yet may be made; off for tools that only look.
         options: Options of the driver, as in the URL's query.
         runtime: The world; tests replace it.
         telemetry: Where measurements go.
@@ -226,7 +229,8 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     Raises (when entered):
         ConfigurationError, InvalidName, UsageError: Something given is wrong.
         StoreUnavailable: The store cannot be reached.
-        SchemaMismatch: The store's schema is another release's; names the command to run.
+        SchemaMismatch: The store's schema is another release's, or there is none and ``create``
+            is off; names the command to run.
     """
     if sys.platform == "win32":
         raise ConfigurationError(
@@ -240,6 +244,7 @@ def connect(  # noqa: PLR0913 - the options are the public promise
         "leases": leases,
         "migrate": migrate,
         "session": session,
+        "create": create,
         "options": options,
     }
     return _Connecting(arguments, app, runtime or Runtime(), telemetry)

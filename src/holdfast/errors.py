@@ -50,7 +50,7 @@ class LeaseNotFound(NotFound):
     """No lease of this key was ever granted in this namespace."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"no lease {key!r} in this namespace; `holdfast lease ls` lists them")
+        super().__init__(f"no lease {key!r} in this namespace; see `holdfast lease ls --all`")
         self.key = key
 
 
@@ -110,6 +110,11 @@ class Fenced(LeaseLost):
 
     def __init__(self, key: str, reason: str = "fenced", message: str | None = None) -> None:
         super().__init__(key, reason, message)
+
+    @classmethod
+    def broken(cls, key: str, why: str | None) -> Fenced:
+        """The error of an owner whose lease somebody broke, with the words that were given."""
+        return cls(key, "broken", f"lease {key!r} was broken: {why}" if why else None)
 
 
 class AcquireTimeout(HoldfastError, TimeoutError):

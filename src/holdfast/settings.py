@@ -78,7 +78,8 @@ _LEASES = {
     "stall_limit": "seconds",
 }
 _KINDS = {**_TOP, **{f"leases.{name}": kind for name, kind in _LEASES.items()}}
-_ARGUMENTS = (*_TOP, "session", "leases", "options")
+_FLAGS = ("session", "create")
+_ARGUMENTS = (*_TOP, *_FLAGS, "leases", "options")
 
 _Found = dict[str, tuple[Any, str]]
 
@@ -97,6 +98,7 @@ class Settings:
     leases: LeaseOptions
     migrate: bool | None
     session: bool
+    create: bool
     options: dict[str, Any]
     origins: dict[str, str]
 
@@ -123,7 +125,7 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
     found.update(_from_environ(environ))
     found.update(_from_arguments(arguments))
     options = {name: value for name, (value, _) in found.items() if name.startswith("options.")}
-    origins = dict.fromkeys((*_TOP, "session", *_KINDS), "default")
+    origins = dict.fromkeys((*_TOP, *_FLAGS, *_KINDS), "default")
     leases, from_argument = arguments.get("leases"), "argument"
     if leases is None:
         leases = _lease_options(found)
@@ -143,6 +145,7 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         leases=leases,
         migrate=value("migrate"),
         session=value("session", True),
+        create=value("create", True),
         options={name.removeprefix("options."): value for name, value in options.items()},
         origins=origins,
     )
@@ -176,7 +179,7 @@ def _from_arguments(arguments: Mapping[str, Any]) -> _Found:
         if name == "options":
             _check_kind(isinstance(value, Mapping), name, "argument", "a mapping")
             found.update(_options(cast("Mapping[object, Any]", value), "argument"))
-        elif name == "session":
+        elif name in _FLAGS:
             found[name] = _checked("flag", value, name, "argument"), "argument"
         else:
             found[name] = _checked(_TOP[name], value, name, "argument"), "argument"

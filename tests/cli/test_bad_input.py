@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -30,8 +32,9 @@ CANARY = "hunter2-canary"
         (("lease", "run", "k", "--stop-grace", "nan", "--", "true"), "finite"),
         (("lease", "break", "k"), "--reason"),
         (("lease", "break", "k", "--reason", ""), "reason"),
-        (("lease", "ls", "--limit", "0"), "1 to 1000"),
-        (("lease", "ls", "--limit", "1001"), "1 to 1000"),
+        (("lease", "ls", "--limit", "0"), "1<=x<=1000"),
+        (("lease", "ls", "--limit", "1001"), "1<=x<=1000"),
+        (("lease", "run", "k", "ls", "-la"), "go after `--`"),
         (("lease", "ls", "--namespace", "a b"), "namespace"),
         (("lease", "watch", "k", "--prefix", "p"), "not both"),
         (("lease", "watch", "-o", "json"), "jsonl"),
@@ -58,6 +61,7 @@ def test_no_url_names_the_ways_to_give_one(holdfast):
     done = holdfast("lease", "ls", HOLDFAST_URL="")
     assert done.code == 2
     assert "HOLDFAST_URL" in done.stderr
+    assert "--url" in done.stderr
 
 
 def test_a_wrong_variable_is_named(holdfast):
@@ -105,7 +109,45 @@ def test_a_password_is_never_printed(holdfast, url):
         assert CANARY not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("lease", "ls"),
+        ("lease", "show", "k", "--raw"),
+        ("lease", "history", "k"),
+        ("lease", "watch", "k"),
+        ("lease", "break", "k", "--reason", "r"),
+        ("lease", "release", "k", "--owner", "x/1", "--token", "1"),
+        ("migrate", "--check"),
+    ],
+)
+def test_who_only_looks_makes_no_store_out_of_a_mistyped_url(holdfast, arguments):
+    done = holdfast(*arguments)
+    assert (done.code, done.stdout) == (78, "")
+    assert "is the URL right?" in done.stderr
+    assert list(holdfast.folder.iterdir()) == []
+
+
+def test_a_file_of_somebody_else_is_left_as_it_is(holdfast):
+    path = holdfast.folder / "leases.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (id INTEGER)")
+    before = path.read_bytes()
+    for arguments in (("lease", "ls"), ("migrate", "--check")):
+        assert holdfast(*arguments).code == 78
+    assert path.read_bytes() == before
+    path.write_text("no database at all, but long enough to be read as the header of one" * 9)
+    refused = holdfast("lease", "ls")
+    assert (refused.code, "not an SQLite database" in refused.stderr) == (2, True)
+
+
+def test_an_unknown_lease_is_looked_for_among_the_free_ones_too(holdfast):
+    holdfast("lease", "acquire", "k")
+    assert "lease ls --all" in holdfast("lease", "show", "nope").stderr
+
+
 def test_a_traceback_is_shown_only_when_asked_for(holdfast):
+    holdfast("migrate")
     quiet = holdfast("lease", "show", "nope")
     loud = holdfast("lease", "show", "nope", "--verbose")
     assert (quiet.code, loud.code) == (66, 66)

@@ -124,6 +124,7 @@ def test_show_raw_gives_the_stored_record_in_every_shape(holdfast):
 
 
 def test_show_raw_refuses_what_it_cannot_show(holdfast):
+    holdfast("migrate")
     assert holdfast("lease", "show", "nope", "--raw").code == 66
     both = holdfast("lease", "show", "nope", "--raw", "--history")
     assert (both.code, both.stdout) == (2, "")
@@ -184,7 +185,8 @@ def test_watch_tells_each_change_as_it_happens(holdfast):
 
 
 def test_a_watch_shows_version_and_end_move_with_each_renewal(holdfast):
-    running = holdfast.start("lease", "run", "w", "--ttl", "0.6", "--", "sleep", "60")
+    holdfast("migrate")
+    running = holdfast.start("lease", "run", "w", "--ttl", "2", "--", "sleep", "60")
     watching = holdfast.start(
         "lease", "watch", "w", "--interval", "0.05", "--count", "4", "-o", "jsonl"
     )

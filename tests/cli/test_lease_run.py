@@ -98,10 +98,10 @@ def test_a_broken_lease_stops_the_whole_group(holdfast):
     script = f"trap 'echo told; exit 0' TERM; {SLEEPER}"
     running = holdfast.start("lease", "run", "k", "--ttl", "3", "--", "sh", "-c", script)
     family = pids(holdfast)
-    holdfast("lease", "break", "k", "--reason", "test")
+    holdfast("lease", "break", "k", "--reason", "maintenance of the tape robot")
     done = holdfast.finish(running)
     assert (done.code, done.stdout) == (76, "told\n")
-    assert "lost" in done.stderr
+    assert "lease 'k' was broken: maintenance of the tape robot" in done.stderr
     wait_gone(family)
 
 

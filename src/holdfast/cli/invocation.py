@@ -61,7 +61,7 @@ class Invocation:
         self.secrets |= errors.secrets_of(settings)
         return settings
 
-    def target(self, *, migrate: bool | None = None) -> Target:
+    def target(self, *, migrate: bool | None = None, create: bool = True) -> Target:
         """The store of this call, not yet opened.
 
         Raises:
@@ -78,6 +78,7 @@ class Invocation:
             namespace=check_namespace(settings.namespace),
             host=HostId(runtime.new_id()),
             migrate=settings.migrate if migrate is None else migrate,
+            create=create,
             options=dict(settings.options),
         )
         return Target(factory, location, context, settings, runtime)
@@ -92,11 +93,15 @@ class Invocation:
             await driver.close()
 
     @asynccontextmanager
-    async def host(self) -> AsyncGenerator[Holdfast, None]:
-        """A host without a session: this process is gone before anybody could miss it."""
+    async def host(self, *, create: bool = False) -> AsyncGenerator[Holdfast, None]:
+        """A host without a session: this process is gone before anybody could miss it.
+
+        One who only looks makes no store where there is none: the URL may be mistyped.
+        """
         _refuse_windows()
         self.settings()
-        async with connect(self.url, namespace=self.namespace, session=False) as host:
+        connecting = connect(self.url, namespace=self.namespace, session=False, create=create)
+        async with connecting as host:
             yield host
 
     def complain(self, text: str) -> None:

@@ -22,7 +22,7 @@ from holdfast.errors import LeaseNotFound, UsageError
 from holdfast.leases.info import LeaseInfo
 from holdfast.leases.leases import Leases
 from holdfast.model.lease import HISTORY_MAX, LIST_LIMIT_MAX, Tenancy
-from holdfast.names import check_key
+from holdfast.names import check_key, check_reason
 
 _COLUMNS = {
     "key": "KEY",
@@ -56,7 +56,13 @@ for command in (acquire, release, run, watch):
 @click.option("--prefix", default="", help="Only keys that start with this.")
 @click.option("--owner", help="Only leases of this owner or host name.")
 @click.option("--active/--all", default=True, help="Owned leases only (default), or free keys too.")
-@click.option("--limit", default=100, show_default=True, help=f"At most {LIST_LIMIT_MAX}.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LIST_LIMIT_MAX),
+    default=100,
+    show_default=True,
+    help="How many to a page.",
+)
 @click.option("--after", help="Continue after this key: the last of the page before.")
 @global_options
 def list_leases(
@@ -170,6 +176,7 @@ def break_lease(key: str, reason: str) -> None:
     Its owner may go on for as long as it takes to notice: at the latest its next renewal.
     """
     invocation = current()
+    check_reason(reason)
     broken = signals.run(lambda _: _break(invocation, key, reason))
     rows = [asdict(info) for info in broken]
     if invocation.output == "table":

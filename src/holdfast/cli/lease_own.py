@@ -128,5 +128,5 @@ def release(key: str, owner: str, token: int, slot: int) -> None:
 
 
 async def _release(invocation: Invocation, grant: Grant) -> None:
-    async with invocation.open(invocation.target()) as driver:
+    async with invocation.open(invocation.target(create=False)) as driver:
         await driver.leases.release(grant)

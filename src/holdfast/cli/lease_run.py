@@ -29,7 +29,19 @@ STOP_GRACE_S = 5.0
 _LOOK_S = 1.0
 
 
-@click.command()
+class _Run(click.Command):
+    """Knows whose option an unknown one probably is."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and say where the options of the command go."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            said = f"{error.message}; options of the command to run go after `--`"
+            raise click.NoSuchOption(error.option_name, said, error.possibilities, ctx) from None
+
+
+@click.command(cls=_Run)
 @click.argument("key")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--ttl", type=float, help="Seconds until others take over after this machine dies.")
@@ -75,7 +87,7 @@ def run(
     holding = _Holding(invocation, child, grace_s)
 
     async def work(heard: signals.Signals) -> int:
-        async with invocation.host() as host:
+        async with invocation.host(create=True) as host:
             lease = await host.leases.acquire(
                 key,
                 timeout=timeout if timeout is not None else _FOREVER_S,

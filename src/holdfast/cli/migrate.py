@@ -39,6 +39,6 @@ async def _migrate(invocation: Invocation) -> None:
 
 async def _check(invocation: Invocation) -> None:
     # Opening judges the schema and, told not to migrate, refuses one that is not this release's.
-    target = invocation.target(migrate=False)
+    target = invocation.target(migrate=False, create=False)
     async with invocation.open(target):
         emit_fields(invocation.output, {"url": str(target.location), "up_to_date": True})

@@ -69,8 +69,9 @@ def parse_url(url: str) -> Location:
     """
     if not isinstance(url, str) or not url.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            'no store URL: pass one to connect(), set HOLDFAST_URL, or write url = "…" in '
-            "holdfast.toml (for example sqlite:///holdfast.db)"
+            "no store URL: pass one to connect() or with --url, set HOLDFAST_URL, or write "
+            'url = "…" in holdfast.toml (for example sqlite:///holdfast.db); `holdfast configure` '
+            "asks for it"
         )
     if len(url) > _URL_LENGTH_MAX:
         raise ConfigurationError(f"the store URL is longer than {_URL_LENGTH_MAX} characters")

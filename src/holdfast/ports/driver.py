@@ -28,6 +28,8 @@ class DriverContext:
     ``role`` is ``host`` for the application's own event loop and ``keeper`` for the thread that
     renews. A keeper's driver serves few, urgent calls: it needs no listener, and when one of its
     callers is cancelled it abandons the connection, because a renewal must not wait for the dead.
+    Without ``create``, a store that is not there yet is ``SchemaMismatch`` with ``found`` of 0: a
+    tool that only looks must not make one out of a mistyped URL.
     """
 
     clock: Clock
@@ -36,6 +38,7 @@ class DriverContext:
     host: HostId
     role: str = "host"
     migrate: bool | None = None
+    create: bool = True
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("holdfast.driver"))
 
@@ -103,7 +106,7 @@ class DriverFactory(Protocol):
         ...
 
     async def open(self, location: Location, context: DriverContext) -> Driver:
-        """Connect; create the schema if the store is empty.
+        """Connect; create the schema if the store is empty and the context lets us.
 
         Raises:
             ConfigurationError: The URL, an option or the installation is wrong.

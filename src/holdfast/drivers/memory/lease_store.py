@@ -259,10 +259,10 @@ class MemoryLeaseStore:
             slot = row.slots[grant.slot]
             if slot.owner == grant.owner and slot.token == grant.token:
                 return row, slot
-        broken = row is not None and any(
-            ended.token == grant.token and ended.ended is Ended.BROKEN for ended in row.ended
-        )
-        raise Fenced(grant.key, "broken" if broken else "fenced")
+        for ended in row.ended if row is not None else ():
+            if ended.token == grant.token and ended.ended is Ended.BROKEN:
+                raise Fenced.broken(grant.key, ended.detail)
+        raise Fenced(grant.key)
 
     def _end(
         self, row: KeyRow, slot: SlotRow, why: Ended, at_us: int, detail: str | None = None

@@ -56,7 +56,9 @@ class PostgresFactory:
         settings = read_settings(location, context.options, role=context.role)
         connections = Connections(settings, context)
         try:
-            await prepare(connections, settings, migrate=context.migrate is True)
+            await prepare(
+                connections, settings, migrate=context.migrate is True, create=context.create
+            )
             identity = await store_id(connections, settings)
         except BaseException:
             await connections.close()

@@ -221,7 +221,8 @@ FROM cand c
 
 # Why a renewal or a release was refused: the row as it is, and how the grant ended.
 REFUSAL = """
-SELECT l.owner = $4 AND l.token = $5 AS ours, l.expires_at > clock_timestamp() AS live, h.ended
+SELECT l.owner = $4 AND l.token = $5 AS ours, l.expires_at > clock_timestamp() AS live, h.ended,
+    h.detail
 FROM (SELECT) one
 LEFT JOIN {s}.lease l ON l.namespace = $1 AND l.key = $2 AND l.slot = $3
 LEFT JOIN {s}.lease_history h ON h.namespace = $1 AND h.key = $2 AND h.token = $5

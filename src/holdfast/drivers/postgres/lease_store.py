@@ -21,6 +21,7 @@ from holdfast.drivers.postgres.slots import SlotStore
 from holdfast.errors import Fenced, LeaseExpired, LeaseNotFound, StoreError, StoreUnavailable
 from holdfast.model.lease import (
     AcquireRequest,
+    Ended,
     Grant,
     Held,
     LeaseRecord,
@@ -242,7 +243,9 @@ class PostgresLeaseStore:
             write=False,
         )
         if not row["ours"]:
-            raise Fenced(grant.key, "broken" if row["ended"] == "broken" else "fenced")
+            if row["ended"] == Ended.BROKEN:
+                raise Fenced.broken(grant.key, row["detail"])
+            raise Fenced(grant.key)
         if live and not row["live"]:
             raise LeaseExpired(grant.key)
 

@@ -51,16 +51,25 @@ async def prepare(
     settings: PostgresSettings,
     *,
     migrate: bool,
+    create: bool = True,
     steps: list[tuple[int, str]] | None = None,
 ) -> Migration:
     """Check the schema; create it in an empty database; with ``migrate``, bring it up to date.
 
     Raises:
-        SchemaMismatch: It is older and ``migrate`` is false, or it is newer than this release.
+        SchemaMismatch: It is older and ``migrate`` is false, or it is newer than this release, or
+            there is none and ``create`` is false.
     """
     steps = migrations() if steps is None else steps
     expected = steps[-1][0]
     found = await _found(connections, settings)
+    if found is None and not create:
+        raise SchemaMismatch(
+            f"the database has no schema {settings.schema!r} of Holdfast: is the URL right? The "
+            "first program that acquires a lease makes it, and so does `holdfast migrate`",
+            found=0,
+            expected=expected,
+        )
     if found is None or (migrate and found < expected):
         return await _run(connections, settings, steps, migrate=migrate)
     _judge(found, expected)

@@ -55,7 +55,7 @@ def open_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint=0")
     except sqlite3.Error as error:
         connection.close()
-        raise _refusal(path, error) from error
+        raise refusal(path, error) from error
     except BaseException:
         connection.close()
         raise
@@ -75,7 +75,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA busy_timeout={_READER_WAIT_MS}")
     except sqlite3.Error as error:
         connection.close()
-        raise _refusal(path, error) from error
+        raise refusal(path, error) from error
     return connection
 
 
@@ -85,10 +85,11 @@ def _open(path: Path) -> sqlite3.Connection:
             path, timeout=0, isolation_level=None, check_same_thread=False, uri=False
         )
     except sqlite3.Error as error:
-        raise _refusal(path, error) from error
+        raise refusal(path, error) from error
 
 
-def _refusal(path: Path, error: sqlite3.Error) -> Exception:
+def refusal(path: Path, error: sqlite3.Error) -> Exception:
+    """What to raise for a file that cannot be opened; ``error`` itself where it is only busy."""
     if is_busy(error):
         return error
     if code_of(error) == sqlite3.SQLITE_NOTADB:

@@ -154,7 +154,12 @@ class SqliteFactory:
         domain = self._domain or clock_domain()
         # Opening reads and syncs files, and may wait for a migration in another process.
         connections = await asyncio.to_thread(
-            open_files, paths, settings, context.random, may_migrate=context.migrate is not False
+            open_files,
+            paths,
+            settings,
+            context.random,
+            may_migrate=context.migrate is not False,
+            may_create=context.create,
         )
         try:
             return SqliteDriver(connections, paths, settings, context, domain)

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.translate import translate
-from holdfast.errors import StoreUnavailable, UsageError
+from holdfast.errors import Fenced, StoreUnavailable, UsageError
 from holdfast.model.lease import (
     HISTORY_MAX,
     LIST_LIMIT_MAX,
@@ -120,12 +120,11 @@ class LeaseReader:
             names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def fence_reason(self, grant: Grant) -> str:
+    def fenced(self, grant: Grant) -> Fenced:
         """Why ``grant`` is no longer the newest."""
         values = (self._namespace, grant.key, grant.token)
         with self._reading() as cursor:
-            row = cursor.execute(sql.ENDED_OF, values).fetchone()
-        return "broken" if row is not None and row[0] == Ended.BROKEN else "fenced"
+            return fenced_by(grant, cursor.execute(sql.ENDED_OF, values).fetchone())
 
     def data_version(self) -> int:
         """A number that changes when another connection changes the file."""
@@ -189,6 +188,13 @@ class LeaseReader:
             state=state,
             waiters=waiters,
         )
+
+
+def fenced_by(grant: Grant, ending: tuple[str, str | None] | None) -> Fenced:
+    """The error of a grant that ended as ``ending`` says; ``None`` where the history is pruned."""
+    if ending is not None and ending[0] == Ended.BROKEN:
+        return Fenced.broken(grant.key, ending[1])
+    return Fenced(grant.key)
 
 
 def upper_bound(prefix: str) -> str | None:

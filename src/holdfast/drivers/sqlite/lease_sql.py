@@ -110,7 +110,7 @@ _ENTRIES = """
 FROM chain AS c JOIN holdfast_lease_history AS h ON h.id = c.id
 WHERE h.namespace = ?1 AND h.key = ?2
 """
-ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended" + _ENTRIES + "AND h.token = ?3"
+ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended, h.detail" + _ENTRIES + "AND h.token = ?3"
 
 # How many endings of a slot pass between two looks at the length of its history.
 PRUNE_EVERY = 32

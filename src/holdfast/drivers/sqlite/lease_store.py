@@ -14,10 +14,10 @@ from typing import Any
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.contention import Contention
 from holdfast.drivers.sqlite.guard import Guard
-from holdfast.drivers.sqlite.lease_reader import LeaseReader
+from holdfast.drivers.sqlite.lease_reader import LeaseReader, fenced_by
 from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.writer import Writer
-from holdfast.errors import Fenced, LeaseExpired, LeaseLost, LeaseNotFound
+from holdfast.errors import LeaseExpired, LeaseLost, LeaseNotFound
 from holdfast.model.lease import (
     HISTORY_MAX,
     AcquireRequest,
@@ -89,7 +89,7 @@ class SqliteLeaseStore:
     async def guard(self, grant: Grant, tx: object) -> None:
         """Prove inside the caller's transaction that ``grant`` is the newest, and keep it so."""
         if not await self._guard.write(grant, tx):
-            raise Fenced(grant.key, self._reader.fence_reason(grant))
+            raise self._reader.fenced(grant)
 
     def _acquire(self, turn: Turn, request: AcquireRequest) -> Grant | Held:
         if request.limit != 1:
@@ -210,6 +210,4 @@ class SqliteLeaseStore:
         ended = turn.cursor.execute(
             sql.ENDED_OF, (self._namespace, grant.key, grant.token)
         ).fetchone()
-        return Fenced(
-            grant.key, "broken" if ended is not None and ended[0] == "broken" else "fenced"
-        )
+        return fenced_by(grant, ended)

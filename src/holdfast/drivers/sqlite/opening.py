@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.drivers.sqlite import files, schema
-from holdfast.drivers.sqlite.connection import open_reader, open_writer
+from holdfast.drivers.sqlite.connection import open_reader, open_writer, refusal
 from holdfast.drivers.sqlite.settings import Settings
 from holdfast.drivers.sqlite.translate import is_busy, translate
 from holdfast.ports.driver import Migration
@@ -39,15 +40,24 @@ class Connections:
 
 
 def open_files(
-    paths: files.StoreFiles, settings: Settings, jitter: random.Random, *, may_migrate: bool
+    paths: files.StoreFiles,
+    settings: Settings,
+    jitter: random.Random,
+    *,
+    may_migrate: bool,
+    may_create: bool = True,
 ) -> Connections:
     """Open the main file and its sidecar, creating and migrating what is missing or old.
 
     Raises:
         ConfigurationError: A path or file cannot be used.
         StoreUnavailable: A file stayed locked, or SQLite refused it.
-        SchemaMismatch: A file is newer than this release, or older and may not be migrated.
+        SchemaMismatch: A file is newer than this release, or older and may not be migrated, or
+            holds no store and none may be created.
     """
+    if not may_create:
+        # Before the file is opened as a writer does, which would make it or change its journal.
+        _refuse_nothing(paths.main)
     main, migration = _open(paths.main, "", settings, jitter, may_migrate=may_migrate)
     try:
         reader = open_reader(paths.main)
@@ -60,6 +70,23 @@ def open_files(
         main.close()
         raise
     return Connections(main, reader, hosts, migration)
+
+
+def _refuse_nothing(path: Path) -> None:
+    """Refuse a path where no store is."""
+    newest = schema.steps()[-1].number
+    if not path.exists():
+        raise schema.nothing_there(f"there is no file {path}", newest)
+    if not path.is_file() or path.is_symlink():
+        # What is wrong with it is said where the file is prepared.
+        return
+    try:
+        with closing(open_reader(path)) as reader:
+            found = schema.current(reader)
+    except sqlite3.Error as error:
+        raise refusal(path, error) from error
+    if found == 0:
+        raise schema.nothing_there(f"{path} holds no leases of Holdfast", newest)
 
 
 def _open(

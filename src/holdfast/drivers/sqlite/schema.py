@@ -97,6 +97,16 @@ def bring_up(
     return Migration(before=found, after=newest)
 
 
+def nothing_there(what: str, newest: int) -> SchemaMismatch:
+    """The error of a path that holds no store, met by those who may not make one."""
+    return SchemaMismatch(
+        f"{what}: is the URL right? The first program that acquires a lease makes the store, and "
+        "so does `holdfast migrate`",
+        found=0,
+        expected=newest,
+    )
+
+
 def _check(found: int, newest: int, *, may_migrate: bool) -> None:
     if found > newest:
         raise SchemaMismatch(
