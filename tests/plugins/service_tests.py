@@ -10,7 +10,8 @@
 
 Owns when things are fetched: before the first test, outside its time limit, and only what the
 selected tests ask for. A service that cannot be had skips its tests with the reason, and the last
-line of the run names it; under ``CI=true`` the tests fail instead.
+line of the run names it; under ``CI=true`` the tests fail instead. The line before names every
+backend that took part, with its server's version.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import pytest
 
+from tests.plugins import backends
 from tests.services import Unavailable, install
 from tests.services.etcd import EtcdServer
 from tests.services.pgbouncer import PgBouncer
@@ -59,11 +61,13 @@ def _missing(config: pytest.Config) -> dict[str, str]:
 def _have(config: pytest.Config, get: Callable[[], _T]) -> _T:
     """Get a service, or note that it is missing and skip (fail, under ``CI=true``)."""
     try:
-        return get()
+        found = get()
     except Unavailable as error:
         _missing(config)[error.service] = error.reason
         give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
         give_up(f"service not available: {error}")
+    backends.note(config, found)
+    return found
 
 
 class Services:
@@ -153,7 +157,12 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
     """Name what was missing, as the very last line: after the outermost wrapper nothing prints."""
     result = yield
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or not session.config.stash.get(_REACHED, False):
+    if reporter is None:
+        return result
+    took_part = backends.line(session.config)
+    if took_part is not None:
+        reporter.write_line(took_part)
+    if not session.config.stash.get(_REACHED, False):
         return result
     missing = _missing(session.config)
     if missing:
