@@ -1,8 +1,8 @@
 """What every test shares.
 
 Owns nothing but the list of plugins: ``asyncio_tests`` runs coroutines, ``service_tests`` gives the
-fixtures for real servers and reports those that could not be had, ``backends`` names those that took
-part, ``selection`` keeps the long forms for ``make soak``.
+fixtures for real servers and reports those that could not be had, ``backends`` names those that
+took part, ``selection`` keeps the long forms for ``make soak``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ _OWNER = b"bench/0123456789abcdef-1234"
 _SLOT = (
     b'{"owner":"bench/0123456789abcdef-1234","version":123,"ttl_us":30000000,'
     b'"acquired_us":1790000000000000,"metadata":"{\\"host\\":\\"bench\\",'
-    b'\\"instance\\":\\"0123456789abcdef\\",\\"hostname\\":\\"bench\\",\\"pid\\":12345}","ended":61}'
+    b'\\"instance\\":\\"0123456789abcdef\\",\\"hostname\\":\\"bench\\",'
+    b'\\"pid\\":12345}","ended":61}'
 )
 _ENDED = (
     b'{"token":12345,"owner":"bench/0123456789abcdef-1234","acquired_us":1790000000000000,'

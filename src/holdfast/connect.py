@@ -213,7 +213,8 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     ``holdfast.local.toml``, then ``holdfast.toml``, then defaults.
 
     Args:
-        url: ``memory://``, ``sqlite:///path``, ``postgresql://…`` or a third party's scheme.
+        url: ``memory://``, ``sqlite:///path``, ``postgresql://…``, ``etcd://…``, or the scheme of
+            a third party.
         app: What ``run()`` does.
         host: A human name for this host; default the app's name, else the machine's.
         namespace: Separates tenants of one store; every statement carries it.

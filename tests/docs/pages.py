@@ -4,6 +4,7 @@ Owns the syntax of a block. A comment in the line above a fence tells the test w
 not need to know:
 
     <!-- test: postgres -->       the block speaks to a real PostgreSQL
+    <!-- test: etcd -->           the block speaks to a real etcd
     <!-- test: until-stopped -->  a program that runs until SIGTERM, and must then end well
 """
 
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MARKS = frozenset({"postgres", "until-stopped"})
+SERVICES = frozenset({"postgres", "etcd"})
+MARKS = SERVICES | {"until-stopped"}
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`]*)$")
 _MARK = re.compile(r"^<!-- test: (?P<words>[a-z, -]+) -->$")

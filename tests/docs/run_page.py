@@ -1,6 +1,6 @@
 """Runs the blocks of one page in order, in the current directory, as a reader would.
 
-    python run_page.py PAGE [POSTGRES_URL]
+    python run_page.py PAGE [SERVICE=URL ...]
 
 Started by ``test_pages.py`` in a process of its own. Python blocks share one namespace and one
 event loop; a comment ``# prints TEXT`` is held to what the block printed. Of a ``console`` block
@@ -30,10 +30,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.docs.pages import ROOT, Block, read
+from tests.docs.pages import ROOT, SERVICES, Block, read
 
 PRINTS = re.compile(r"# prints (?P<text>.+)$")
-DOCUMENTED_URL = re.compile(r"postgresql://app@db\.example/app")
+DOCUMENTED_URLS = {
+    "postgres": "postgresql://app@db.example/app",
+    "etcd": "etcd://etcd.example:2379",
+}
 LIMIT_S = 60.0
 # A program that listens for SIGTERM has begun to work; this much more lets it do some.
 LISTENING_S = 0.5
@@ -54,9 +57,9 @@ class Bindings(dict[str, object]):
 class PageRun:
     """One page being run."""
 
-    def __init__(self, path: Path, postgres_url: str | None) -> None:
+    def __init__(self, path: Path, urls: dict[str, str]) -> None:
         self.page = read(path)
-        self.postgres_url = postgres_url
+        self.urls = urls
         self.ran: Counter[str] = Counter()
         self.environ = dict(os.environ)
         self.last_code = 0
@@ -66,7 +69,7 @@ class PageRun:
 
     def run(self) -> None:
         for block in self.page.blocks:
-            if "postgres" in block.marks and self.postgres_url is None:
+            if not block.marks & SERVICES <= self.urls.keys():
                 continue
             try:
                 self.run_block(block)
@@ -91,11 +94,13 @@ class PageRun:
         self.ran[block.language] += 1
 
     def source(self, block: Block) -> str:
-        if "postgres" not in block.marks:
-            return block.text
-        text, count = DOCUMENTED_URL.subn(str(self.postgres_url), block.text)
-        if not count and "postgresql://" in text:
-            raise Wrong("a block for PostgreSQL uses the URL postgresql://app@db.example/app")
+        text = block.text
+        for service in block.marks & SERVICES:
+            documented = DOCUMENTED_URLS[service]
+            scheme = documented.partition("://")[0]
+            if documented not in text and f"{scheme}://" in text:
+                raise Wrong(f"a block for {service} uses the URL {documented}")
+            text = text.replace(documented, self.urls[service])
         return text
 
     def run_python(self, block: Block) -> None:
@@ -150,7 +155,7 @@ class PageRun:
         import psycopg
 
         # Roles belong to the whole server: what a page shows is run and rolled back.
-        with psycopg.connect(str(self.postgres_url)) as connection:
+        with psycopg.connect(self.urls["postgres"]) as connection:
             connection.execute(block.text.encode())
             connection.rollback()
 
@@ -262,7 +267,8 @@ def check_pip(words: list[str]) -> None:
 
 
 def main() -> int:
-    run = PageRun(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    urls = dict(word.split("=", 1) for word in sys.argv[2:])
+    run = PageRun(Path(sys.argv[1]), urls)
     began = time.monotonic()
     run.run()
     print(json.dumps({**run.ran, "seconds": time.monotonic() - began}))

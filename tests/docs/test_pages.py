@@ -11,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, Block, Page, guides, pages, read
+from tests.docs.pages import ROOT, SERVICES, Block, Page, guides, pages, read
 
 RUN = frozenset({"python", "console", "sh", "sql", "toml"})
 # Shown, never run: output, file listings, diagrams, and settings of other programs.
 SHOWN = frozenset({"text", "ini", "promql", "yaml", "json"})
 
 GUIDES = {page.name: page for page in guides() if any(b.language in RUN for b in page.blocks)}
-WITH_POSTGRES = [
-    name for name, page in GUIDES.items() if any("postgres" in b.marks for b in page.blocks)
-]
 
 
-def run_page(page: Page, folder: Path, postgres_url: str | None = None) -> Counter[str]:
+def pages_with(service: str) -> list[str]:
+    return [name for name, page in GUIDES.items() if any(service in b.marks for b in page.blocks)]
+
+
+def run_page(page: Page, folder: Path, **urls: str) -> Counter[str]:
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")
     }
@@ -35,7 +36,7 @@ def run_page(page: Page, folder: Path, postgres_url: str | None = None) -> Count
     done = subprocess.run(
         [
             *(sys.executable, "-W", "error", "-m", "tests.docs.run_page", str(page.path)),
-            *([] if postgres_url is None else [postgres_url]),
+            *(f"{service}={url}" for service, url in urls.items()),
         ],
         cwd=folder,
         env=environ,
@@ -53,17 +54,29 @@ def run_page(page: Page, folder: Path, postgres_url: str | None = None) -> Count
 def test_every_block_of_the_page_runs(name, tmp_path):
     page = GUIDES[name]
     ran = run_page(page, tmp_path)
-    wanted = [b for b in page.blocks if b.language in RUN and "postgres" not in b.marks]
-    assert sum(ran[language] for language in RUN) == len(wanted)
+    assert sum(ran[language] for language in RUN) == count_wanted(page)
+
+
+def count_wanted(page: Page, *services: str) -> int:
+    """How many blocks run where only ``services`` are there."""
+    wanted = [b for b in page.blocks if b.language in RUN and b.marks & SERVICES <= {*services}]
+    return len(wanted)
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("name", WITH_POSTGRES)
+@pytest.mark.parametrize("name", pages_with("postgres"))
 def test_every_block_for_postgres_runs(name, tmp_path, postgres_url):
     page = GUIDES[name]
-    ran = run_page(page, tmp_path, postgres_url)
-    wanted = [block for block in page.blocks if block.language in RUN]
-    assert sum(ran[language] for language in RUN) == len(wanted)
+    ran = run_page(page, tmp_path, postgres=postgres_url)
+    assert sum(ran[language] for language in RUN) == count_wanted(page, "postgres")
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("name", pages_with("etcd"))
+def test_every_block_for_etcd_runs(name, tmp_path, etcd_server):
+    page = GUIDES[name]
+    ran = run_page(page, tmp_path, etcd=etcd_server.url)
+    assert sum(ran[language] for language in RUN) == count_wanted(page, "etcd")
 
 
 def test_every_block_has_a_language_that_is_run_or_only_shown():
@@ -88,7 +101,8 @@ def test_there_is_something_to_run():
     assert found["sql"] >= 3
     assert found["toml"] >= 2
     assert len(GUIDES) >= 16
-    assert len(WITH_POSTGRES) >= 2
+    assert len(pages_with("postgres")) >= 2
+    assert len(pages_with("etcd")) >= 1
 
 
 @pytest.mark.parametrize(
@@ -119,11 +133,12 @@ def test_a_page_that_tells_the_truth_passes(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\n```\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\n"
-        "print(x)  # prints 1\n```\n\n```console\n$ holdfast lease show x --url sqlite:///a.db\n"
+        "print(x)  # prints 1\n```\n\n```console\n$ holdfast migrate --url sqlite:///a.db\n"
+        "$ holdfast lease show x --url sqlite:///a.db\n"
         "holdfast: no lease\n$ echo $?\n66\n$ make demo\n```\n"
     )
     ran = run_page(read(page), tmp_path)
-    assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 3)
+    assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 4)
 
 
 def test_a_block_that_is_never_closed_is_found(tmp_path):

@@ -37,6 +37,8 @@ class EtcdServer:
         Unavailable: On `start`, when etcd cannot be had or does not come up.
     """
 
+    backend = "etcd"
+
     def __init__(self, *options: str, name: str = "m0", tls: dict[str, Path] | None = None) -> None:
         self.name = name
         self.port = 0
@@ -203,6 +205,8 @@ class EtcdServer:
 
 class EtcdCluster:
     """Several members on the loopback interface."""
+
+    backend = "etcd"
 
     def __init__(self, size: int = 3) -> None:
         self.members = [EtcdServer(name=f"m{number}") for number in range(size)]

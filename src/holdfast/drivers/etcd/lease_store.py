@@ -6,7 +6,6 @@ Owns nothing of its own but the joining.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from holdfast.drivers.etcd.acquiring import Acquirer
 from holdfast.drivers.etcd.guard import guard
@@ -60,7 +59,7 @@ class EtcdLeaseStore:
         """The newest entries of the key's history; see the port."""
         return await self._reader.history(key, limit=limit)
 
-    async def raw(self, key: str) -> Sequence[Mapping[str, Any]]:
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
         """The stored records of the key exactly as etcd holds them, for people who debug."""
         return await self._reader.raw(key)
 

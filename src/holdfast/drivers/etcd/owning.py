@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
 
 from holdfast.drivers.etcd import changes
@@ -127,7 +127,7 @@ class Owners:
             return None
         known.version = max(known.version, grant.version) + 1
         text = answer.shown[-1][0].value.decode() if answer.shown[-1] else None
-        return replace(grant, version=known.version, ttl_us=ttl_s * 1_000_000, state=text)
+        return _renewed(grant, known.version, ttl_s, text)
 
     async def _move(
         self,
@@ -156,12 +156,7 @@ class Owners:
             ttl_s,
             max(slot.value.version, grant.version) + 1,
         )
-        return replace(
-            grant,
-            version=known.version,
-            ttl_us=term.ttl_s * 1_000_000,
-            state=committed.folder.state,
-        )
+        return _renewed(grant, known.version, term.ttl_s, committed.folder.state)
 
     async def live_name(self, grant: Grant) -> bytes:
         """The key that lives as long as ``grant``, and whose creation is its token.
@@ -235,10 +230,23 @@ class Owners:
 
     async def _refuse(self, grant: Grant) -> NoReturn:
         _, ended = await self._folders.read_history(grant.key)
-        broken = any(
-            entry.token == grant.token and entry.ended is Ended.BROKEN for _, entry in ended
-        )
-        raise Fenced(grant.key, "broken" if broken else "fenced")
+        for _, entry in ended:
+            if entry.token == grant.token and entry.ended is Ended.BROKEN:
+                raise Fenced.broken(grant.key, entry.detail)
+        raise Fenced(grant.key)
+
+
+def _renewed(grant: Grant, version: int, ttl_s: int, state: str | None) -> Grant:
+    return Grant(
+        grant.key,
+        grant.slot,
+        grant.owner,
+        grant.token,
+        version,
+        ttl_s * 1_000_000,
+        state,
+        grant.previous_owner,
+    )
 
 
 def _slot_of(folder: Folder, grant: Grant) -> Slot | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from holdfast.drivers.etcd.connections import Connections
 from holdfast.drivers.etcd.folder import Folder, read_folder
@@ -43,7 +42,7 @@ class Reader:
         """The records of one key; see the port."""
         return await self._records([await self._folders.read(key)])
 
-    async def raw(self, key: str) -> Sequence[Mapping[str, Any]]:
+    async def raw(self, key: str) -> Sequence[Mapping[str, object]]:
         """The stored values of one key; see the port."""
         folder, stored = await self._folders.read_raw(key)
         return raw_of(self._names, folder, stored)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from holdfast.drivers.etcd.folder import EndedValue, Folder, Slot
 from holdfast.drivers.etcd.keys import Names
@@ -85,15 +84,15 @@ def tenancies_of(folder: Folder, ended: Sequence[tuple[int, EndedValue]]) -> lis
     return present + past
 
 
-def raw_of(names: Names, folder: Folder, stored: Sequence[Stored]) -> list[Mapping[str, Any]]:
+def raw_of(names: Names, folder: Folder, stored: Sequence[Stored]) -> list[Mapping[str, object]]:
     """What etcd holds, by slot: the slot's own keys, and those that all slots share."""
-    shown: dict[str, dict[str, Any]] = {item.key.decode(): _shown(item) for item in stored}
+    shown: dict[str, dict[str, object]] = {item.key.decode(): _shown(item) for item in stored}
     shared = {
         name: value
         for name, value in shown.items()
         if b"\tslot\t" not in name.encode() and b"\tlive\t" not in name.encode()
     }
-    found: list[Mapping[str, Any]] = []
+    found: list[Mapping[str, object]] = []
     for slot in folder.slots:
         own = [names.slot(folder.key, slot.number)]
         if slot.live is not None:
@@ -102,7 +101,7 @@ def raw_of(names: Names, folder: Folder, stored: Sequence[Stored]) -> list[Mappi
     return found
 
 
-def _shown(item: Stored) -> dict[str, Any]:
+def _shown(item: Stored) -> dict[str, object]:
     return {
         "value": item.value.decode(errors="replace"),
         "create_revision": item.created,
