@@ -169,6 +169,13 @@ class Acquirer:
 
     async def _queue(self, folder: Folder, request: AcquireRequest) -> tuple[Folder, bool]:
         """Have a place, or keep it; the folder afterwards, and whether the place is settled."""
+        try:
+            return await self._place(folder, request)
+        except LeaseGone:
+            # This process slept for so long that the place had run out before it was taken.
+            return await self._folders.read(request.key), False
+
+    async def _place(self, folder: Folder, request: AcquireRequest) -> tuple[Folder, bool]:
         ttl_s = self._terms.seconds(request.queue_us)
         place = folder.place_of(request.owner)
         if place is None:

@@ -38,7 +38,6 @@ class Connections:
         self._next = 0
         self._wire: Wire | None = None
         self._connecting = asyncio.Lock()
-        self._login: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._keep_alive = KeepAlive()
 
@@ -106,12 +105,14 @@ class Connections:
 
         What only reads, and a write that is ``repeatable``, is asked of the next one in any case.
         """
-        logins = 0
+        logins, stale = 0, False
         members = len(self._settings.endpoints)
         while True:
             wire: Wire | None = None
             try:
                 wire = await self._present()
+                if stale:
+                    await self._log_in(wire)
                 return await ask(wire)
             except TimeoutError:
                 failure = CallFailed("DEADLINE_EXCEEDED", "no answer in time")
@@ -123,9 +124,7 @@ class Connections:
                 raise
             verdict = judge(failure)
             if verdict is Verdict.STALE_LOGIN and logins < _LOGINS_MAX:
-                logins += 1
-                self._login = None
-                self._leave(wire)
+                logins, stale = logins + 1, True
                 continue
             if verdict is Verdict.REFUSED:
                 break
@@ -168,10 +167,7 @@ class Connections:
         wire = Wire(settings, settings.endpoints[self._next % len(settings.endpoints)])
         try:
             await wire.connect(settings.connect_timeout_s)
-            if settings.user is not None and settings.password is not None:
-                if self._login is None:
-                    self._login = await wire.authenticate(settings.user, settings.password)
-                wire.login = self._login
+            await self._log_in(wire)
         except BaseException as error:
             self._in_background(wire.close())
             if isinstance(error, CallFailed):
@@ -179,6 +175,11 @@ class Connections:
                 self._next += 1
             raise
         return wire
+
+    async def _log_in(self, wire: Wire) -> None:
+        user, password = self._settings.user, self._settings.password
+        if user is not None and password is not None:
+            wire.login = await wire.authenticate(user, password)
 
     def _move_on(self, wire: Wire | None) -> None:
         """Ask the next member from now on, if ``wire`` is still the present one."""

@@ -13,8 +13,9 @@ from holdfast.drivers.etcd.folder import Folder
 
 # Enough for the keys a busy host works with at a time; a forgotten one costs a round trip.
 _FOLDERS_MAX = 2_000
-# A folder with a long queue is read again at every attempt anyway.
-_PLACES_MAX = 64
+# One with a long queue is read again at every attempt anyway, and one with many slots may hold as
+# many kilobytes of metadata.
+_PARTS_MAX = 32
 
 # A namespace with more releases than this within a quarter of a second forgets the first of them;
 # those who wait there then count from their next attempt.
@@ -37,7 +38,7 @@ class Sightings:
         known = self._folders.get(folder.key)
         if known is not None and known.revision > folder.revision:
             return folder
-        if len(folder.places) > _PLACES_MAX:
+        if len(folder.places) + len(folder.slots) > _PARTS_MAX:
             self._folders.pop(folder.key, None)
             return folder
         self._folders[folder.key] = folder

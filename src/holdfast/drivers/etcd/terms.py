@@ -8,7 +8,7 @@ used again; whatever is in doubt is left to run out.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 
 from holdfast.drivers.etcd.connections import Connections
 from holdfast.drivers.etcd.operations import Term
@@ -37,7 +37,7 @@ class Terms:
         self._context = context
         # The shortest ttl that the server gives, as far as it is known.
         self._least_s = 1
-        self._idle: defaultdict[int, list[Term]] = defaultdict(list)
+        self._idle: dict[int, list[Term]] = {}
         # Until when each is surely alive, by this machine's clock.
         self._alive_until: OrderedDict[int, float] = OrderedDict()
         self._revoking: set[asyncio.Task[None]] = set()
@@ -60,11 +60,12 @@ class Terms:
 
         Only one with half its ttl left, so that the keep-alive surely finds it.
         """
-        idle, now = self._idle[ttl_s], self._context.clock.monotonic()
+        idle, now = self._idle.get(ttl_s), self._context.clock.monotonic()
         while idle:
             term = idle.pop()
             if self._alive_until.get(term.id, 0.0) > now + term.ttl_s / 2:
                 return term
+        self._idle.pop(ttl_s, None)
         return None
 
     async def keep_alive(self, term: Term) -> bool:
@@ -79,7 +80,7 @@ class Terms:
 
     def give_back(self, term: Term) -> None:
         """Take back one that nothing hangs on."""
-        idle = self._idle[term.ttl_s]
+        idle = self._idle.setdefault(term.ttl_s, [])
         known = self._alive_until.get(term.id, 0.0) > self._context.clock.monotonic()
         if known and len(idle) < _IDLE_MAX:
             idle.append(term)

@@ -96,6 +96,8 @@ class Wire:
             ("grpc.max_reconnect_backoff_ms", _RECONNECT_MOST_MS),
             # Channels to one address would share a connection, and an abandoned one be no use.
             ("grpc.use_local_subchannel_pool", 1),
+            # Whether a call may be sent again is decided above, where its meaning is known.
+            ("grpc.enable_retries", 0),
             # A proxy is for the web; it cannot carry this.
             ("grpc.enable_http_proxy", 0),
         ]
