@@ -26,6 +26,7 @@ from benchmarks.leases import (
 )
 from benchmarks.leases.backend import FULL, QUICK, Absent, Backend, Effort
 from benchmarks.leases.cosmos_backend import cosmos
+from benchmarks.leases.etcd_backend import etcd
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
 from benchmarks.leases.sqlite_backend import SqliteBackend
@@ -46,6 +47,7 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "postgres": _EVERYWHERE,
     # Scripts run one at a time, and so does whoever waits for a key: who is served how often?
     "redis": {**_EVERYWHERE, contention.NAME: contention.measure_one_key},
+    "etcd": _EVERYWHERE,
     # Every waiter polls and every request costs money: how many there are is what matters.
     "azblob": {azblob_backend.NAME: azblob_backend.measure, idle.NAME: idle.measure},
     # An emulator in one process says nothing about crowds and hand-overs.
@@ -57,6 +59,7 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
 _SERVERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Backend]]]] = {
     "postgres": ("PostgreSQL", postgres),
     "redis": ("Redis", redis),
+    "etcd": ("etcd", etcd),
     "azblob": ("Azure Blob Storage", azblob_backend.azblob),
     "cosmos": ("Azure Cosmos DB", cosmos),
 }

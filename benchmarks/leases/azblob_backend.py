@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import holdfast
-from benchmarks.leases.backend import TTL_S, Backend, Count, Effort, Floor
-from benchmarks.leases.postgres_backend import Absent
+from benchmarks.leases.backend import TTL_S, Absent, Backend, Count, Effort, Floor
 from benchmarks.leases.uncontended import pairs
 from benchmarks.report import Row
 from benchmarks.rounds import alternate

@@ -45,6 +45,8 @@ _BUILT_IN = {
     "redis+unix": "holdfast.drivers.redis:RedisFactory",
     "azblob": "holdfast.drivers.azblob:AzureBlobFactory",
     "cosmos": "holdfast.drivers.cosmos:CosmosFactory",
+    "etcd": "holdfast.drivers.etcd:EtcdFactory",
+    "etcds": "holdfast.drivers.etcd:EtcdFactory",
 }
 _GROUP = "holdfast.drivers"
 
@@ -217,8 +219,8 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     ``holdfast.local.toml``, then ``holdfast.toml``, then defaults.
 
     Args:
-        url: ``memory://``, ``sqlite:///path``, ``postgresql://…``, ``redis://…`` or a third
-            party's scheme.
+        url: ``memory://``, ``sqlite:///path``, ``postgresql://…``, ``redis://…``, ``etcd://…``,
+            ``azblob://…``, ``cosmos://…``, or the scheme of a third party.
         app: What ``run()`` does.
         host: A human name for this host; default the app's name, else the machine's.
         namespace: Separates tenants of one store; every statement carries it.

@@ -7,7 +7,9 @@
     redis_url         the URL of an empty database of it; tests run one at a time
     azurite_server    one Azure Blob Storage for the whole run; do not stop it
     cosmos_emulator   one Azure Cosmos DB account for the whole run; do not stop or crash it
+    etcd_server       one etcd for the whole run; do not stop or crash it
     libfaketime       the path of the library, for tests that shift a process's clock
+    openssl           the path of the program, for tests that need certificates
     services          `Services.start` gives a test a server of its own, to crash at will
 
 Owns when things are fetched: before the first test, outside its time limit, and only what the
@@ -30,6 +32,7 @@ from tests.plugins import backends
 from tests.services import Unavailable, install
 from tests.services.azurite import AzuriteServer
 from tests.services.cosmos import CosmosEmulator
+from tests.services.etcd import EtcdServer
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 from tests.services.redis import RedisServer
@@ -38,10 +41,12 @@ from tests.services.redis import RedisServer
 _NEEDS: dict[str, Callable[[], Path]] = {
     "postgres_server": install.postgres_bin,
     "pgbouncer": install.pgbouncer,
+    "etcd_server": install.etcd,
     "libfaketime": install.libfaketime,
     "redis_server": install.redis_server,
     "azurite_server": install.azurite,
     "cosmos_emulator": install.cosmos_emulator,
+    "openssl": install.openssl,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
@@ -131,6 +136,13 @@ def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
+def etcd_server(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
+    server = _have(pytestconfig, EtcdServer().start)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def azurite_server(pytestconfig: pytest.Config) -> Iterator[AzuriteServer]:
     server = _have(pytestconfig, AzuriteServer().start)
     yield server
@@ -148,6 +160,11 @@ def cosmos_emulator(pytestconfig: pytest.Config) -> Iterator[CosmosEmulator]:
     emulator = _have(pytestconfig, CosmosEmulator().start)
     yield emulator
     emulator.stop()
+
+
+@pytest.fixture(scope="session")
+def openssl(pytestconfig: pytest.Config) -> Path:
+    return _have(pytestconfig, install.openssl)
 
 
 @pytest.fixture

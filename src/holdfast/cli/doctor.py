@@ -29,6 +29,7 @@ _NAMES_MAX = 10
 _EXTRAS = {
     "postgres": "asyncpg",
     "redis": "hiredis",
+    "etcd": "aetcd",
     "otel": "opentelemetry",
     "metrics": "prometheus_client",
 }

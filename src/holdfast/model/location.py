@@ -41,6 +41,19 @@ def _hides_a_secret(parts: SplitResult) -> bool:
     return "@" in parts.path or "@" in parts.fragment or "@" in parts.query.partition("=")[0]
 
 
+def _address(parts: SplitResult) -> str:
+    """The hosts and ports, without the user. A cluster's URL names several, with commas.
+
+    Raises:
+        ValueError: A port is not a number.
+    """
+    hosts: list[str] = []
+    for member in parts.netloc.rpartition("@")[2].split(","):
+        one = urlsplit(f"//{member}")
+        hosts.append((one.hostname or "") + ("" if one.port is None else f":{one.port}"))
+    return ",".join(hosts)
+
+
 def _misread(scheme: str) -> ConfigurationError:
     return ConfigurationError(
         f"the {scheme} URL cannot be parsed: the port must be a number, and in a user name or "
@@ -70,15 +83,12 @@ def parse_url(url: str) -> Location:
         )
     try:
         parts = urlsplit(url)
-        port = parts.port
+        address = _address(parts)
     except ValueError:
         # The parser's own words may quote what it took for a port: half a password.
         raise _misread(scheme) from None
     if _hides_a_secret(parts):
         raise _misread(scheme)
-    address = parts.hostname or ""
-    if port is not None:
-        address += f":{port}"
     user = f"{unquote(parts.username)}@" if parts.username else ""
     return Location(
         scheme=scheme,

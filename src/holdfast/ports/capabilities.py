@@ -29,6 +29,8 @@ class Capabilities:
         ttl_max_s: The longest, or ``None`` for no limit of its own.
         observes: A key is taken from a silent owner only by who has watched it for one ttl: a
             newcomer waits that long, whenever the owner died.
+        expiry_late_s: How much later than its ttl a grant may end that nobody renews: a backend
+            that sweeps is late, and none is ever early.
     """
 
     backend: str
@@ -45,3 +47,4 @@ class Capabilities:
     ttl_min_s: float
     ttl_max_s: float | None
     observes: bool = False
+    expiry_late_s: float = 0.0

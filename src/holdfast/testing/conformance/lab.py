@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import pytest
@@ -51,7 +51,8 @@ class Lab:
 
     Where the shortest ttl is too long to wait for, say ``expiry="broken"``: cases that only need an
     ended grant then break it, and those that need it to expire are skipped. Test those by other
-    means, once.
+    means, once. Where the backend has a way to bring an expiry about that nobody can tell from it,
+    give that as ``expire`` instead: it ends every lease of ``short_s`` of this lab.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Lab:
         *,
         prefix: str = "",
         expiry: Literal["real", "broken"] = "real",
+        expire: Callable[[Lab], Awaitable[None]] | None = None,
     ) -> None:
         self.factory = factory
         self.url = url
         self.clock: Clock = clock if clock is not None else SystemClock()
-        self._prefix = prefix
+        self.prefix = prefix
         self._expiry = expiry
+        self._expire = expire
         self._options = dict(options or {})
         self._drivers: list[Driver] = []
         self._numbers = itertools.count(1)
@@ -113,7 +116,7 @@ class Lab:
         context = DriverContext(
             clock=self.clock,
             random=random.Random(host_id),  # noqa: S311 - jitter, not secrets
-            namespace=self._prefix + namespace,
+            namespace=self.prefix + namespace,
             host=host_id,
             role=role,
             options=dict(self._options),
@@ -130,7 +133,7 @@ class Lab:
         else:
             await asyncio.sleep(seconds)
 
-    async def expire(self) -> None:
+    async def expire(self, beyond_s: float = BEYOND_S) -> None:
         """Let every lease of ``short_s`` that was granted until now run out.
 
         Where only those take over who have watched for one ttl, every open host looks first.
@@ -138,7 +141,10 @@ class Lab:
         self.require_expiry()
         if self.capabilities.observes:
             await self._observe()
-        await self.advance(self.short_s + BEYOND_S)
+        if self._expire is None:
+            await self.advance(self.short_s + self.capabilities.expiry_late_s + beyond_s)
+        else:
+            await self._expire(self)
 
     async def _observe(self) -> None:
         for driver in self._drivers:

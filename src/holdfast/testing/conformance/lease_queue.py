@@ -121,7 +121,7 @@ class QueueCases:
         start = lab.clock.monotonic()
         await a.own_briefly("k")
         head = await b.queue("k")
-        await lab.advance(lab.short_s + 0.05)
+        await lab.expire(beyond_s=0.05)
         held = await c.attempt("k")
         lab.judge_within(lab.short_s + PASS_AFTER_S, since=start)
         assert isinstance(held, Held)

@@ -1,0 +1,110 @@
+"""What a driver remembers: sightings of free keys, folders, who waits, answers to renewals."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.drivers.etcd.interest import Interest
+from holdfast.drivers.etcd.operations import Term
+from holdfast.drivers.etcd.renewals import KeepAlive
+from holdfast.drivers.etcd.sightings import Sightings
+from holdfast.drivers.etcd.translate import CallFailed
+from holdfast.testing import ManualClock
+from tests.unit.drivers.etcd.folders_by_hand import folder, slot
+
+
+def test_a_key_is_free_since_it_was_seen_free() -> None:
+    sightings = Sightings()
+    free = folder(slot(0, None, 9))
+    assert sightings.free_since_us(free, 1_000) == 1_000
+    assert sightings.free_since_us(free, 5_000) == 1_000
+
+
+def test_what_was_seen_of_an_earlier_grant_does_not_count() -> None:
+    sightings = Sightings()
+    sightings.freed("k", 0, 50, 1_000)
+    assert sightings.free_since_us(folder(slot(0, None, 40)), 5_000) == 1_000
+    # Granted at 60 and free again: the sighting at 50 was of another time.
+    assert sightings.free_since_us(folder(slot(0, None, 60)), 5_000) == 5_000
+
+
+def test_an_older_sighting_does_not_replace_a_newer_one() -> None:
+    sightings = Sightings()
+    sightings.freed("k", 0, 50, 1_000)
+    sightings.freed("k", 0, 45, 9_000)
+    assert sightings.free_since_us(folder(slot(0, None, 40)), 9_000) == 1_000
+
+
+def test_the_newest_folder_is_remembered() -> None:
+    sightings = Sightings()
+    newest = folder(slot(0, None, 9))
+    sightings.saw(newest)
+    sightings.saw(newest._replace(revision=50))
+    assert sightings.folder("k") is newest
+
+
+def test_who_waits_is_forgotten_when_served_or_silent() -> None:
+    clock = ManualClock()
+    waiting = Interest(clock)
+    waiting.begin("k", "a/1")
+    waiting.begin("k", "a/2")
+    waiting.end("k", "a/1")
+    waiting.end("k", "a/1")
+    assert "k" in waiting
+    clock.advance(20)
+    waiting.forget_silent("k")
+    assert list(waiting) == ["k"]
+    clock.advance(20)
+    waiting.forget_silent("k")
+    assert "k" not in waiting
+
+
+class Stream:
+    """The far end of a stream of renewals, by hand."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.answers: asyncio.Queue[Term | CallFailed] = asyncio.Queue()
+
+    def renewals(self) -> Stream:
+        return self
+
+    async def send(self, lease: int) -> None:
+        self.asked.append(lease)
+
+    async def next(self) -> Term:
+        answer = await self.answers.get()
+        if isinstance(answer, CallFailed):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        return None
+
+
+async def test_each_answer_finds_its_question() -> None:
+    stream, keep_alive = Stream(), KeepAlive()
+    asking = [asyncio.ensure_future(keep_alive.ask(stream, lease)) for lease in (1, 2, 1)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    for term in (Term(2, 30), Term(1, 5), Term(1, 0)):
+        stream.answers.put_nowait(term)
+    assert await asking[1] == 30
+    # The answer to the question that was given up is not taken for that of the next.
+    assert await asking[2] == 0
+    keep_alive.forget()
+
+
+async def test_a_broken_stream_fails_all_who_wait_and_is_opened_anew() -> None:
+    stream, keep_alive = Stream(), KeepAlive()
+    asking = [asyncio.ensure_future(keep_alive.ask(stream, lease)) for lease in (1, 2)]
+    await asyncio.sleep(0)
+    stream.answers.put_nowait(CallFailed("UNAVAILABLE", "gone"))
+    for question in asking:
+        with pytest.raises(CallFailed):
+            await question
+    stream.answers.put_nowait(Term(3, 30))
+    assert await keep_alive.ask(stream, 3) == 30
+    keep_alive.forget()
