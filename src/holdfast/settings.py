@@ -54,6 +54,9 @@ _KUBERNETES = re.compile(
     r"HOLDFAST_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
+# A value that begins so names the variable that holds it, so that a file need not hold a secret.
+REFERENCE = "env:"
+
 _SECRET = re.compile(r"pass|secret|token|credential|key$", re.IGNORECASE)
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -138,7 +141,7 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         return found[name][0] if name in found else default
 
     return Settings(
-        url=value("url"),
+        url=_referred_url(value("url"), origins["url"], environ),
         host=value("host"),
         namespace=value("namespace", NAMESPACE_DEFAULT),
         session_ttl_s=value("session_ttl", SESSION_TTL_DEFAULT_S),
@@ -149,6 +152,18 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         options={name.removeprefix("options."): value for name, value in options.items()},
         origins=origins,
     )
+
+
+def _referred_url(url: str | None, source: str, environ: Mapping[str, str]) -> str | None:
+    """``url``, or what the variable holds that it refers to."""
+    if url is None or not url.startswith(REFERENCE):
+        return url
+    variable = url.removeprefix(REFERENCE)
+    if not environ.get(variable):
+        raise ConfigurationError(
+            f"{source}: url refers to the variable {variable[:100]!r}, which is not set"
+        )
+    return environ[variable]
 
 
 def shown_url(url: str) -> str:

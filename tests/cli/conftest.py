@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
+from tests.cli.terminals import Terminal
+
 COMMAND = (sys.executable, "-m", "holdfast.cli.main")
+
+# The stores that demo and wizard are tried on: "sqlite", or a fixture that gives a URL. A driver
+# joins with one line.
+SHARED_STORES = [
+    "sqlite",
+    pytest.param("postgres_url", marks=pytest.mark.service),
+]
 
 # Far above what any command here needs; a hang fails the test with its output.
 PATIENCE_S = 60
@@ -42,6 +51,7 @@ class Program:
         self.folder = folder
         self.url = f"sqlite:///{folder}/leases.db"
         self.started: list[subprocess.Popen[str]] = []
+        self.terminals: list[Terminal] = []
 
     def environ(self, **more: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
@@ -73,6 +83,11 @@ class Program:
         self.started.append(process)
         return process
 
+    def at_terminal(self, *arguments: str, **environ: str) -> Terminal:
+        terminal = Terminal([*COMMAND, *arguments], self.folder, self.environ(**environ))
+        self.terminals.append(terminal)
+        return terminal
+
     def finish(self, process: subprocess.Popen[str]) -> Outcome:
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
         return Outcome(process.returncode, stdout, stderr)
@@ -103,3 +118,13 @@ def holdfast(tmp_path: Path) -> Iterator[Program]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+    for terminal in program.terminals:
+        terminal.close()
+
+
+@pytest.fixture(params=SHARED_STORES)
+def shared(request: pytest.FixtureRequest, holdfast: Program) -> Program:
+    """``holdfast`` on each store that several processes can share."""
+    if request.param != "sqlite":
+        holdfast.url = request.getfixturevalue(request.param)
+    return holdfast
