@@ -119,11 +119,12 @@ def test_a_page_that_tells_the_truth_passes(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\n```\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\n"
-        "print(x)  # prints 1\n```\n\n```console\n$ holdfast lease show x --url sqlite:///a.db\n"
+        "print(x)  # prints 1\n```\n\n```console\n$ holdfast migrate --url sqlite:///a.db\n"
+        "$ holdfast lease show x --url sqlite:///a.db\n"
         "holdfast: no lease\n$ echo $?\n66\n$ make demo\n```\n"
     )
     ran = run_page(read(page), tmp_path)
-    assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 3)
+    assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 4)
 
 
 def test_a_block_that_is_never_closed_is_found(tmp_path):
