@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -16,11 +17,12 @@ PATIENCE_S = 60.0
 
 
 class Program:
-    """A running example and what it says."""
+    """A running example and what it says. It is read all the time, so that no pipe fills up."""
 
     def __init__(self, folder: Path, example: str, *arguments: str, **environ: str) -> None:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
         self.said: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(
             [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments],
             cwd=folder,
@@ -29,26 +31,38 @@ class Program:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    def hear(self, beginning: str) -> str:
-        """The next line that begins like this; a program that never says it is killed."""
+    def _read(self) -> None:
         assert self.process.stdout is not None
-        timer = threading.Timer(PATIENCE_S, self.process.kill)
-        timer.start()
+        with self.process.stdout as stdout:
+            for line in stdout:
+                self.said.append(line.rstrip())
+                self._lines.put(line.rstrip())
+        self._lines.put(None)
+
+    def hear(self, words: str) -> str:
+        """The next line that says ``words``."""
         try:
-            for line in self.process.stdout:
-                self.said.append(line.strip())
-                if line.startswith(beginning):
-                    return line.strip()
-        finally:
-            timer.cancel()
-        pytest.fail(f"never said {beginning!r}:\n" + "\n".join(self.said))
+            while (line := self._lines.get(timeout=PATIENCE_S)) is not None:
+                if words in line:
+                    return line
+        except queue.Empty:
+            pass
+        pytest.fail(f"never said {words!r}:\n" + "\n".join(self.said))
 
     def finish(self) -> int:
-        """Wait for its end, and hear the rest."""
-        rest, _ = self.process.communicate(timeout=PATIENCE_S)
-        self.said += rest.splitlines()
-        return self.process.returncode
+        """Wait for its end; all it said is in ``said`` then."""
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return code
+
+    def end(self) -> None:
+        """Kill it, if it still runs; a stopped one hears SIGKILL too."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.finish()
 
 
 class Programs:
@@ -68,6 +82,4 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
     found = Programs(tmp_path)
     yield found
     for program in found.started:
-        if program.process.poll() is None:
-            program.process.kill()
-        program.process.communicate()
+        program.end()
