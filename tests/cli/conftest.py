@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from tests.cli.terminals import Terminal
 
 COMMAND = (sys.executable, "-m", "holdfast.cli.main")
 
-# The stores that demo and wizard are tried on: "sqlite", or a fixture that gives a URL. A driver
-# joins with one line.
+# The stores that demo and wizard are tried on: "sqlite", or a fixture that gives a URL, or a
+# ``SharedStore`` where a secret is needed. A driver joins with one line.
 SHARED_STORES = [
     "sqlite",
     pytest.param("postgres_url", marks=pytest.mark.service),
@@ -27,6 +27,20 @@ SHARED_STORES = [
 
 # Far above what any command here needs; a hang fails the test with its output.
 PATIENCE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStore:
+    """A store, and how the wizard is told to get in: by ``auth``, with the secret in ``variable``.
+
+    ``environ`` is set for every command, and must hold what opens the store without the wizard's
+    file (``HOLDFAST_OPTIONS_…``) as well as the variable.
+    """
+
+    url: str
+    auth: str = "none"
+    variable: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +63,17 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/leases.db"
+        self.store = SharedStore(f"sqlite:///{folder}/leases.db")
         self.started: list[subprocess.Popen[str]] = []
         self.terminals: list[Terminal] = []
 
+    @property
+    def url(self) -> str:
+        return self.store.url
+
     def environ(self, **more: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-        return {**inherited, "HOLDFAST_URL": self.url, **more}
+        return {**inherited, **self.store.environ, "HOLDFAST_URL": self.url, **more}
 
     def __call__(self, *arguments: str, **environ: str) -> Outcome:
         done = subprocess.run(
@@ -126,5 +144,6 @@ def holdfast(tmp_path: Path) -> Iterator[Program]:
 def shared(request: pytest.FixtureRequest, holdfast: Program) -> Program:
     """``holdfast`` on each store that several processes can share."""
     if request.param != "sqlite":
-        holdfast.url = request.getfixturevalue(request.param)
+        found = request.getfixturevalue(request.param)
+        holdfast.store = found if isinstance(found, SharedStore) else SharedStore(found)
     return holdfast

@@ -6,6 +6,8 @@ import tomllib
 
 import pytest
 
+from holdfast.cli.stores import STORES, access_of
+
 pytestmark = pytest.mark.process
 
 CANARY = "hunter2-canary"
@@ -22,19 +24,26 @@ def is_untouched(program) -> bool:
 
 
 def test_a_store_is_chosen_tried_and_written(shared):
+    store = next(s for s in STORES if s.serves(shared.url.partition("://")[0]))
+    access = access_of(store, shared.store.auth)
     terminal = shared.at_terminal("configure", HOLDFAST_URL="")
     terminal.expect(r"Where are the leases kept\?")
-    backend = "sqlite" if shared.url.startswith("sqlite") else shared.url.partition("://")[0]
     terminal.expect(r"Store \[1\]: ")
-    terminal.type(backend)
-    if backend != "sqlite":
-        terminal.expect(r"Authentication \[none\]: ")
-        terminal.type("")
-    terminal.expect(r"Endpoint \(.*: ")
-    terminal.type(shared.url)
+    terminal.type(store.name)
+    if len(store.access) > 1:
+        terminal.expect(r"Authentication \[.*\]: ")
+        terminal.type(access.name)
+    if access.setting is not None:
+        terminal.expect(r"Name of the variable that holds it")
+        terminal.type(shared.store.variable)
+    if access.setting != "url":
+        terminal.expect(r"Endpoint \(.*: ")
+        terminal.type(shared.url)
     terminal.expect(r"it works")
     assert terminal.finish() == 0
-    assert written(shared) == {"url": shared.url}
+    assert shared.store.variable in (shared.folder / "holdfast.local.toml").read_text()
+    if access.setting != "url":
+        assert written(shared)["url"] == shared.url
     # From here on the file speaks.
     assert shared("lease", "acquire", "k", HOLDFAST_URL="").code == 0
     assert shared("lease", "ls", "-o", "jsonl", HOLDFAST_URL="").lines[0]["key"] == "k"

@@ -108,9 +108,9 @@ def _ask_store(answers: Answers) -> Store:
         return store_of(answers.backend)
     if answers.url is not None:
         scheme = answers.url.partition("://")[0]
-        named = {"postgres": "postgresql", "rediss": "redis", "etcds": "etcd"}.get(scheme, scheme)
-        if named in BACKENDS:
-            return store_of(named)
+        for store in STORES:
+            if store.serves(scheme):
+                return store
     _need_terminal("--backend")
     click.echo("Where are the leases kept?", err=True)
     for number, store in enumerate(STORES, 1):
@@ -179,7 +179,7 @@ def _checked_url(store: Store, url: str) -> str:
             "--auth url"
         )
     scheme = parse_url(url).scheme
-    if not scheme.startswith(store.name[:4]):
+    if not store.serves(scheme):
         raise UsageError(f"a URL of {store.name} looks like {store.form}, not {scheme}://…")
     return url
 

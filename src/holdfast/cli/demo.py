@@ -19,7 +19,7 @@ from holdfast.cli import errors, signals
 from holdfast.cli.configure import Answers, can_ask, run_wizard
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.output import clean, clean_lines, emit_line, say
-from holdfast.connect import connect
+from holdfast.connect import connect, find_factory
 from holdfast.demo import __main__ as story_module
 from holdfast.demo.banners import COLOURS, lines_of
 from holdfast.demo.competition import KEY, Competitor, compete
@@ -122,15 +122,16 @@ def _check(location: Location, options: Mapping[str, Any]) -> None:
     for name in ("work", "wait", "ttl"):
         if options[name] is not None:
             seconds(options[name], name, zero=name == "wait")
+    lonely = find_factory(location.scheme).capabilities.across == "process"
     if options["race"] is None:
         if options["crash"]:
             raise UsageError("--crash kills the winner of a --race; alone, use kill -9")
-        if location.scheme == "memory":
-            say("memory:// lives in this one process: nobody can compete with it")
-    elif location.scheme == "memory":
+        if lonely:
+            say(f"{location.scheme}:// lives in this one process: nobody can compete with it")
+    elif lonely:
         raise UsageError(
-            "memory:// lives in one process, so each of the racing processes would own a lock of "
-            "its own: use sqlite:///demo.db, or any other store"
+            f"{location.scheme}:// lives in one process, so each of the racing processes would own "
+            "a lock of its own: use sqlite:///demo.db, or any other store"
         )
 
 

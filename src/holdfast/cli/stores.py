@@ -26,13 +26,22 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """One kind of store. ``default`` is a URL to begin with, ``None`` where nobody can guess."""
+    """One kind of store.
+
+    ``schemes`` are those its URLs may begin with besides its name. ``default`` is a URL to begin
+    with, ``None`` where nobody can guess.
+    """
 
     name: str
     says: str
     form: str
     default: str | None
     access: tuple[Access, ...]
+    schemes: tuple[str, ...] = ()
+
+    def serves(self, scheme: str) -> bool:
+        """Whether URLs of this scheme are its own."""
+        return scheme == self.name or scheme in self.schemes
 
 
 _OPEN = Access(name="none", says="no secret is needed")
@@ -88,6 +97,7 @@ STORES = (
         says="PostgreSQL: across machines",
         form="postgresql://USER@HOST:5432/DATABASE",
         default="postgresql://postgres@localhost:5432/postgres",
+        schemes=("postgres",),
         access=(
             Access(name="none", says="no secret in the settings: trust, peer or ~/.pgpass"),
             _whole_url("DATABASE_URL"),
@@ -98,6 +108,7 @@ STORES = (
         says="Redis: across machines",
         form="redis://HOST:6379/0",
         default="redis://localhost:6379/0",
+        schemes=("rediss", "redis+unix"),
         access=(_OPEN, _whole_url("REDIS_URL")),
     ),
     Store(
@@ -105,6 +116,7 @@ STORES = (
         says="etcd: across machines",
         form="etcd://HOST:2379",
         default="etcd://localhost:2379",
+        schemes=("etcds",),
         access=(_OPEN, _whole_url("ETCD_URL")),
     ),
     Store(
