@@ -54,10 +54,9 @@ _KUBERNETES = re.compile(
     r"HOLDFAST_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
-# A value that begins so names the variable that holds it, so that a file need not hold a secret.
-REFERENCE = "env:"
-
-_SECRET = re.compile(r"pass|secret|token|credential|key$", re.IGNORECASE)
+_SECRET = re.compile(r"pass|secret|token|credential|connection_?string|key$", re.IGNORECASE)
+# URL and options may name the variable that holds their value, so that a file holds no secret.
+_REFERENCE = "env:"
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 _TOP = {
@@ -127,6 +126,7 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         found.update(_from_file(directory / name))
     found.update(_from_environ(environ))
     found.update(_from_arguments(arguments))
+    found.update(_referred(found, environ))
     options = {name: value for name, (value, _) in found.items() if name.startswith("options.")}
     origins = dict.fromkeys((*_TOP, *_FLAGS, *_KINDS), "default")
     leases, from_argument = arguments.get("leases"), "argument"
@@ -141,7 +141,7 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         return found[name][0] if name in found else default
 
     return Settings(
-        url=_referred_url(value("url"), origins["url"], environ),
+        url=value("url"),
         host=value("host"),
         namespace=value("namespace", NAMESPACE_DEFAULT),
         session_ttl_s=value("session_ttl", SESSION_TTL_DEFAULT_S),
@@ -154,16 +154,14 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
     )
 
 
-def _referred_url(url: str | None, source: str, environ: Mapping[str, str]) -> str | None:
-    """``url``, or what the variable holds that it refers to."""
-    if url is None or not url.startswith(REFERENCE):
-        return url
-    variable = url.removeprefix(REFERENCE)
-    if not environ.get(variable):
-        raise ConfigurationError(
-            f"{source}: url refers to the variable {variable[:100]!r}, which is not set"
-        )
-    return environ[variable]
+def reference_to(variable: str) -> str:
+    """What a settings file says instead of a secret that ``variable`` holds."""
+    return f"{_REFERENCE}{variable}"
+
+
+def is_reference(value: str) -> bool:
+    """Whether ``value`` names the variable that holds the real one."""
+    return value.startswith(_REFERENCE)
 
 
 def shown_url(url: str) -> str:
@@ -262,6 +260,22 @@ def _options(values: Mapping[object, Any], source: str) -> _Found:
     return found
 
 
+def _referred(found: _Found, environ: Mapping[str, str]) -> _Found:
+    """The URL and the options that name a variable, with what it holds."""
+    referred: _Found = {}
+    for name, (value, source) in found.items():
+        may_refer = name == "url" or name.startswith("options.")
+        if may_refer and isinstance(value, str) and is_reference(value):
+            variable = value.removeprefix(_REFERENCE)
+            held = environ.get(variable)
+            if not held:
+                raise ConfigurationError(
+                    f"{source}: {name} refers to the variable {variable[:100]!r}, which is not set"
+                )
+            referred[name] = held, variable
+    return referred
+
+
 def _lease_options(found: _Found) -> LeaseOptions:
     given = {name: found[f"leases.{name}"] for name in _LEASES if f"leases.{name}" in found}
     try:
@@ -294,7 +308,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _holds_secret(name: str, value: object) -> bool:
     if name.startswith("options."):
-        return bool(value) and _SECRET.search(name) is not None
+        referred = isinstance(value, str) and is_reference(value)
+        return bool(value) and not referred and _SECRET.search(name) is not None
     if name != "url" or not isinstance(value, str):
         return False
     try:

@@ -254,3 +254,34 @@ def test_a_url_without_password_needs_no_private_file(folder):
 )
 def test_a_secret_from_the_environment_never_shows(folder, environ):
     assert CANARY not in repr(settle(folder, environ))
+
+
+def test_an_option_may_name_the_variable_that_holds_its_value(folder):
+    write(folder, '[options]\nconnection_string = "env:STORE"')
+    settings = settle(folder, {"STORE": f"AccountKey={CANARY}"})
+    assert settings.options == {"connection_string": f"AccountKey={CANARY}"}
+    assert settings.origins["options.connection_string"] == "STORE"
+    assert CANARY not in repr(settings)
+
+
+@pytest.mark.parametrize("environ", [{}, {"STORE": ""}])
+def test_an_option_that_names_an_unset_variable_is_refused(folder, environ):
+    with pytest.raises(ConfigurationError, match=r"options.account_key.*'STORE'.*not set"):
+        settle(folder, environ, options={"account_key": "env:STORE"})
+
+
+def test_a_connection_string_that_others_may_read_is_refused(folder):
+    write(folder, f'[options]\nconnection_string = "AccountKey={CANARY}"')
+    with pytest.raises(ConfigurationError, match="chmod 600") as raised:
+        settle(folder)
+    assert CANARY not in str(raised.value)
+
+
+def test_a_url_may_name_the_variable_that_holds_it(folder):
+    write(folder, 'url = "env:STORE"')
+    settings = settle(folder, {"STORE": f"postgresql://u:{CANARY}@h/db"})
+    assert settings.url == f"postgresql://u:{CANARY}@h/db"
+    assert settings.origins["url"] == "STORE"
+    assert CANARY not in repr(settings)
+    with pytest.raises(ConfigurationError, match=r"url.*'STORE'.*not set"):
+        settle(folder)

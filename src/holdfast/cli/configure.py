@@ -25,7 +25,7 @@ from holdfast.cli.output import clean, emit_fields, say
 from holdfast.cli.stores import BACKENDS, STORES, Access, Store, access_of, store_of
 from holdfast.errors import ConfigurationError, HoldfastError, UsageError
 from holdfast.model.location import parse_url
-from holdfast.settings import FILE_LOCAL, PREFIX, REFERENCE, Settings
+from holdfast.settings import FILE_LOCAL, PREFIX, Settings, is_reference, reference_to
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -136,7 +136,7 @@ def _ask_place(store: Store, access: Access, answers: Answers) -> dict[str, Any]
     """The settings of the store: its URL and the reference to its secret."""
     reference = None
     if access.setting is not None:
-        reference = REFERENCE + _ask_variable(access, answers)
+        reference = reference_to(_ask_variable(access, answers))
     if access.setting == "url":
         return {"url": reference, "options": {}}
     options = {} if access.setting is None else {access.setting: reference}
@@ -264,4 +264,4 @@ def _need_terminal(option: str) -> None:
 
 def _shown(folder: Path) -> str:
     url = str(settings_file.read(folder)["url"])
-    return clean(url if url.startswith(REFERENCE) else settings_module.shown_url(url))
+    return clean(url if is_reference(url) else settings_module.shown_url(url))
