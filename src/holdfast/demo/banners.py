@@ -32,8 +32,8 @@ def lines_of(event: Mapping[str, Any]) -> list[str]:
         case "item":
             return [_item(event)]
         case "released":
-            done = f"{event['items']} items in {event['held_s']:.1f} s"
-            return [*_banner("LOCK RELEASED"), f"  {done}, {event['renewals']} renewals"]
+            done = f"items: {event['items']} in {event['held_s']:.1f} s"
+            return [*_banner("LOCK RELEASED"), f"  {done}; renewals: {event['renewals']}"]
         case "lost":
             stopped = "the work was stopped at once; its last writes would be fenced"
             return [*_banner("LOCK LOST"), f"  {event['message']}", f"  {stopped}"]
