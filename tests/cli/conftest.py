@@ -19,7 +19,8 @@ from tests.cli.terminals import Terminal
 COMMAND = (sys.executable, "-m", "holdfast.cli.main")
 
 # The stores that demo and wizard are tried on: "sqlite", or a fixture that gives a URL, or a
-# ``SharedStore`` where a secret is needed. A driver joins with one line.
+# ``SharedStore`` where a secret is needed. A driver joins with one line. Where tests share a server
+# without a database of their own, ``environ`` names a HOLDFAST_NAMESPACE for each.
 SHARED_STORES = [
     "sqlite",
     pytest.param("postgres_url", marks=pytest.mark.service),

@@ -143,6 +143,7 @@ def test_a_person_is_asked_before_a_file_is_replaced(holdfast):
         terminal.expect(r"is there already. Replace its url\? \[y/N\]: ")
         terminal.type(answer)
         assert terminal.finish() == (130 if answer == "n" else 0)
+        assert ("nothing was written" in terminal.screen) == (answer == "n")
         assert tomllib.loads(path.read_text())["url"] == url
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 
 import pytest
 
 from holdfast.connect import find_factory
+from tests.cli.conftest import COMMAND
 
 pytestmark = pytest.mark.process
 
@@ -83,6 +85,14 @@ def test_a_race_survives_the_death_of_its_winner(holdfast):
         assert words in done.stdout
 
 
+def test_an_interrupted_race_leaves_nothing_behind(holdfast):
+    race = compete(holdfast, "--race", "2", "--work", "60")
+    race.expect(r"item +1/60")
+    race.interrupt()
+    assert race.finish() == 128 + signal.SIGINT
+    assert holdfast("lease", "ls", "-o", "jsonl").lines == []
+
+
 def test_a_broken_lock_stops_the_winner(holdfast):
     winner = compete(holdfast, *FIRST, "--work", "60", "--ttl", "3")
     winner.expect(r"item +1/60")
@@ -106,6 +116,20 @@ def test_a_gate_lets_a_script_start_several_at_once(holdfast):
     waiting.type("go")
     waiting.expect(r'"event": "released"')
     assert waiting.finish() == 0
+
+
+def test_a_gate_needs_something_to_wait_on(holdfast):
+    (holdfast.folder / "words").write_text("go\n")
+    with (holdfast.folder / "words").open() as words:
+        done = subprocess.run(
+            [*COMMAND, "demo", "compete", "--gate"],
+            env=holdfast.environ(),
+            stdin=words,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, "stdin is a file" in done.stderr) == (2, True)
 
 
 def test_memory_is_one_process_and_says_so(holdfast):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -96,8 +97,9 @@ def run_wizard(invocation: Invocation, answers: Answers) -> Path:
         if not settings_file.is_ignored(folder):
             _offer_ignoring(folder)
     except (click.Abort, EOFError):
-        # Ctrl-C at a question. Nothing was written.
-        raise errors.Stopped(2) from None
+        # Ctrl-C at a question, or a no to one that asks whether to go on.
+        say("nothing was written")
+        raise errors.Stopped(signal.SIGINT) from None
     if os.environ.get(f"{PREFIX}URL"):
         say(f"{PREFIX}URL is set in this shell and wins over the file")
     return path

@@ -159,7 +159,10 @@ async def _wait_at_gate(invocation: Invocation) -> None:
     _print(invocation, {"event": "ready"})
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    try:
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    except ValueError:
+        raise UsageError("--gate waits on a pipe or a terminal, and stdin is a file") from None
     await reader.readline()
 
 
