@@ -55,7 +55,7 @@ _KUBERNETES = re.compile(
 )
 
 _SECRET = re.compile(r"pass|secret|token|credential|connection_?string|key$", re.IGNORECASE)
-# An option may name the variable that holds its value, so that a committed file holds no secret.
+# URL and options may name the variable that holds their value, so that a file holds no secret.
 _REFERENCE = "env:"
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -152,6 +152,16 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         options={name.removeprefix("options."): value for name, value in options.items()},
         origins=origins,
     )
+
+
+def reference_to(variable: str) -> str:
+    """What a settings file says instead of a secret that ``variable`` holds."""
+    return f"{_REFERENCE}{variable}"
+
+
+def is_reference(value: str) -> bool:
+    """Whether ``value`` names the variable that holds the real one."""
+    return value.startswith(_REFERENCE)
 
 
 def shown_url(url: str) -> str:
@@ -251,10 +261,11 @@ def _options(values: Mapping[object, Any], source: str) -> _Found:
 
 
 def _referred(found: _Found, environ: Mapping[str, str]) -> _Found:
-    """The options that name a variable, with what it holds."""
+    """The URL and the options that name a variable, with what it holds."""
     referred: _Found = {}
     for name, (value, source) in found.items():
-        if name.startswith("options.") and isinstance(value, str) and value.startswith(_REFERENCE):
+        may_refer = name == "url" or name.startswith("options.")
+        if may_refer and isinstance(value, str) and is_reference(value):
             variable = value.removeprefix(_REFERENCE)
             held = environ.get(variable)
             if not held:
@@ -297,7 +308,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _holds_secret(name: str, value: object) -> bool:
     if name.startswith("options."):
-        referred = isinstance(value, str) and value.startswith(_REFERENCE)
+        referred = isinstance(value, str) and is_reference(value)
         return bool(value) and not referred and _SECRET.search(name) is not None
     if name != "url" or not isinstance(value, str):
         return False

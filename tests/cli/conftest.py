@@ -7,17 +7,41 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.terminals import Terminal
+
 COMMAND = (sys.executable, "-m", "holdfast.cli.main")
+
+# The stores that demo and wizard are tried on: "sqlite", or a fixture that gives a URL, or a
+# ``SharedStore`` where a secret is needed. A driver joins with one line. Where tests share a server
+# without a database of their own, ``environ`` names a HOLDFAST_NAMESPACE for each.
+SHARED_STORES = [
+    "sqlite",
+    pytest.param("postgres_url", marks=pytest.mark.service),
+]
 
 # Far above what any command here needs; a hang fails the test with its output.
 PATIENCE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStore:
+    """A store, and how the wizard is told to get in: by ``auth``, with the secret in ``variable``.
+
+    ``environ`` is set for every command, and must hold what opens the store without the wizard's
+    file (``HOLDFAST_OPTIONS_…``) as well as the variable.
+    """
+
+    url: str
+    auth: str = "none"
+    variable: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +64,17 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/leases.db"
+        self.store = SharedStore(f"sqlite:///{folder}/leases.db")
         self.started: list[subprocess.Popen[str]] = []
+        self.terminals: list[Terminal] = []
+
+    @property
+    def url(self) -> str:
+        return self.store.url
 
     def environ(self, **more: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-        return {**inherited, "HOLDFAST_URL": self.url, **more}
+        return {**inherited, **self.store.environ, "HOLDFAST_URL": self.url, **more}
 
     def __call__(self, *arguments: str, **environ: str) -> Outcome:
         done = subprocess.run(
@@ -72,6 +101,11 @@ class Program:
         )
         self.started.append(process)
         return process
+
+    def at_terminal(self, *arguments: str, **environ: str) -> Terminal:
+        terminal = Terminal([*COMMAND, *arguments], self.folder, self.environ(**environ))
+        self.terminals.append(terminal)
+        return terminal
 
     def finish(self, process: subprocess.Popen[str]) -> Outcome:
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
@@ -103,3 +137,14 @@ def holdfast(tmp_path: Path) -> Iterator[Program]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+    for terminal in program.terminals:
+        terminal.close()
+
+
+@pytest.fixture(params=SHARED_STORES)
+def shared(request: pytest.FixtureRequest, holdfast: Program) -> Program:
+    """``holdfast`` on each store that several processes can share."""
+    if request.param != "sqlite":
+        found = request.getfixturevalue(request.param)
+        holdfast.store = found if isinstance(found, SharedStore) else SharedStore(found)
+    return holdfast

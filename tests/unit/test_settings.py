@@ -275,3 +275,13 @@ def test_a_connection_string_that_others_may_read_is_refused(folder):
     with pytest.raises(ConfigurationError, match="chmod 600") as raised:
         settle(folder)
     assert CANARY not in str(raised.value)
+
+
+def test_a_url_may_name_the_variable_that_holds_it(folder):
+    write(folder, 'url = "env:STORE"')
+    settings = settle(folder, {"STORE": f"postgresql://u:{CANARY}@h/db"})
+    assert settings.url == f"postgresql://u:{CANARY}@h/db"
+    assert settings.origins["url"] == "STORE"
+    assert CANARY not in repr(settings)
+    with pytest.raises(ConfigurationError, match=r"url.*'STORE'.*not set"):
+        settle(folder)

@@ -61,13 +61,15 @@ class Invocation:
         self.secrets |= errors.secrets_of(settings)
         return settings
 
-    def target(self, *, migrate: bool | None = None, create: bool = True) -> Target:
-        """The store of this call, not yet opened.
+    def target(
+        self, *, settings: Settings | None = None, migrate: bool | None = None, create: bool = True
+    ) -> Target:
+        """The store of this call, or of other ``settings``, not yet opened.
 
         Raises:
             ConfigurationError, InvalidName: The settings are wrong.
         """
-        settings = self.settings()
+        settings = settings or self.settings()
         location = parse_url(settings.url or "")
         factory = find_factory(location.scheme)
         check_options(factory, location, settings.options)

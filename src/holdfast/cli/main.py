@@ -15,11 +15,13 @@ import click
 from holdfast import __version__
 from holdfast.cli import errors
 from holdfast.cli.config import config
+from holdfast.cli.configure import configure
+from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.lease import lease
 from holdfast.cli.migrate import migrate
-from holdfast.cli.output import clean, say
+from holdfast.cli.output import clean_lines, say
 
 _NAME = "holdfast"
 
@@ -40,7 +42,7 @@ def cli() -> None:
     current().listen_to_logs()
 
 
-for command in (lease, migrate, doctor, config):
+for command in (lease, migrate, doctor, config, configure, demo):
     cli.add_command(command)
 
 
@@ -96,11 +98,6 @@ def _invoke(invocation: Invocation) -> None:
     # Not cli.main: it ends the process with 1 when a pipe breaks, before we hear of it.
     with cli.make_context(_NAME, sys.argv[1:], obj=invocation) as context:
         cli.invoke(context)
-
-
-def clean_lines(text: str) -> str:
-    """``text`` cleaned, line by line."""
-    return "\n".join(clean(line) for line in text.splitlines())
 
 
 def _discard(stream: TextIO) -> None:

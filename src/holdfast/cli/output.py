@@ -34,6 +34,11 @@ def clean(text: str) -> str:
     )
 
 
+def clean_lines(text: str) -> str:
+    """``text`` cleaned, line by line."""
+    return "\n".join(clean(line) for line in text.splitlines())
+
+
 def say(text: str) -> None:
     """One line of talk, on stderr."""
     click.echo(f"holdfast: {clean(text)}", err=True)

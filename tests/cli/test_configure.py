@@ -1,0 +1,211 @@
+"""The wizard: at a terminal, from a script, and on the days when something is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from holdfast.cli.stores import STORES, access_of
+
+pytestmark = pytest.mark.process
+
+CANARY = "hunter2-canary"
+
+
+def written(program):
+    path = program.folder / "holdfast.local.toml"
+    assert path.stat().st_mode & 0o777 == 0o600
+    return tomllib.loads(path.read_text())
+
+
+def is_untouched(program) -> bool:
+    return not (program.folder / "holdfast.local.toml").exists()
+
+
+def test_a_store_is_chosen_tried_and_written(shared):
+    store = next(s for s in STORES if s.serves(shared.url.partition("://")[0]))
+    access = access_of(store, shared.store.auth)
+    terminal = shared.at_terminal("configure", HOLDFAST_URL="")
+    terminal.expect(r"Where are the leases kept\?")
+    terminal.expect(r"Store \[1\]: ")
+    terminal.type(store.name)
+    if len(store.access) > 1:
+        terminal.expect(r"Authentication \[.*\]: ")
+        terminal.type(access.name)
+    if access.setting is not None:
+        terminal.expect(r"Name of the variable that holds it")
+        terminal.type(shared.store.variable)
+    if access.setting != "url":
+        terminal.expect(r"Endpoint \(.*: ")
+        terminal.type(shared.url)
+    terminal.expect(r"it works")
+    assert terminal.finish() == 0
+    assert shared.store.variable in (shared.folder / "holdfast.local.toml").read_text()
+    if access.setting != "url":
+        assert written(shared)["url"] == shared.url
+    # From here on the file speaks.
+    assert shared("lease", "acquire", "k", HOLDFAST_URL="").code == 0
+    assert shared("lease", "ls", "-o", "jsonl", HOLDFAST_URL="").lines[0]["key"] == "k"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (("--backend", "sqlite"), {"url": "sqlite:///holdfast.db"}),
+        (("--url", "sqlite:///x.db"), {"url": "sqlite:///x.db"}),
+        (("--backend", "memory"), {"url": "memory://demo"}),
+        (("--url", "postgres://u@h/db"), {"url": "postgres://u@h/db"}),
+        (("--backend", "postgresql", "--auth", "url"), {"url": "env:DATABASE_URL"}),
+        (("--backend", "redis"), {"url": "redis://localhost:6379/0"}),
+        (("--url", "rediss://h:6380/1"), {"url": "rediss://h:6380/1"}),
+        (("--backend", "redis", "--auth", "url", "--variable", "R"), {"url": "env:R"}),
+        (("--backend", "etcd", "--url", "etcd://h:2379"), {"url": "etcd://h:2379"}),
+        (("--url", "azblob://account/container"), {"url": "azblob://account/container"}),
+        (
+            ("--url", "azblob://account/container", "--auth", "connection-string"),
+            {
+                "url": "azblob://account/container",
+                "options": {"connection_string": "env:AZURE_STORAGE_CONNECTION_STRING"},
+            },
+        ),
+        (
+            ("--url", "cosmos://account/db/c", "--auth", "key", "--variable", "COSMOS"),
+            {"url": "cosmos://account/db/c", "options": {"account_key": "env:COSMOS"}},
+        ),
+    ],
+)
+def test_a_script_answers_by_options(holdfast, arguments, wanted):
+    done = holdfast("configure", *arguments, "--no-test", "-o", "json", HOLDFAST_URL="")
+    assert done.code == 0, done.stderr
+    assert written(holdfast) == wanted
+    assert done.document["url"] == wanted["url"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--backend"),
+        (("--url", "nonsense"), "--backend"),
+        (("--backend", "azblob"), "--url azblob://ACCOUNT/CONTAINER"),
+        (("--backend", "redis", "--url", "sqlite:///x.db"), "looks like redis://"),
+        (("--backend", "sqlite", "--auth", "key"), "cannot be reached by 'key'"),
+        (("--backend", "redis", "--auth", "url", "--variable", "a b"), "give its name"),
+        (("--url", f"postgresql://u:{CANARY}@h/db"), "--auth url"),
+        (("--backend", "mysql"), "not one of"),
+    ],
+)
+def test_wrong_answers_are_refused_and_nothing_is_written(holdfast, arguments, said):
+    done = holdfast("configure", *arguments, HOLDFAST_URL="")
+    assert (done.code, done.stdout) == (2, "")
+    assert said in done.stderr.splitlines()[-1]
+    assert CANARY not in done.stderr
+    assert is_untouched(holdfast)
+
+
+def test_a_secret_stays_in_its_variable(holdfast):
+    url = f"sqlite:///{holdfast.folder}/secret.db"
+    chosen = ("--backend", "postgresql", "--auth", "url", "--variable", "MY_STORE")
+    done = holdfast("configure", *chosen, HOLDFAST_URL="", MY_STORE=url)
+    assert done.code == 0, done.stderr
+    assert written(holdfast) == {"url": "env:MY_STORE"}
+    assert holdfast("lease", "acquire", "k", HOLDFAST_URL="", MY_STORE=url).code == 0
+    unset = holdfast("lease", "ls", HOLDFAST_URL="")
+    assert unset.code == 2
+    assert "refers to the variable 'MY_STORE', which is not set" in unset.stderr
+    hidden = f"postgresql://u:{CANARY}@127.0.0.1:1/db"
+    for arguments in (("lease", "ls"), ("config", "show", "--origin"), ("doctor",)):
+        shown = holdfast(*arguments, "-v", HOLDFAST_URL="", MY_STORE=hidden)
+        assert CANARY not in shown.stdout + shown.stderr
+
+
+def test_a_script_does_not_replace_a_file_by_accident(holdfast):
+    path = holdfast.folder / "holdfast.local.toml"
+    path.write_text('url = "sqlite:///old.db"\n[leases]\nttl = 45\n')
+    before = path.read_text()
+    refused = holdfast("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    assert refused.code == 2
+    assert "--force" in refused.stderr
+    assert path.read_text() == before
+    forced = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    assert forced.code == 0
+    # What else stood there stays.
+    assert written(holdfast) == {"url": "sqlite:///holdfast.db", "leases": {"ttl": 45}}
+
+
+def test_a_person_is_asked_before_a_file_is_replaced(holdfast):
+    path = holdfast.folder / "holdfast.local.toml"
+    path.write_text('url = "sqlite:///old.db"\n')
+    for answer, url in (("n", "sqlite:///old.db"), ("y", "sqlite:///holdfast.db")):
+        terminal = holdfast.at_terminal("configure", "--backend", "sqlite", HOLDFAST_URL="")
+        terminal.expect(r"Endpoint")
+        terminal.type("")
+        terminal.expect(r"is there already. Replace its url\? \[y/N\]: ")
+        terminal.type(answer)
+        assert terminal.finish() == (130 if answer == "n" else 0)
+        assert ("nothing was written" in terminal.screen) == (answer == "n")
+        assert tomllib.loads(path.read_text())["url"] == url
+
+
+def test_a_store_that_does_not_answer_is_not_written_unless_wanted(holdfast):
+    away = ("--url", "postgresql://u@127.0.0.1:1/db", "--auth", "none")
+    alone = holdfast("configure", *away, HOLDFAST_URL="")
+    assert (alone.code, is_untouched(holdfast)) == (69, True)
+    for answer in ("n", "y"):
+        terminal = holdfast.at_terminal("configure", *away, HOLDFAST_URL="")
+        terminal.expect(r"it does not work yet: .*127\.0\.0\.1:1")
+        terminal.expect(r"Write the file all the same\? \[y/N\]: ")
+        terminal.type(answer)
+        terminal.finish()
+        assert is_untouched(holdfast) == (answer == "n")
+
+
+def test_a_password_at_the_prompt_is_refused_and_asked_again(holdfast):
+    terminal = holdfast.at_terminal("configure", "--backend", "postgresql", HOLDFAST_URL="")
+    terminal.expect(r"Authentication")
+    terminal.type("none")
+    terminal.expect(r"Endpoint")
+    terminal.type(f"postgresql://u:{CANARY}@127.0.0.1:1/db")
+    terminal.expect(r"a password does not go into the file")
+    # The blank is written by the call that reads: from here on Ctrl-C finds it waiting.
+    terminal.expect(r"Endpoint .*: ")
+    terminal.interrupt()
+    assert terminal.finish() == 130
+    assert is_untouched(holdfast)
+
+
+def test_a_variable_that_is_not_set_is_named(holdfast):
+    terminal = holdfast.at_terminal("configure", "--backend", "redis", HOLDFAST_URL="")
+    terminal.expect(r"Authentication")
+    terminal.type("url")
+    terminal.expect(r"Name of the variable that holds it \[REDIS_URL\]: ")
+    terminal.type("")
+    terminal.expect(r"'REDIS_URL', which is not set")
+    terminal.expect(r"is the variable set in this shell\?")
+    terminal.expect(r"all the same")
+    terminal.type("y")
+    assert terminal.finish() == 0
+    assert written(holdfast) == {"url": "env:REDIS_URL"}
+
+
+def test_a_repository_is_told_to_ignore_the_file(holdfast):
+    (holdfast.folder / ".git").mkdir()
+    alone = holdfast("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    assert "belongs into .gitignore" in alone.stderr
+    terminal = holdfast.at_terminal("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    terminal.expect(r"Endpoint")
+    terminal.type("")
+    terminal.expect(r"Add holdfast.local.toml to .gitignore\? \[Y/n\]: ")
+    terminal.type("")
+    assert terminal.finish() == 0
+    assert (holdfast.folder / ".gitignore").read_text() == "holdfast.local.toml\n"
+    again = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    assert ".gitignore" not in again.stderr
+
+
+def test_an_unreadable_file_is_left_alone(holdfast):
+    path = holdfast.folder / "holdfast.local.toml"
+    path.write_text("not = = toml")
+    done = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    assert done.code == 2
+    assert path.read_text() == "not = = toml"
