@@ -244,6 +244,27 @@ async def test_an_attempt_cut_off_before_it_wrote_its_name_finds_its_lease_again
     assert (await b.own("k")).token > grant.token
 
 
+async def test_what_changes_between_the_look_and_the_lease_is_looked_at_again(
+    lab, monkeypatch
+) -> None:
+    a, b = await lab.host("a"), await lab.host("b")
+    await b.leases.release(await b.own("k", "1"))
+    read, written = blobs_of(a).read, []
+
+    async def read_and_be_overtaken(name: str) -> object:
+        seen = await read(name)
+        if not written:
+            written.append(await b.renew(await b.own("k", "2"), state="page 7"))
+            await b.leases.release(written[0])
+        return seen
+
+    monkeypatch.setattr(blobs_of(a), "read", read_and_be_overtaken)
+    grant = await a.own("k")
+    # Its record was built on a blob that was no more, and was refused.
+    assert grant.state == "page 7"
+    assert (grant.token > written[0].token, grant.version > written[0].version) == (True, True)
+
+
 async def test_metadata_and_state_of_the_largest_size_round_trip(lab) -> None:
     a, b = await lab.host("a"), await lab.host("b")
     key = "\U0001f511" * 128
