@@ -14,7 +14,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.disk import flush_ms
-from benchmarks.leases import concurrent, contention, handover, idle, renewals, uncontended
+from benchmarks.leases import (
+    concurrent,
+    contention,
+    handover,
+    idle,
+    renewals,
+    uncontended,
+    versus,
+)
 from benchmarks.leases.backend import FULL, QUICK, Absent, Backend, Effort
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
@@ -35,7 +43,11 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "sqlite": {**_EVERYWHERE, contention.NAME: contention.measure},
     "postgres": _EVERYWHERE,
     # Scripts run one at a time, and so does whoever waits for a key: who is served how often?
-    "redis": {**_EVERYWHERE, contention.NAME: contention.measure_one_key},
+    "redis": {
+        **_EVERYWHERE,
+        contention.NAME: contention.measure_one_key,
+        versus.NAME: versus.measure,
+    },
 }
 
 
