@@ -23,6 +23,7 @@ from benchmarks.leases import (
     idle,
     renewals,
     uncontended,
+    versus,
 )
 from benchmarks.leases.backend import FULL, QUICK, Absent, Backend, Effort
 from benchmarks.leases.cosmos_backend import cosmos
@@ -46,14 +47,17 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "sqlite": {**_EVERYWHERE, contention.NAME: contention.measure},
     "postgres": _EVERYWHERE,
     # Scripts run one at a time, and so does whoever waits for a key: who is served how often?
-    "redis": {**_EVERYWHERE, contention.NAME: contention.measure_one_key},
+    "redis": {
+        **_EVERYWHERE,
+        contention.NAME: contention.measure_one_key,
+        versus.NAME: versus.measure,
+    },
     "etcd": _EVERYWHERE,
     # Every waiter polls and every request costs money: how many there are is what matters.
     "azblob": {azblob_backend.NAME: azblob_backend.measure, idle.NAME: idle.measure},
     # An emulator in one process says nothing about crowds and hand-overs.
     "cosmos": {uncontended.NAME: uncontended.measure},
 }
-
 
 # What each server is called, and how a private one is had.
 _SERVERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Backend]]]] = {

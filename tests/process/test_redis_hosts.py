@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.process.histories import check_history, handovers
 from tests.services.redis import FORGETFUL, RedisServer
 
 pytestmark = [pytest.mark.service, pytest.mark.process]
@@ -44,11 +45,11 @@ def test_clean_exit_hands_over_at_once(redis_server, redis_url, cast):
 def test_owner_keeps_its_lease_while_the_server_restarts_with_its_log(services, cast):
     server = services.start(RedisServer())
     owner, other = cast.owners(server.url, "owner", "other")
-    granted = owner.ask("acquire", key="k", ttl=3.0)
+    granted = owner.ask("acquire", key="k", ttl=1.5)
     server.crash()
     server.revive()
     # Longer than the ttl, so that renewals must have passed.
-    owner.linger(3.5)
+    owner.linger(2.0)
     seen = owner.ask("look", key="k")
     assert (seen["is_held"], seen["token"]) == (True, granted["token"])
     assert owner.all("lost") == []
@@ -83,3 +84,32 @@ def test_stopped_owner_knows_at_once_that_it_has_lost(redis_url, cast):
     assert owner.provoke("renew", key="k")["error"] in {"LeaseExpired", "LeaseLost", "Fenced"}
     assert taken["token"] > granted["token"]
     assert other.ask("look", key="k")["is_held"]
+
+
+@pytest.mark.parametrize("kept", ["nothing", pytest.param("all", marks=pytest.mark.soak)])
+def test_no_key_has_two_owners_while_the_server_is_killed(services, cast, kept):
+    server = services.start(RedisServer(settings={} if kept == "all" else FORGETFUL))
+    keys = ("a", "b")
+    contenders = [
+        cast.start("contender", server.url, f"contender-{n}", ",".join(keys), 0.5, n)
+        for n in range(4)
+    ]
+    for contender in contenders:
+        contender.wait("ready")
+    # A server that was just started and keeps nothing would be quiet for half a minute.
+    server.command("HSET", "holdfast:{default}:epoch", "until", "0")
+    for _ in range(3):
+        for contender in contenders:
+            contender.forget("granted")
+            contender.wait("granted")
+        server.crash()
+        server.revive()
+    for contender in contenders:
+        contender.forget("granted")
+        contender.wait("granted")
+        assert contender.join() == 0, contender
+    check_history(contenders)
+    met = {m["error"] for contender in contenders for m in contender.all("met")}
+    assert met <= {"StoreUnavailable", "OutcomeUnknown"}
+    for key in keys:
+        assert handovers(contenders, key) >= 5
