@@ -1,8 +1,8 @@
 """What every test shares.
 
 Owns nothing but the list of plugins: ``asyncio_tests`` runs coroutines, ``service_tests`` gives the
-fixtures for real servers and reports those that could not be had, ``selection`` keeps the long
-forms for ``make soak``.
+fixtures for real servers and reports those that could not be had, ``backends`` names those that
+took part, ``selection`` keeps the long forms for ``make soak``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ pytest.register_assert_rewrite("holdfast.testing.conformance")
 
 pytest_plugins = (
     "tests.plugins.asyncio_tests",
+    "tests.plugins.backends",
     "tests.plugins.selection",
     "tests.plugins.service_tests",
 )

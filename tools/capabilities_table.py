@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- capabilities: begin (written by tools/capabilities_table.py) -->"
 END = "<!-- capabilities: end -->"
 
-SCHEMES = ("memory", "sqlite", "postgresql", "cosmos")
+SCHEMES = ("memory", "sqlite", "postgresql", "redis", "cosmos")
 
 _REACH = {"process": "one process", "machine": "one machine", "network": "many machines"}
 

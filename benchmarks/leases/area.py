@@ -1,6 +1,6 @@
 """The area ``leases``: which measurements there are, on which backends, in which order.
 
-Owns the places they run in: a temporary directory for SQLite, a private server for PostgreSQL. What
+Owns the places they run in: a temporary directory for SQLite, private servers for the others. What
 cannot be had here is said in the report's last lines, never silently left out.
 """
 
@@ -15,9 +15,10 @@ from pathlib import Path
 
 from benchmarks.disk import flush_ms
 from benchmarks.leases import concurrent, contention, handover, idle, renewals, uncontended
-from benchmarks.leases.backend import FULL, QUICK, Backend, Effort
+from benchmarks.leases.backend import FULL, QUICK, Absent, Backend, Effort
 from benchmarks.leases.cosmos_backend import cosmos
-from benchmarks.leases.postgres_backend import Absent, postgres
+from benchmarks.leases.postgres_backend import postgres
+from benchmarks.leases.redis_backend import redis
 from benchmarks.leases.sqlite_backend import SqliteBackend
 from benchmarks.report import Report, Row, shown
 
@@ -34,6 +35,8 @@ _EVERYWHERE: dict[str, Measure] = {
 _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "sqlite": {**_EVERYWHERE, contention.NAME: contention.measure},
     "postgres": _EVERYWHERE,
+    # Scripts run one at a time, and so does whoever waits for a key: who is served how often?
+    "redis": {**_EVERYWHERE, contention.NAME: contention.measure_one_key},
     # An emulator in one process says nothing about crowds and hand-overs.
     "cosmos": {uncontended.NAME: uncontended.measure},
 }
@@ -62,6 +65,12 @@ def run(report: Report, *, only: str | None = None, quick: bool = False) -> None
                 _run_all(report, backend, wanted, effort)
         except Absent as error:
             report.absent.append(f"PostgreSQL: {error}")
+    if any(name.startswith("redis/") for name in wanted):
+        try:
+            with redis() as backend:
+                _run_all(report, backend, wanted, effort)
+        except Absent as error:
+            report.absent.append(f"Redis: {error}")
     if any(name.startswith("cosmos/") for name in wanted):
         try:
             with cosmos() as backend:

@@ -58,6 +58,10 @@ FULL = Effort(
 )
 
 
+class Absent(Exception):
+    """No server can be had here; the text says why."""
+
+
 @dataclass(slots=True)
 class Count:
     """What was sent to a store."""

@@ -31,11 +31,13 @@ class Fairness:
 
     Attributes:
         share: Operations of the least served, as a part of an equal share.
+        evenness: Operations of the least served, as a part of those of the most served.
         wait_ms: The longest wait for one operation, of anybody.
         rate: Operations per second of all together.
     """
 
     share: float
+    evenness: float
     wait_ms: float
     rate: float
 
@@ -50,7 +52,7 @@ def judge(served: Sequence[int], waits_s: Sequence[float], seconds: float) -> Fa
     if total == 0:
         raise ValueError("nobody was served: there is no share to speak of")
     share = min(served) / (total / len(served))
-    return Fairness(share, max(waits_s) * 1000, total / seconds)
+    return Fairness(share, min(served) / max(served), max(waits_s) * 1000, total / seconds)
 
 
 async def contest(url: str, how: str, size: int, seconds: float) -> Fairness:
@@ -78,6 +80,19 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
                 raw = await contest(backend.new_store(), "raw", size, effort.contention_s)
             rows += _rows(backend, f"{size}-{how}", size, result, raw)
     return rows
+
+
+async def measure_one_key(backend: Backend, effort: Effort) -> list[Row]:
+    """How even the most numerous contest on one key is, for backends without a lock to wait for."""
+    size = _SIZES[-1]
+    result = await contest(backend.new_store(), "one-key", size, effort.contention_s)
+    even = Row(
+        name=f"{backend.name}/{NAME}-{size}-one-key-evenness",
+        unit="least/most",
+        ours=result.evenness,
+        bar=backend.bars.get(f"share-{size}"),
+    )
+    return [even, *_rows(backend, f"{size}-one-key", size, result, None)]
 
 
 def _rows(

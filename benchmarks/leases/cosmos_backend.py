@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from benchmarks.leases.backend import Count, Floor
-from benchmarks.leases.postgres_backend import Absent
+from benchmarks.leases.backend import Absent, Count, Floor
 
 if TYPE_CHECKING:
     from tests.services.cosmos import CosmosEmulator

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from benchmarks.leases.backend import Count, Floor
+from benchmarks.leases.backend import Absent, Count, Floor
 
 # The URL of a server to measure on, instead of a private one.
 VARIABLE = "HOLDFAST_BENCH_PG"
@@ -26,10 +26,6 @@ _BEGINS = frozenset({"BEGIN", "START"})
 _ENDS = frozenset({"COMMIT", "ROLLBACK", "END"})
 
 _COMMITS = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = %s"
-
-
-class Absent(Exception):
-    """No server can be had here; the text says why."""
 
 
 class PostgresBackend:

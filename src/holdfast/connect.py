@@ -40,6 +40,9 @@ _BUILT_IN = {
     "sqlite": "holdfast.drivers.sqlite:SqliteFactory",
     "postgresql": "holdfast.drivers.postgres:PostgresFactory",
     "postgres": "holdfast.drivers.postgres:PostgresFactory",
+    "redis": "holdfast.drivers.redis:RedisFactory",
+    "rediss": "holdfast.drivers.redis:RedisFactory",
+    "redis+unix": "holdfast.drivers.redis:RedisFactory",
     "cosmos": "holdfast.drivers.cosmos:CosmosFactory",
 }
 _GROUP = "holdfast.drivers"
@@ -213,7 +216,8 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     ``holdfast.local.toml``, then ``holdfast.toml``, then defaults.
 
     Args:
-        url: ``memory://``, ``sqlite:///path``, ``postgresql://…`` or a third party's scheme.
+        url: ``memory://``, ``sqlite:///path``, ``postgresql://…``, ``redis://…`` or a third
+            party's scheme.
         app: What ``run()`` does.
         host: A human name for this host; default the app's name, else the machine's.
         namespace: Separates tenants of one store; every statement carries it.

@@ -6,7 +6,8 @@ Each class is named for what is wrong with it, and carries the sentences of the 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from holdfast.drivers.memory import MemoryFactory
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore

@@ -4,6 +4,7 @@ Owns the syntax of a block. A comment in the line above a fence tells the test w
 not need to know:
 
     <!-- test: postgres -->       the block speaks to a real PostgreSQL
+    <!-- test: redis -->          the block speaks to a real Redis
     <!-- test: cosmos -->         the block speaks to the emulator of Azure Cosmos DB
     <!-- test: until-stopped -->  a program that runs until SIGTERM, and must then end well
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = frozenset({"cosmos", "postgres"})
+SERVICES = frozenset({"cosmos", "postgres", "redis"})
 MARKS = SERVICES | {"until-stopped"}
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`]*)$")

@@ -35,6 +35,7 @@ from tests.docs.pages import ROOT, SERVICES, Block, read
 PRINTS = re.compile(r"# prints (?P<text>.+)$")
 DOCUMENTED_URLS = {
     "postgres": "postgresql://app@db.example/app",
+    "redis": "redis://redis.example:6379/0",
     "cosmos": "cosmos://shop/DistributedLeasing/Leases",
 }
 LIMIT_S = 60.0

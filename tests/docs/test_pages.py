@@ -72,6 +72,14 @@ def test_every_block_for_postgres_runs(name, tmp_path, postgres_url):
 
 
 @pytest.mark.service
+@pytest.mark.parametrize("name", pages_with("redis"))
+def test_every_block_for_redis_runs(name, tmp_path, redis_url):
+    page = GUIDES[name]
+    ran = run_page(page, tmp_path, redis=redis_url)
+    assert sum(ran[language] for language in RUN) == count_wanted(page, "redis")
+
+
+@pytest.mark.service
 @pytest.mark.parametrize("name", pages_with("cosmos"))
 def test_every_block_for_azure_cosmos_db_runs(name, tmp_path, cosmos_emulator):
     page = GUIDES[name]
@@ -102,6 +110,7 @@ def test_there_is_something_to_run():
     assert found["toml"] >= 2
     assert len(GUIDES) >= 16
     assert len(pages_with("postgres")) >= 2
+    assert len(pages_with("redis")) >= 1
     assert len(pages_with("cosmos")) >= 1
 
 
@@ -133,12 +142,11 @@ def test_a_page_that_tells_the_truth_passes(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\n```\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\n"
-        "print(x)  # prints 1\n```\n\n```console\n$ holdfast migrate --url sqlite:///a.db\n"
-        "$ holdfast lease show x --url sqlite:///a.db\n"
-        "holdfast: no lease\n$ echo $?\n66\n$ make demo\n```\n"
+        "print(x)  # prints 1\n```\n\n```console\n$ holdfast lease show x --url sqlite:///a.db\n"
+        "holdfast: there is no file\n$ echo $?\n78\n$ make demo\n```\n"
     )
     ran = run_page(read(page), tmp_path)
-    assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 4)
+    assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 3)
 
 
 def test_a_block_that_is_never_closed_is_found(tmp_path):

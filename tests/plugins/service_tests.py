@@ -3,13 +3,16 @@
     postgres_server   one PostgreSQL for the whole run; do not stop or crash it
     postgres_url      the URL of a fresh, empty database, dropped after the test
     pgbouncer_url     the same, through PgBouncer in transaction mode
+    redis_server      one Redis for the whole run; do not stop or crash it
+    redis_url         the URL of an empty database of it; tests run one at a time
     cosmos_emulator   one Azure Cosmos DB account for the whole run; do not stop or crash it
     libfaketime       the path of the library, for tests that shift a process's clock
     services          `Services.start` gives a test a server of its own, to crash at will
 
 Owns when things are fetched: before the first test, outside its time limit, and only what the
 selected tests ask for. A service that cannot be had skips its tests with the reason, and the last
-line of the run names it; under ``CI=true`` the tests fail instead.
+line of the run names it; under ``CI=true`` the tests fail instead. The line before names every
+backend that took part, with its server's version.
 """
 
 from __future__ import annotations
@@ -22,21 +25,26 @@ from typing import Any, Protocol, Self, TypeVar
 
 import pytest
 
+from tests.plugins import backends
 from tests.services import Unavailable, install
 from tests.services.cosmos import CosmosEmulator
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
+from tests.services.redis import RedisServer
 
 # Which fixture needs what fetched.
 _NEEDS: dict[str, Callable[[], Path]] = {
     "postgres_server": install.postgres_bin,
     "pgbouncer": install.pgbouncer,
     "libfaketime": install.libfaketime,
+    "redis_server": install.redis_server,
     "cosmos_emulator": install.cosmos_emulator,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
 _REACHED = pytest.StashKey[bool]()
+# What workers call it when they hand it over.
+_SEEN = "holdfast_services"
 _T = TypeVar("_T")
 
 
@@ -57,11 +65,13 @@ def _missing(config: pytest.Config) -> dict[str, str]:
 def _have(config: pytest.Config, get: Callable[[], _T]) -> _T:
     """Get a service, or note that it is missing and skip (fail, under ``CI=true``)."""
     try:
-        return get()
+        found = get()
     except Unavailable as error:
         _missing(config)[error.service] = error.reason
         give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
         give_up(f"service not available: {error}")
+    backends.note(config, found)
+    return found
 
 
 class Services:
@@ -111,6 +121,19 @@ def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
+def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
+    server = _have(pytestconfig, RedisServer().start)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    redis_server.command("FLUSHALL")
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
 def cosmos_emulator(pytestconfig: pytest.Config) -> Iterator[CosmosEmulator]:
     emulator = _have(pytestconfig, CosmosEmulator().start)
     yield emulator
@@ -141,12 +164,41 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.config.stash[_REACHED] = True
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist has ended: add what it saw to what the others saw."""
+    seen = getattr(node, "workeroutput", {}).get(_SEEN)
+    if seen is None:
+        # It died; pytest-xdist reports that, and its test fails.
+        return
+    backends.add(node.config, seen["backends"])
+    _missing(node.config).update(seen["missing"])
+    node.config.stash[_REACHED] = node.config.stash.get(_REACHED, False) or seen["reached"]
+
+
+def _tell(config: pytest.Config, output: dict[str, Any]) -> None:
+    """Hand over what this worker saw, as plain values: they go through a pipe."""
+    output[_SEEN] = {
+        "backends": backends.entries(config),
+        "missing": _missing(config),
+        "reached": config.stash.get(_REACHED, False),
+    }
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
     """Name what was missing, as the very last line: after the outermost wrapper nothing prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        _tell(session.config, output)
     result = yield
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or not session.config.stash.get(_REACHED, False):
+    if reporter is None or output is not None:
+        return result
+    took_part = backends.line(session.config)
+    if took_part is not None:
+        reporter.write_line(took_part)
+    if not session.config.stash.get(_REACHED, False):
         return result
     missing = _missing(session.config)
     if missing:

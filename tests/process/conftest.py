@@ -53,6 +53,12 @@ def store(empty_store):
     return empty_store
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.service)])
+def shared_store(request):
+    """Every store that processes can share and that keeps time to a second."""
+    return request.getfixturevalue(f"{request.param}_store")
+
+
 @pytest.fixture
 def sqlite_store(tmp_path):
     found = SqliteStore(tmp_path / "store.db")

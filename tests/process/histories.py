@@ -9,12 +9,18 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
-from holdfast.testing.checker import Facts, check_l1, check_l2, check_l3
+from holdfast.testing.checker import Facts, Violation, check_l1, check_l2, check_l3, check_l7
 from holdfast.testing.history import Call, History
 from tests.process.actors import Actor, Message
 
 # The events of a contender, as operations of a history.
-_OPS = {"granted": "acquire", "believe": "believe", "lost": "lost", "release": "release"}
+_OPS = {
+    "granted": "acquire",
+    "believe": "believe",
+    "renewed": "renew",
+    "lost": "lost",
+    "release": "release",
+}
 
 
 def history_of(actors: Iterable[Actor]) -> History:
@@ -47,10 +53,19 @@ def _call(proc: str, message: Message) -> Call:
     return call
 
 
+def violations_of(actors: Iterable[Actor]) -> list[Violation]:
+    """What ``actors`` said that must not be.
+
+    A token granted twice or out of order, two owners at one time, or a renewal after somebody else
+    was granted the key.
+    """
+    facts = Facts(history_of(actors))
+    return [*check_l1(facts), *check_l2(facts), *check_l3(facts), *check_l7(facts)]
+
+
 def check_history(actors: Iterable[Actor]) -> None:
     """Tokens are granted once and grow; nobody believes in a key while another does."""
-    facts = Facts(history_of(actors))
-    violations = [*check_l1(facts), *check_l2(facts), *check_l3(facts)]
+    violations = violations_of(actors)
     assert violations == [], "\n".join(map(str, violations[:10]))
 
 

@@ -21,6 +21,8 @@ class Store(Protocol):
 
     kind: str
     url: str
+    # Short enough to be waited out in a test, long enough to be renewed on a busy machine.
+    short_ttl_s: float
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement and give its rows, if it has any."""
@@ -35,6 +37,7 @@ class SqliteStore:
     """A file."""
 
     kind = "sqlite"
+    short_ttl_s = 0.8
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,6 +62,7 @@ class PostgresStore:
     """A database."""
 
     kind = "postgres"
+    short_ttl_s = 0.8
 
     def __init__(self, url: str) -> None:
         self.url = url

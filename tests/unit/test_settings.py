@@ -119,7 +119,12 @@ def test_an_empty_variable_counts_as_not_given(folder, text):
 
 @pytest.mark.parametrize(
     "variable",
-    [*NOT_SETTINGS, "HOLDFAST_SERVICE_HOST", "HOLDFAST_PORT_5432_TCP_ADDR", "HOLDFAST_WEB_PORT"],
+    [
+        *sorted(NOT_SETTINGS),
+        "HOLDFAST_SERVICE_HOST",
+        "HOLDFAST_PORT_5432_TCP_ADDR",
+        "HOLDFAST_WEB_PORT",
+    ],
 )
 def test_foreign_variables_with_the_prefix_are_let_alone(folder, variable):
     assert settle(folder, {variable: "x"}).origins == settle(folder).origins

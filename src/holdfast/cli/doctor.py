@@ -26,7 +26,12 @@ _HOSTS_MAX = 1000
 # Enough to recognise the fleet by.
 _NAMES_MAX = 10
 
-_EXTRAS = {"postgres": "asyncpg", "otel": "opentelemetry", "metrics": "prometheus_client"}
+_EXTRAS = {
+    "postgres": "asyncpg",
+    "redis": "hiredis",
+    "otel": "opentelemetry",
+    "metrics": "prometheus_client",
+}
 
 
 @click.command()

@@ -7,7 +7,9 @@ the queue is given up, and a grant that raced the end is released.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from holdfast.errors import (
     AcquireTimeout,

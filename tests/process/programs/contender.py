@@ -1,7 +1,10 @@
 """Races others for a few keys until told to stop, and tells everything that a checker needs.
 
-Holds now and then for longer than the ttl, so that renewals matter. Every error of the store is
-told and followed by another try: a contender is never restarted by hand.
+Holds now and then for longer than the ttl, so that renewals matter, and renews by itself at times.
+Every error of the store is told and followed by another try: nobody restarts a contender by hand.
+
+A ``careless`` one believes in what it was granted until it has released it, and never asks the
+handle, as users of locks without a deadline do: the negative control of the checker.
 """
 
 from __future__ import annotations
@@ -16,16 +19,20 @@ import holdfast
 from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
 
 _LOOK_S = 0.02
+_RENEW_CHANCE = 0.05
 
 
 class Contender:
     """One host among several."""
 
-    def __init__(self, hf: holdfast.Holdfast, keys: list[str], ttl_s: float, seed: int) -> None:
+    def __init__(
+        self, hf: holdfast.Holdfast, keys: list[str], ttl_s: float, seed: int, *, careless: bool
+    ) -> None:
         self._hf = hf
         self._keys = keys
         self._ttl_s = ttl_s
         self._random = random.Random(seed)
+        self._careless = careless
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -56,6 +63,8 @@ class Contender:
             await self._rest(min(_LOOK_S, max(0.0, until - now())))
             if not self._believe("believe", lease, grant):
                 break
+            if self._random.random() < _RENEW_CHANCE:
+                await self._renew(lease, grant)
         at = now()
         try:
             await lease.release()
@@ -63,9 +72,24 @@ class Contender:
             say_error("met", error, key=lease.key)
         say("release", at=at, **grant)
 
+    async def _renew(self, lease: holdfast.Lease, grant: Any) -> None:
+        asked = now()
+        try:
+            await lease.renew()
+        except holdfast.LeaseLost:
+            # The next look at the handle tells it.
+            return
+        except holdfast.StoreError as error:
+            say_error("met", error, key=lease.key)
+        else:
+            say("renewed", asked=asked, **grant)
+
     def _believe(self, event: str, lease: holdfast.Lease, grant: Any, **more: Any) -> bool:
         # The time is read first: what the handle says holds at that time for certain.
         at, remaining_s = now(), lease.remaining_s
+        if self._careless:
+            say(event, at=at, deadline=at + self._ttl_s, wall=time.time(), **grant, **more)
+            return True
         if not lease.is_held:
             reason = lease.tenure.error.reason if lease.tenure.error is not None else None
             say("lost", at=at, reason=reason, **grant, **more)
@@ -81,12 +105,15 @@ class Contender:
             return
 
 
-async def main(url: str, name: str, keys: str, ttl_s: str, seed: str) -> None:
+async def main(
+    url: str, name: str, keys: str, ttl_s: str, seed: str, manner: str = "careful"
+) -> None:
     """Contend until the test closes its end."""
     speak_the_log()
     ears = Ears()
     async with holdfast.connect(url, host=name) as hf:
-        contender = Contender(hf, keys.split(","), float(ttl_s), int(seed))
+        careless = manner == "careless"
+        contender = Contender(hf, keys.split(","), float(ttl_s), int(seed), careless=careless)
         say("ready")
         running = asyncio.create_task(contender.run())
         listening = asyncio.create_task(ears.next())

@@ -21,11 +21,12 @@ def test_every_backend_has_the_same_measurements_but_contention():
     found = {name: set(measures) for name, measures in area._MEASUREMENTS.items()}
     assert found["sqlite"] - found["postgres"] == {contention.NAME}
     assert found["postgres"] <= found["sqlite"]
+    assert found["redis"] == found["sqlite"]
 
 
 def test_a_part_of_a_name_chooses():
     assert area.chosen("sqlite/uncontended") == ["sqlite/uncontended"]
-    assert area.chosen("idle") == ["sqlite/idle", "postgres/idle"]
+    assert area.chosen("idle") == ["sqlite/idle", "postgres/idle", "redis/idle"]
     assert area.chosen("nothing") == []
     assert area.chosen(None) == area.names()
 

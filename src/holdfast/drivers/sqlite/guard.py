@@ -44,7 +44,9 @@ class Guard:
         self._namespace = namespace
         # Which task guarded which connection last. While that transaction is open, the task must
         # not wait for a write of ours: the file's one write lock is in its own hands.
-        self.guarded: WeakKeyDictionary[asyncio.Task[Any], Any] = WeakKeyDictionary()
+        self._guarded: WeakKeyDictionary[asyncio.Task[Any], Any] = WeakKeyDictionary()
+        # Whether this was ever used; until then, nobody needs to wait carefully.
+        self.used = False
 
     async def wait_carefully(self, writing: asyncio.Future[_Result]) -> _Result:
         """Wait for a write of ours, but not for the transaction that this very task has open.
@@ -56,7 +58,7 @@ class Guard:
             UsageError: The running task has guarded a transaction that is still open.
         """
         task = asyncio.current_task()
-        connection = None if task is None else self.guarded.get(task)
+        connection = None if task is None else self._guarded.get(task)
         if task is None or connection is None:
             return await writing
         if _is_open(connection):
@@ -68,7 +70,7 @@ class Guard:
                     "would wait for itself: commit or roll back first"
                 )
         # It was not held up, so the guarded transaction is over.
-        self.guarded.pop(task, None)
+        self._guarded.pop(task, None)
         return await writing
 
     async def write(self, grant: Grant, tx: object) -> bool:
@@ -92,9 +94,10 @@ class Guard:
         task = _running_task()
         if task is not None:
             # A connection is in one pair of hands: whoever guarded it before has given it up.
-            for other in [t for t, held in self.guarded.items() if held is connection]:
-                del self.guarded[other]
-            self.guarded[task] = connection
+            for other in [t for t, held in self._guarded.items() if held is connection]:
+                del self._guarded[other]
+            self._guarded[task] = connection
+            self.used = True
         return newest
 
     def _values(self, grant: Grant) -> tuple[str, str, int, int, str]:

@@ -34,7 +34,7 @@ _ACQUIRE = """
 INSERT INTO holdfast_lease AS l (
     namespace, key, slot, limit_, token, version, owner, host, domain,
     expires_us, free_us, ttl_us, acquired_at_us, renewed_at_us, metadata
-) VALUES (?, ?, 0, 1, 1, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) {source}
 ON CONFLICT DO UPDATE SET
     token = token + (owner IS NOT excluded.owner),
     version = version + 1,
@@ -61,11 +61,26 @@ WHERE limit_ = 1 AND (
             )
     )
 )
-RETURNING token, version, state, previous_owner, endings
+RETURNING {owner}token, version, state, previous_owner, endings
 """
-_PARTS = {"pass_after": PASS_AFTER_US, "ahead": _AHEAD}
-ACQUIRE_AS_NEWCOMER = _ACQUIRE.format(**_PARTS, before=_BEFORE_NEWCOMER)
-ACQUIRE_AS_WAITER = _ACQUIRE.format(**_PARTS, before=_BEFORE_WAITER)
+_ONE = {
+    "pass_after": PASS_AFTER_US,
+    "ahead": _AHEAD,
+    "source": "VALUES (?, ?, 0, 1, 1, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "owner": "",
+}
+ACQUIRE_AS_NEWCOMER = _ACQUIRE.format(**_ONE, before=_BEFORE_NEWCOMER)
+ACQUIRE_AS_WAITER = _ACQUIRE.format(**_ONE, before=_BEFORE_WAITER)
+
+# Many newcomers at once: an object of owners and the keys they ask for. Without the WHERE the
+# parser takes ON for a join.
+_MANY = _ONE | {
+    "source": """
+SELECT ?1, j.value, 0, 1, 1, 1, j.key, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8
+FROM json_each(?9) AS j WHERE true""",
+    "owner": "owner, ",
+}
+ACQUIRE_MANY = _ACQUIRE.format(**_MANY, before=_BEFORE_NEWCOMER)
 
 # Strict: an expired grant never revives, even when nobody took the key.
 RENEW = """
@@ -85,6 +100,26 @@ SET owner = NULL, free_us = ?, renewed_at_us = ?, version = version + 1,
     ended = 'released', detail = NULL
 WHERE namespace = ? AND key = ? AND slot = ? AND owner = ? AND token = ?
 RETURNING EXISTS (
+    SELECT 1 FROM holdfast_waiter AS w
+    WHERE w.namespace = holdfast_lease.namespace AND w.key = holdfast_lease.key
+), endings
+"""
+
+# Many grants at once, as an array of arrays. Materialized, or the planner walks all leases of the
+# namespace and looks each of them up in the array.
+RELEASE_MANY = """
+WITH given AS MATERIALIZED (
+    SELECT json_extract(value, '$[0]') AS given_key, json_extract(value, '$[1]') AS given_slot,
+        json_extract(value, '$[2]') AS given_owner, json_extract(value, '$[3]') AS given_token
+    FROM json_each(?4)
+)
+UPDATE holdfast_lease
+SET owner = NULL, free_us = ?1, renewed_at_us = ?2, version = version + 1,
+    ended = 'released', detail = NULL
+FROM given
+WHERE namespace = ?3 AND key = given_key AND slot = given_slot AND owner = given_owner
+  AND token = given_token
+RETURNING key, slot, token, EXISTS (
     SELECT 1 FROM holdfast_waiter AS w
     WHERE w.namespace = holdfast_lease.namespace AND w.key = holdfast_lease.key
 ), endings

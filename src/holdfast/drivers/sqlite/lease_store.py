@@ -14,6 +14,8 @@ from typing import Any
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.contention import Contention
 from holdfast.drivers.sqlite.guard import Guard
+from holdfast.drivers.sqlite.joint import Joint
+from holdfast.drivers.sqlite.lease_joint import LeaseJoint
 from holdfast.drivers.sqlite.lease_reader import LeaseReader, fenced_by
 from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.writer import Writer
@@ -41,14 +43,18 @@ class SqliteLeaseStore:
         self._namespace = namespace
         self._domain = domain
         self._contention = Contention(namespace, domain)
+        joint = LeaseJoint(namespace, domain, self._prune)
+        # What a batch gives up is free for those who ask in the same batch.
+        self._releasing = Joint(self._release, joint.release, rank=0)
+        self._acquiring = Joint(self._acquire, joint.acquire, rank=1)
 
     def _submit(self, call: Call, argument: object) -> Awaitable[Any]:
         writing = self._writer.submit(call, argument)
-        return self._guard.wait_carefully(writing) if self._guard.guarded else writing
+        return self._guard.wait_carefully(writing) if self._guard.used else writing
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key if it is free, expired, or already owned by the same owner."""
-        return await self._submit(self._acquire, request)
+        return await self._submit(self._acquiring, request)
 
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
         """Extend ``grant`` so that it ends ``ttl_us`` from now."""
@@ -56,7 +62,7 @@ class SqliteLeaseStore:
 
     async def release(self, grant: Grant) -> None:
         """Give the key up, keep its token, and wake the head of its queue."""
-        await self._submit(self._release, grant)
+        await self._submit(self._releasing, grant)
 
     async def leave(self, key: str, waiter: WaiterId, owner: Owner) -> None:
         """Give up a place in the queue."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
+from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
 from holdfast.drivers.sqlite.translate import BUSY_ADVICE, is_busy, translate
 from holdfast.errors import StoreUnavailable
 
@@ -75,6 +76,10 @@ class Busy(Exception):
     """The write lock is taken and the caller did not want to wait. Never leaves the driver."""
 
 
+class _TookAllAlong(Exception):
+    """Operations that were done together ended the whole transaction."""
+
+
 class Transactions:
     """Runs batches of operations on one connection, one transaction each."""
 
@@ -107,6 +112,7 @@ class Transactions:
             Busy: ``wait`` is false and somebody else holds the write lock. Nothing was run.
         """
         failed: list[Outcome] = []
+        join = True
         while entries:
             try:
                 self._begin(entries, wait=wait)
@@ -120,8 +126,13 @@ class Transactions:
             turn.now_us = int(begun * 1e6)
             turn.wall_us = int(self._clock.now().timestamp() * 1e6)
             turn.freed = []
+            turn.saved = False
             try:
-                outcomes, culprit = self._run_each(entries)
+                outcomes, culprit = self._run_all(entries, join=join)
+            except _TookAllAlong:
+                # One by one it will be seen whose fault it was.
+                join = False
+                continue
             except BaseException:
                 # A mistake of ours; the next batch must find no transaction of this one.
                 self._abandon()
@@ -151,10 +162,55 @@ class Transactions:
         """
         return not self.connection.in_transaction
 
-    def _run_each(self, entries: list[Entry]) -> tuple[list[Outcome], Outcome | None]:
+    def _run_all(self, entries: list[Entry], *, join: bool) -> tuple[list[Outcome], Outcome | None]:
         """Run the operations; the second value is the one that ended the whole transaction."""
-        turn = self._turn
         outcomes: list[Outcome] = []
+        if not join or len(entries) < JOINT_LEAST:
+            return outcomes, self._run_each(entries, outcomes)
+        for joint, members in runs_of(entries):
+            left = members
+            if joint is not None and len(members) >= JOINT_LEAST:
+                left = self._run_together(joint, members, outcomes)
+            culprit = self._run_each(left, outcomes)
+            if culprit is not None:
+                return outcomes, culprit
+        return outcomes, None
+
+    def _run_together(
+        self, joint: Joint, members: list[Entry], outcomes: list[Outcome]
+    ) -> list[Entry]:
+        """Run operations of one kind in one statement; returns those still to be done."""
+        turn = self._turn
+        members = [entry for entry in members if not entry[0].cancelled()]
+        turn.savepoint()
+        freed = len(turn.freed)
+        try:
+            values = joint.many(turn, [entry[2] for entry in members])
+        except Exception as error:
+            if self.rolled_back():
+                raise _TookAllAlong from error
+            # Done one by one, the culprit gets its error and nobody else does.
+            del turn.freed[freed:]
+            self._back_to_savepoint()
+            return members
+        turn.saved = False
+        turn.cursor.execute("RELEASE operation")
+        left: list[Entry] = []
+        for entry, value in zip(members, values, strict=True):
+            if value is NOT_DONE:
+                left.append(entry)
+            else:
+                outcomes.append((entry[0], value, None))
+        return left
+
+    def _back_to_savepoint(self) -> None:
+        self._turn.saved = False
+        self._turn.cursor.execute("ROLLBACK TO operation")
+        self._turn.cursor.execute("RELEASE operation")
+
+    def _run_each(self, entries: list[Entry], outcomes: list[Outcome]) -> Outcome | None:
+        """Run the operations one by one; returns the one that ended the whole transaction."""
+        turn = self._turn
         for future, call, argument in entries:
             if future.cancelled():
                 continue
@@ -164,17 +220,15 @@ class Transactions:
                     turn.saved = False
                     turn.cursor.execute("RELEASE operation")
             except Exception as error:  # noqa: BLE001 - one bug must not stop the writer
-                saved, turn.saved = turn.saved, False
                 outcome: Outcome = (future, None, _report(error))
                 if self.rolled_back():
-                    return [], outcome
-                if saved:
-                    turn.cursor.execute("ROLLBACK TO operation")
-                    turn.cursor.execute("RELEASE operation")
+                    return outcome
+                if turn.saved:
+                    self._back_to_savepoint()
                 outcomes.append(outcome)
             else:
                 outcomes.append((future, value, None))
-        return outcomes, None
+        return None
 
     def _begin(self, entries: list[Entry], *, wait: bool) -> None:
         if self._try_begin():
