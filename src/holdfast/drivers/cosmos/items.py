@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.codec import decode_metadata
-from holdfast.drivers.cosmos.item_ids import item_id
+from holdfast.drivers.cosmos.item_ids import item_id, names_of
 from holdfast.errors import SchemaMismatch, StoreError
 from holdfast.model.lease import AcquireRequest, Grant, LeaseRecord
 from holdfast.names import Owner, Token, host_of
@@ -120,6 +120,7 @@ class Item:
 class _Stored(msgspec.Struct, kw_only=True, rename="camel"):
     """The fields that are read back, and their types: what a hand may have changed is checked."""
 
+    id: str
     schema: int
     namespace: str
     lease_key: str
@@ -155,7 +156,9 @@ def read_item(document: Mapping[str, Any]) -> Item:
         )
     try:
         stored = msgspec.convert(dict(document), _Stored)
-    except msgspec.ValidationError as error:
+        if names_of(stored.id) != (stored.namespace, stored.lease_key):
+            raise ValueError("its id is that of another lease")
+    except ValueError as error:
         raise StoreError(
             f"the item {document.get('id')!r} was not written by Holdfast or was changed by hand "
             f"({error}); give Holdfast a container of its own"

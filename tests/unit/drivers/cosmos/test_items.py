@@ -153,6 +153,12 @@ def test_an_item_of_a_newer_release_is_not_touched():
         read_item({**first().body(), "schema": SCHEMA + 1})
 
 
+def test_an_item_that_was_copied_to_another_key_is_refused():
+    document = {**first().body(), "_etag": "e", "_ts": 1, "leaseKey": "orders/2"}
+    with pytest.raises(StoreError, match="another lease"):
+        read_item(document)
+
+
 @pytest.mark.parametrize("missing", ["token", "_etag", "metadata", "acquiredAt", "schema"])
 def test_a_foreign_item_is_named(missing):
     document = {**first().body(), "_etag": "e", "_ts": 1}
