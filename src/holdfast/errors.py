@@ -114,7 +114,7 @@ class Fenced(LeaseLost):
     @classmethod
     def broken(cls, key: str, why: str | None) -> Fenced:
         """The error of an owner whose lease somebody broke, with the words that were given."""
-        return cls(key, "broken", f"lease {key!r} was broken: {why}" if why else None)
+        return cls(key, "broken", f"lease {key!r} was lost (broken: {why})" if why else None)
 
 
 class AcquireTimeout(HoldfastError, TimeoutError):

@@ -97,7 +97,7 @@ def test_a_broken_lock_stops_the_winner(holdfast):
     winner = compete(holdfast, *FIRST, "--work", "60", "--ttl", "3")
     winner.expect(r"item +1/60")
     holdfast("lease", "break", "demo/competition", "--reason", "curious")
-    winner.expect(r"LOCK LOST(.|\n)+was broken: curious")
+    winner.expect(r"LOCK LOST(.|\n)+was lost \(broken: curious\)")
     assert winner.finish() == 76
 
 

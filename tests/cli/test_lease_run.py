@@ -101,7 +101,7 @@ def test_a_broken_lease_stops_the_whole_group(holdfast):
     holdfast("lease", "break", "k", "--reason", "maintenance of the tape robot")
     done = holdfast.finish(running)
     assert (done.code, done.stdout) == (76, "told\n")
-    assert "lease 'k' was broken: maintenance of the tape robot" in done.stderr
+    assert "lease 'k' was lost (broken: maintenance of the tape robot)" in done.stderr
     wait_gone(family)
 
 
