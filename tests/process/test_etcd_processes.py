@@ -49,33 +49,28 @@ def test_contenders_outlive_deaths_stops_and_a_crash_of_the_server(services, cas
         assert handovers(contenders, key) >= 2
 
 
-def test_a_killed_owner_is_followed_within_the_ttl(services, cast):
-    server = services.start(EtcdServer())
-    owner, other = cast.owners(server.url, "owner", "other")
-    granted = owner.ask("acquire", key="k", ttl=TTL_S)
-    other.tell("acquire", key="k", ttl=TTL_S)
-    killed_at = owner.kill()
-    taken = other.wait("did", do="acquire")
+def test_a_blocked_loop_keeps_its_lease_and_a_dead_or_stopped_process_loses_it(etcd_server, cast):
+    url = f"{etcd_server.url}?prefix=processes"
+    blocked, dead, stopped, heir, other = cast.owners(
+        url, "blocked", "dead", "stopped", "heir", "other"
+    )
+    kept = blocked.ask("acquire", key="kept", ttl=TTL_S)
+    of_dead = dead.ask("acquire", key="dead", ttl=TTL_S)
+    of_stopped = stopped.ask("acquire", key="stopped", ttl=TTL_S)
+    heir.tell("acquire", key="dead", ttl=TTL_S)
+    other.tell("acquire", key="stopped", ttl=TTL_S)
+    blocked.tell("block", seconds=2.5 * TTL_S)
+    blocked.wait("blocking")
+    stopped.freeze()
+    killed_at = dead.kill()
+    taken = heir.wait("did", do="acquire")
     waited_s = taken["at"] - killed_at
     print(f"taken over {waited_s:.3f} s after SIGKILL, ttl {TTL_S} s")
     assert waited_s <= TTL_S + GRACE_S
-    assert taken["token"] > granted["token"]
-    assert taken["is_held"]
-
-
-def test_a_blocked_loop_keeps_its_lease_and_a_stopped_process_loses_it(services, cast):
-    server = services.start(EtcdServer())
-    blocked, stopped, heir = cast.owners(server.url, "blocked", "stopped", "heir")
-    kept = blocked.ask("acquire", key="kept", ttl=TTL_S)
-    lost = stopped.ask("acquire", key="lost", ttl=TTL_S)
-    blocked.tell("block", seconds=2.5 * TTL_S)
-    blocked.wait("blocking")
-    heir.tell("acquire", key="lost", ttl=TTL_S)
-    stopped.freeze()
-    taken = heir.wait("did", do="acquire")
-    assert taken["token"] > lost["token"]
+    assert taken["token"] > of_dead["token"]
+    assert other.wait("did", do="acquire")["token"] > of_stopped["token"]
     stopped.thaw()
-    assert stopped.wait("lost", key="lost")["key"] == "lost"
+    assert stopped.wait("lost", key="stopped")["key"] == "stopped"
     blocked.wait("did", do="block")
     seen = blocked.ask("look", key="kept")
     assert seen["is_held"]

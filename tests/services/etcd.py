@@ -178,8 +178,18 @@ class EtcdServer:
 
     def revive(self) -> None:
         """Start again after `kill`, on the same ports and data."""
-        self._run()
-        self.wait_ready()
+        # A client that tries a port again and again while nobody listens may connect to itself, and
+        # keep the port for as long as it takes to notice.
+        for last_try in (False, False, True):
+            self._run()
+            try:
+                self.wait_ready()
+            except Unavailable:
+                self.kill()
+                if last_try:
+                    raise
+            else:
+                return
 
     def pause(self) -> None:
         """Stop the process where it stands: connections stay open and nothing answers."""

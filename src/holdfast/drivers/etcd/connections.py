@@ -191,6 +191,7 @@ class Connections:
         if wire is None or wire is not self._wire:
             return
         self._wire = None
+        wire.closed = True
         self._keep_alive.forget()
         # Others may have calls on it that will still be answered; a keeper waits for nobody.
         host = self._context.role == "host"

@@ -47,6 +47,9 @@ class KeepAlive:
         return await answer
 
     def _on(self, wire: Wire) -> Renewals:
+        if wire.closed:
+            # It was left while this question waited; the stream of the next must not suffer.
+            raise CallFailed("CANCELLED", "the connection was left", sent=False)
         stream = self._stream
         if stream is None or self._wire is not wire:
             self.forget()

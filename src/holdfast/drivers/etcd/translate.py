@@ -62,6 +62,9 @@ def judge(failure: CallFailed) -> Verdict:
     words = failure.words.lower()
     if not failure.sent or any(part in words for part in _NO_CONNECTION):
         return Verdict.NOT_APPLIED
+    if failure.code == "UNIMPLEMENTED":
+        # No etcd, one that is too old, or one that has just begun to start.
+        return Verdict.NOT_APPLIED
     if any(part in words for part in _LOGIN):
         return Verdict.STALE_LOGIN
     if "etcdserver" in words and any(part in words for part in _NOT_BEGUN):
@@ -81,7 +84,6 @@ _ANSWERS = frozenset(
         "UNAUTHENTICATED",
         "FAILED_PRECONDITION",
         "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
         "RESOURCE_EXHAUSTED",
     }
 )

@@ -77,6 +77,7 @@ class Wire:
         self._timeout_s = settings.command_timeout_s
         # Whether a call was given up whose end gRPC has not told yet.
         self._loose = False
+        self.closed = False
         self._channel = self._open(settings, endpoint)
         rpc = self._rpc
         self._kv = rpc.KVStub(self._channel)
@@ -142,7 +143,8 @@ class Wire:
             raise CallFailed(failure.code, failure.words, sent=False) from failure
 
     async def close(self, grace_s: float | None = None) -> None:
-        """End the channel; calls under way get ``grace_s`` to finish."""
+        """End the channel; calls under way get ``grace_s`` to finish, and no others begin."""
+        self.closed = True
         await self._channel.close(grace_s)
         if self._loose:
             await asyncio.sleep(_AFTERMATH_S)

@@ -62,7 +62,9 @@ def test_who_waits_is_forgotten_when_served_or_silent() -> None:
 
 
 class Stream:
-    """The far end of a stream of renewals, by hand."""
+    """The far end of a stream of renewals, by hand; also the wire it runs on."""
+
+    closed = False
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -94,6 +96,19 @@ async def test_each_answer_finds_its_question() -> None:
     assert await asking[1] == 30
     # The answer to the question that was given up is not taken for that of the next.
     assert await asking[2] == 0
+    keep_alive.forget()
+
+
+async def test_a_question_on_a_wire_that_was_left_does_not_break_the_next() -> None:
+    left, present, keep_alive = Stream(), Stream(), KeepAlive()
+    asking = asyncio.ensure_future(keep_alive.ask(present, 1))
+    await asyncio.sleep(0)
+    left.closed = True
+    with pytest.raises(CallFailed) as raised:
+        await keep_alive.ask(left, 2)
+    assert not raised.value.sent
+    present.answers.put_nowait(Term(1, 30))
+    assert await asking == 30
     keep_alive.forget()
 
 

@@ -28,6 +28,7 @@ from holdfast.errors import (
         ("UNAVAILABLE", "failed to connect to all addresses; last error: …", StoreUnavailable),
         ("UNAVAILABLE", "DNS resolution failed for x", StoreUnavailable),
         ("UNAVAILABLE", "etcdserver: no leader", StoreUnavailable),
+        ("UNIMPLEMENTED", "unknown service etcdserverpb.KV", StoreUnavailable),
         ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", StoreUnavailable),
         ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreUnavailable),
         ("UNAUTHENTICATED", "etcdserver: invalid auth token", StoreUnavailable),
