@@ -57,6 +57,10 @@ class Terminal:
         """Press Ctrl-C. The terminal belongs to no session here, so the signal is sent."""
         self.process.send_signal(signal.SIGINT)
 
+    def hang_up(self) -> None:
+        """Press Ctrl-D: whoever asks next gets no answer. It waits in the terminal until read."""
+        os.write(self._master, b"\x04")
+
     def finish(self) -> int:
         """Wait for the end and give the exit code."""
         until = time.monotonic() + PATIENCE_S
