@@ -7,14 +7,19 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.cli.terminals import Terminal
+from tests.services.azurite import ACCOUNT, AzuriteServer
+from tests.services.cosmos import CosmosEmulator
+from tests.services.etcd import EtcdServer
 
 COMMAND = (sys.executable, "-m", "holdfast.cli.main")
 
@@ -24,6 +29,10 @@ COMMAND = (sys.executable, "-m", "holdfast.cli.main")
 SHARED_STORES = [
     "sqlite",
     pytest.param("postgres_url", marks=pytest.mark.service),
+    pytest.param("redis_url", marks=pytest.mark.service),
+    pytest.param("etcd_store", marks=pytest.mark.service),
+    pytest.param("azblob_store", marks=pytest.mark.service),
+    pytest.param("cosmos_store", marks=pytest.mark.service),
 ]
 
 # Far above what any command here needs; a hang fails the test with its output.
@@ -139,6 +148,40 @@ def holdfast(tmp_path: Path) -> Iterator[Program]:
         process.communicate()
     for terminal in program.terminals:
         terminal.close()
+
+
+@pytest.fixture
+def etcd_store(etcd_server: EtcdServer) -> SharedStore:
+    return SharedStore(etcd_server.url, environ={"HOLDFAST_NAMESPACE": f"cli-{uuid.uuid4().hex}"})
+
+
+@pytest.fixture
+def azblob_store(azurite_server: AzuriteServer) -> SharedStore:
+    """A container of its own, opened by a connection string in a variable."""
+    return SharedStore(
+        f"azblob://{ACCOUNT}/cli-{uuid.uuid4().hex}",
+        auth="connection-string",
+        variable="STORAGE",
+        environ={
+            "STORAGE": azurite_server.connection_string,
+            "HOLDFAST_OPTIONS_CONNECTION_STRING": "env:STORAGE",
+        },
+    )
+
+
+@pytest.fixture
+def cosmos_store(cosmos_emulator: CosmosEmulator) -> SharedStore:
+    """A container of its own, opened by the account's key in a variable."""
+    endpoint = quote(cosmos_emulator.endpoint, safe="")
+    return SharedStore(
+        f"cosmos://emulator/cli/{uuid.uuid4().hex}?endpoint={endpoint}",
+        auth="key",
+        variable="COSMOS",
+        environ={
+            "COSMOS": cosmos_emulator.key,
+            "HOLDFAST_OPTIONS_ACCOUNT_KEY": "env:COSMOS",
+        },
+    )
 
 
 @pytest.fixture(params=SHARED_STORES)

@@ -6,10 +6,12 @@ schema) and the ``cast``, which starts programs and ends all of them with the te
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from tests.process.actors import Actor
-from tests.process.stores import PostgresStore, SqliteStore, create_schema
+from tests.process.stores import PostgresStore, ServerStore, SqliteStore, create_schema
 
 
 class Cast:
@@ -53,7 +55,14 @@ def store(empty_store):
     return empty_store
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.service)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.service),
+        pytest.param("redis", marks=pytest.mark.service),
+        pytest.param("etcd", marks=pytest.mark.service),
+    ]
+)
 def shared_store(request):
     """Every store that processes can share and that keeps time to a second."""
     return request.getfixturevalue(f"{request.param}_store")
@@ -64,6 +73,18 @@ def sqlite_store(tmp_path):
     found = SqliteStore(tmp_path / "store.db")
     create_schema(found.url)
     return found
+
+
+@pytest.fixture
+def redis_store(redis_url):
+    return ServerStore("redis", redis_url, short_ttl_s=0.8)
+
+
+@pytest.fixture
+def etcd_store(etcd_server):
+    # Its leases count in whole seconds, and another run left its own in the same prefix.
+    prefix = f"test-{uuid.uuid4().hex}"
+    return ServerStore("etcd", f"{etcd_server.url}?prefix={prefix}", short_ttl_s=1.0)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The two stores that processes can share, looked at from outside.
+"""The stores that processes can share, looked at from outside.
 
 Owns a connection per question, so that a test never holds a store up.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -75,6 +76,15 @@ class PostgresStore:
     def is_writable(self) -> bool:
         # A statement ends in the server, whatever becomes of its client.
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStore:
+    """A server that answers no questions in SQL: only processes look into it."""
+
+    kind: str
+    url: str
+    short_ttl_s: float
 
 
 def create_schema(url: str) -> None:
