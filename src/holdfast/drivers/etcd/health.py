@@ -18,7 +18,7 @@ _SERVER_OLDEST = (3, 3)
 
 # Before these, a member that is alone answers a write before it is in its log, and may forget it in
 # a crash: the same token could be given out again (etcd's issue 14370).
-_SURE_ALONE = {(3, 4): 21, (3, 5): 5}
+_SURE_ALONE: dict[tuple[int, ...], int] = {(3, 4): 21, (3, 5): 5}
 
 _ALARMS = {
     "NOSPACE": "compact and defragment it, then run `etcdctl alarm disarm`",
