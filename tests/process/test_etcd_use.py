@@ -122,7 +122,9 @@ async def test_doctor_names_the_server(drivers, etcd_server) -> None:
     driver = await drivers.open(etcd_server.url)
     findings = await driver.check()
     assert findings[0].what.startswith(f"etcd {etcd_server.version} at etcd://127.0.0.1")
-    assert {finding.level for finding in findings} == {"ok"}
+    # Only one whose version may forget grants is warned of.
+    worrying = [finding.what for finding in findings if finding.level != "ok"]
+    assert all("may forget grants" in what for what in worrying)
 
 
 async def test_raw_shows_what_etcd_holds(drivers, etcd_server) -> None:

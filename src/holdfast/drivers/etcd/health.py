@@ -16,6 +16,10 @@ from holdfast.ports.driver import DriverContext, Finding
 # Comparisons over a range of keys, on which every write rests, came with 3.3.
 _SERVER_OLDEST = (3, 3)
 
+# Before these, a member that is alone answers a write before it is in its log, and may forget it in
+# a crash: the same token could be given out again (etcd's issue 14370).
+_SURE_ALONE: dict[tuple[int, ...], int] = {(3, 4): 21, (3, 5): 5}
+
 _ALARMS = {
     "NOSPACE": "compact and defragment it, then run `etcdctl alarm disarm`",
     "CORRUPT": "replace the corrupt member; nothing it says can be trusted",
@@ -88,7 +92,24 @@ def _server(status: Status) -> list[Finding]:
         findings.append(
             Finding(level="error", what="this etcd is older than 3.3", advice="upgrade it")
         )
+    if _may_forget(status.version):
+        findings.append(
+            Finding(
+                level="warning",
+                what=f"a cluster of one member may forget grants in a crash, with {status.version}",
+                advice="upgrade to 3.4.21, 3.5.5 or newer, or run three members",
+            )
+        )
     return findings
+
+
+def _may_forget(version: str) -> bool:
+    line = _version(version)
+    patch = version.rpartition(".")[2]
+    sure = _SURE_ALONE.get(line)
+    if sure is None:
+        return line < min(_SURE_ALONE)
+    return patch.isdigit() and int(patch) < sure
 
 
 def _version(text: str) -> tuple[int, ...]:

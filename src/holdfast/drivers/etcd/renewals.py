@@ -33,6 +33,7 @@ class KeepAlive:
         async with self._sending:
             stream = self._on(wire)
             answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(_notice)
             self._waiting[lease].append(answer)
             try:
                 await stream.send(lease)
@@ -92,3 +93,9 @@ class KeepAlive:
         if reader is not None:
             reader.cancel()
         self._reader = None
+
+
+def _notice(answer: asyncio.Future[int]) -> None:
+    """Look at a failure, because the one who asked may have given up before it came."""
+    if not answer.cancelled():
+        answer.exception()

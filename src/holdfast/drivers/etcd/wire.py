@@ -358,6 +358,9 @@ async def _told(grpc: Any, call: Awaitable[Any]) -> Any:
     except (grpc.aio.UsageError, grpc.aio.InternalError) as error:
         # The channel was closed under the call.
         raise CallFailed("CANCELLED", type(error).__name__) from error
+    except asyncio.InvalidStateError as error:
+        # The stream had ended before anything could be written to it.
+        raise CallFailed("UNAVAILABLE", "the stream had ended", sent=False) from error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
