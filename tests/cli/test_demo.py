@@ -24,7 +24,7 @@ def compete(program, *arguments, **environ):
 def least_ttl(program) -> str:
     """A ttl that the store accepts and that a test can wait for."""
     scheme = program.url.partition("://")[0]
-    return str(max(2.0, find_factory(scheme).capabilities.ttl_min_s))
+    return str(max(3.0, find_factory(scheme).capabilities.ttl_min_s))
 
 
 def test_one_wins_and_the_other_learns_who(shared):
@@ -79,7 +79,7 @@ def test_of_those_who_start_at_once_one_wins(shared):
 
 
 def test_a_race_survives_the_death_of_its_winner(holdfast):
-    done = holdfast("demo", "compete", "--race", "2", "--crash", "--work", "2", "--ttl", "1")
+    done = holdfast("demo", "compete", "--race", "2", "--crash", "--work", "2", "--ttl", "3")
     assert done.code == 0, done.stderr
     for words in ("is killed (SIGKILL)", "taken over from", "with token 1, then"):
         assert words in done.stdout

@@ -186,7 +186,7 @@ def test_watch_tells_each_change_as_it_happens(holdfast):
 
 def test_a_watch_shows_version_and_end_move_with_each_renewal(holdfast):
     holdfast("migrate")
-    running = holdfast.start("lease", "run", "w", "--ttl", "2", "--", "sleep", "60")
+    running = holdfast.start("lease", "run", "w", "--ttl", "4", "--", "sleep", "60")
     watching = holdfast.start(
         "lease", "watch", "w", "--interval", "0.05", "--count", "4", "-o", "jsonl"
     )

@@ -170,7 +170,8 @@ def test_three_instances_never_oversell_when_one_is_killed(programs, database, k
 def test_an_instance_that_was_paused_writes_nothing(programs, database, kind):
     leases = f"sqlite:///{programs.folder}/leases.db" if kind == "fenced" else ""
     common = {"database": database, "leases": leases, "stock": "PROD-001=1", "reserve_ttl": "1"}
-    paused = Instance(programs, "shop-1", work="0.5", **common)
+    # Ten seconds of work leave all the time that is needed to stop it in the middle.
+    paused = Instance(programs, "shop-1", work="10", **common)
     other = Instance(programs, "shop-2", patience="30", **common)
     for shop in (paused, other):
         shop.wait_ready()
