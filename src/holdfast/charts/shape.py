@@ -1,0 +1,3 @@
+"""TEMP."""
+def checked(document, problems):
+    return document

@@ -1,0 +1,3 @@
+"""TEMP."""
+def judge(nodes, problems):
+    pass
