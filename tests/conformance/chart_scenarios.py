@@ -32,9 +32,7 @@ class Run:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ChartWarning)
             self.chart = meanings.chart(scenario["machine"])
-        self.actor = Actor(
-            self.chart, input=scenario.get("input"), environment=self.environment
-        )
+        self.actor = Actor(self.chart, input=scenario.get("input"), environment=self.environment)
         self.saved: dict[str, Any] = {}
 
     def _ignore(self, actor: Actor, error: BaseException) -> None:

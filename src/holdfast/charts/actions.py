@@ -97,15 +97,7 @@ class Choose:
 
 
 Description = (
-    Assign
-    | Raise
-    | SendTo
-    | Cancel
-    | EmitEvent
-    | LogValue
-    | Spawn
-    | StopChildNamed
-    | Choose
+    Assign | Raise | SendTo | Cancel | EmitEvent | LogValue | Spawn | StopChildNamed | Choose
 )
 
 

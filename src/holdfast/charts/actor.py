@@ -304,9 +304,7 @@ class Actor:
             return []
         return self._take(snapshot, effects, event, trace)
 
-    def _fault(
-        self, error: Exception, policy: Literal["fail", "keep"]
-    ) -> list[BaseException]:
+    def _fault(self, error: Exception, policy: Literal["fail", "keep"]) -> list[BaseException]:
         if policy == "keep":
             return [error]
         snapshot, effects = self.chart.fail(self.snapshot, error)
@@ -323,7 +321,9 @@ class Actor:
             for taken in trace or ():
                 inspect(MicrostepTaken(self, taken))
             inspect(SnapshotChanged(self, event, snapshot))
-        if self._deferred and (before is None or before.configuration is not snapshot.configuration):
+        if self._deferred and (
+            before is None or before.configuration is not snapshot.configuration
+        ):
             self._mailbox = self._mailbox or deque()
             self._mailbox.extendleft(reversed(self._deferred))
             self._deferred = None

@@ -174,9 +174,7 @@ class Chart:
             plan = snapshot.configuration.plans.get(event.type)
             if plan is not None and plan.quick is not None:
                 # Nothing to ask, nothing to do: only the place changes.
-                return settle(
-                    plan.quick, snapshot.context, "active", snapshot.rest
-                ), _NOTHING_TO_DO
+                return settle(plan.quick, snapshot.context, "active", snapshot.rest), _NOTHING_TO_DO
         return stepping.advance(snapshot, event, self.microsteps_max, trace)
 
     def stop(self, snapshot: Snapshot) -> tuple[Snapshot, Effects]:

@@ -147,7 +147,8 @@ class Compilation:
             found = _descend(node, path_of(target[1:]))
         elif node.parent is None:
             self.problems.add(
-                pointer, f"{target!r} is no valid target of the root; did you mean {'.' + target!r}?"
+                pointer,
+                f"{target!r} is no valid target of the root; did you mean {'.' + target!r}?",
             )
             return None
         else:

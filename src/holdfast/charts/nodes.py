@@ -19,7 +19,16 @@ Kind = Literal["atomic", "compound", "parallel", "final", "history"]
 class Transition:
     """One way out of a state. ``targets`` is ``None`` where the state does not change."""
 
-    __slots__ = ("actions", "descriptor", "guard", "number", "pointer", "reenter", "source", "targets")
+    __slots__ = (
+        "actions",
+        "descriptor",
+        "guard",
+        "number",
+        "pointer",
+        "reenter",
+        "source",
+        "targets",
+    )
 
     def __init__(self, source: Node, descriptor: str, pointer: str, number: int) -> None:
         self.source = source

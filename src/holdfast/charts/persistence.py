@@ -56,8 +56,7 @@ def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
         "value": snapshot.value,
         "context": dict(snapshot.context),
         "history": {
-            name: [nodes[order].id for order in orders]
-            for name, orders in snapshot.history.items()
+            name: [nodes[order].id for order in orders] for name, orders in snapshot.history.items()
         },
         "children": {
             name: {

@@ -166,4 +166,3 @@ class ServiceChild:
             return
         self._ended = True
         self._tell_parent(Event(error_actor(self._id), {"error": error}))
-
