@@ -28,6 +28,7 @@ from holdfast.charts import (
     state_in,
     stop_child,
 )
+from holdfast.charts.stepping import MICROSTEPS_MAX
 
 
 class ScenarioError(Exception):
@@ -154,7 +155,7 @@ class Meanings:
         self.recorder = recorder
         self.prefix = prefix
 
-    def chart(self, machine: dict[str, Any]) -> Chart:
+    def chart(self, machine: dict[str, Any], microsteps_max: int = MICROSTEPS_MAX) -> Chart:
         document = self._functions(machine)
         if "context" in self.impl:
             made = self.impl["context"]
@@ -166,6 +167,7 @@ class Meanings:
             delays={name: computed(given) for name, given in self._of("delays").items()},
             services={name: self.service(given) for name, given in self._of("actors").items()},
             missing=True,
+            microsteps_max=microsteps_max,
         )
 
     def _of(self, kind: str) -> dict[str, Any]:

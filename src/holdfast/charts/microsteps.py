@@ -241,7 +241,9 @@ def compute(
         operations += transition.actions
     entry = _Entry(histories)
     for transition, domain in zip(chosen, domains, strict=True):
-        entry.add(transition, domain)
+        # One that stays inside a state which another one leaves has nothing left to enter.
+        if domain not in left:
+            entry.add(transition, domain)
     if initial:
         entry.defaults.add(configuration.tables.root)
     remaining = [node.order for node in active if node not in left]
