@@ -81,7 +81,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def evaluate(expression: Any, scope: dict[str, Any]) -> Any:
+def evaluate(expression: Any, scope: dict[str, Any]) -> Any:  # noqa: C901 - one case for each word
     if isinstance(expression, dict):
         return {key: evaluate(item, scope) for key, item in expression.items()}
     if not isinstance(expression, list):
@@ -159,7 +159,7 @@ class Meanings:
         document = self._functions(machine)
         if "context" in self.impl:
             made = self.impl["context"]
-            document["context"] = lambda input: evaluate(made, {"input": input})  # noqa: A002
+            document["context"] = lambda given: evaluate(made, {"input": given})
         return Chart.load(
             document,
             actions=_Always(self.action),

@@ -31,6 +31,7 @@ from holdfast.charts.operations import (
     Value,
     Write,
 )
+from holdfast.charts.written import written_out
 from holdfast.errors import ChartError, UsageError
 
 # Names may stand for combinations of names; a chain longer than this goes in a circle.
@@ -140,10 +141,7 @@ class Binder:
             if "guard" in given:
                 parts.append(given["guard"])
             if name == "stateIn":
-                params = given.get("params")
-                inner = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else {}
-                state = given.get("state", inner.get("state", inner.get("stateValue", params)))
-                return self._state_in(cast("Any", state), what)
+                return self._state_in(_state_of(given), what)
             if name == "not":
                 return composed.Opposite(self.guard(parts[0], what, depth - 1))
             bound = tuple(self.guard(each, what, depth - 1) for each in parts)
@@ -198,7 +196,7 @@ class Binder:
                 return [self._function(name, found, params)]
             return self._each(found, f"action {name!r}", params, depth - 1)
         if name.startswith("xstate.") and params is not None and params.function is None:
-            return [self._described(built_in(name, params.constant, what), what, None, depth)]
+            return [self._described(written_out(name, params.constant, what), what, None, depth)]
         self.missing.append(("action", name, what))
         return [Run(name, None, False, params)]
 
@@ -269,47 +267,14 @@ class Binder:
         return AssignParts(constants, computed)
 
 
-def built_in(name: str, params: Any, what: str) -> described.Description:
-    """The action that a document spells out itself, with constants only.
-
-    Raises:
-        UsageError: There is no such action, or it lacks what it needs.
-    """
-    given = dict(cast("Mapping[str, Any]", params)) if isinstance(params, Mapping) else {}
-    try:
-        match name:
-            case "xstate.assign":
-                return described.Assign(given.get("assignment", given))
-            case "xstate.raise":
-                return described.Raise(given["event"], given.get("delay"), given.get("id"))
-            case "xstate.sendTo":
-                return described.SendTo(
-                    given["to"], given["event"], given.get("delay"), given.get("id")
-                )
-            case "xstate.sendParent":
-                return described.SendTo(
-                    None, given["event"], given.get("delay"), given.get("id"), "parent"
-                )
-            case "xstate.cancel":
-                return described.Cancel(given.get("sendId", given.get("id")) or given["sendId"])
-            case "xstate.emit":
-                return described.EmitEvent(given["event"])
-            case "xstate.log":
-                return described.LogValue(given.get("value"), given.get("label"))
-            case "xstate.spawnChild":
-                return described.Spawn(
-                    given["src"],
-                    given.get("id"),
-                    given.get("systemId"),
-                    given.get("input"),
-                    bool(given.get("syncSnapshot")),
-                )
-            case "xstate.stopChild":
-                return described.StopChildNamed(given["id"])
-            case _:
-                raise UsageError(f"{what}: there is no built-in action {name!r}")
-    except KeyError as error:
-        raise UsageError(f"{what}: {name} needs {error.args[0]!r} in its params") from error
+def _state_of(given: Mapping[str, Any]) -> Any:
+    params: Any = given.get("params")
+    if "state" in given:
+        return given["state"]
+    if not isinstance(params, Mapping):
+        return params
+    inside = cast("Mapping[str, Any]", params)
+    return inside.get("state", inside.get("stateValue"))
 
 
 def milliseconds(value: Any, what: str) -> float:

@@ -79,7 +79,7 @@ class Chart:
         return f"<Chart {self.id!r}>"
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913 - public options
         cls,
         source: Source,
         *,
@@ -236,7 +236,8 @@ def _report_missing(
     services: Mapping[str, Any],
     given: tuple[Implementations | None, ...],
 ) -> None:
-    known = dict(zip(("action", "guard", "delay"), given, strict=True))
+    kinds = ("action", "guard", "delay")
+    known: dict[str, Implementations | None] = dict(zip(kinds, given, strict=True))
     for kind, name, pointer in dict.fromkeys(binder.missing):
         hint = did_you_mean(name, known[kind] or {})
         place = pointer if pointer.startswith("/") else ""

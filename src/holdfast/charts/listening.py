@@ -57,7 +57,7 @@ class Listeners:
 def _call(function: Callable[[Any], Any], value: object) -> None:
     try:
         function(value)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a listener must not harm the machine it looks at
         _log.exception("a listener of a machine failed")
 
 

@@ -6,6 +6,7 @@ import os
 import random
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def compare(drawn: dict[str, Any]) -> None:
     for step in drawn["steps"]:
         recorder.reset()
         event = step["send"]["type"]
-        if not both(lambda: actor.send(event), lambda: reference.send(event)):
+        if not both(partial(actor.send, event), partial(reference.send, event)):
             return
         assert seen(actor, recorder) == reference.entry()
         assert_legal(actor)
