@@ -15,10 +15,10 @@ The seam that everything else is built on:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from holdfast.charts import shape, spellings, stepping, structure
+from holdfast.charts import paths, shape, spellings, stepping, structure
 from holdfast.charts.binding import Binder
 from holdfast.charts.compiling import Compilation
 from holdfast.charts.configuration import Tables
@@ -26,7 +26,10 @@ from holdfast.charts.convention import adapt, refuse_async
 from holdfast.charts.document import Source, read
 from holdfast.charts.effects import Effects
 from holdfast.charts.events import Event, EventLike, as_event
+from holdfast.charts.layout import Layout, lay_out
+from holdfast.charts.mermaid import to_mermaid
 from holdfast.charts.nodes import Node
+from holdfast.charts.paths import Exploration
 from holdfast.charts.problems import Problem, Problems, did_you_mean
 from holdfast.charts.services import Service
 from holdfast.charts.snapshot import EMPTY_CONTEXT, Snapshot, settle
@@ -196,6 +199,27 @@ class Chart:
     def next_events(self, snapshot: Snapshot) -> tuple[str, ...]:
         """What ``snapshot`` listens to; see ``Snapshot.next_events``."""
         return snapshot.next_events
+
+    def paths(
+        self,
+        *,
+        events: Iterable[EventLike] | None = None,
+        input: Any = None,  # noqa: A002
+        places_max: int = paths.PLACES_MAX,
+    ) -> Exploration:
+        """The shortest way to each configuration that ``events`` can lead to.
+
+        Without ``events``, those that the chart names are tried, without data. Nothing acts.
+        """
+        return paths.explore(self, events=events, input=input, places_max=places_max)
+
+    def to_mermaid(self, snapshot: Snapshot | None = None) -> str:
+        """A Mermaid state diagram; the active states of ``snapshot`` are highlighted."""
+        return to_mermaid(self, snapshot)
+
+    def layout(self) -> Layout:
+        """Boxes and lines, ready to be drawn."""
+        return lay_out(self)
 
     def event(self, event: EventLike, /, **data: Any) -> Event:
         """The event that the arguments mean: ``chart.event("PAY", amount=5)``."""
