@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from holdfast.charts import listening, persistence
@@ -36,6 +36,7 @@ DEFERRED_MAX = 1_000
 _NEW, _IDLE, _BUSY, _WAITING, _ENDED = range(5)
 
 _DEFAULT = Environment()
+_NO_ERRORS: Sequence[BaseException] = ()
 
 Item = Event | PendingTimer
 
@@ -253,12 +254,19 @@ class Actor:
                 decision the machine is as the policy for faults says; after an action it has
                 moved on, and its other effects were done.
         """
-        given = Event(event, data) if data and isinstance(event, str) else as_event(event)
-        if self._phase == _IDLE:
-            self._phase = _BUSY
-            self._settle(self._handle(given))
-        else:
+        given = None
+        if isinstance(event, str):
+            given = Event(event, data) if data else self.chart.events.get(event)
+        given = given or as_event(event)
+        if self._phase != _IDLE:
             self._queue(given)
+            return
+        self._phase = _BUSY
+        errors = self._handle(given)
+        if errors or self._mailbox is not None or self._phase != _BUSY:
+            self._settle(errors)
+        else:
+            self._phase = _IDLE
 
     def deliver(self, item: Item) -> None:
         """Handle an event that no sender waits for: what goes wrong is told to ``on_error``."""
@@ -289,11 +297,11 @@ class Actor:
         inspect(EventReceived(self, event))
         return []
 
-    def _handle(self, item: Item) -> list[BaseException]:
+    def _handle(self, item: Item) -> Sequence[BaseException]:
         """Handle one event; give what went wrong."""
         event = item if isinstance(item, Event) else item.claim(self)
         if event is None:
-            return []
+            return _NO_ERRORS
         trace = self._traced(event)
         try:
             snapshot, effects = self.chart.step(self.snapshot, event, trace)
@@ -301,7 +309,7 @@ class Actor:
             return self._fault(error, self.environment.faults)
         if not effects and trace is None and self._listeners is None and self._deferred is None:
             self.snapshot = snapshot
-            return []
+            return _NO_ERRORS
         return self._take(snapshot, effects, event, trace)
 
     def _fault(self, error: Exception, policy: Literal["fail", "keep"]) -> list[BaseException]:
@@ -418,7 +426,7 @@ class Actor:
         for name in list(self.timers or ()):
             stop_timer(self, name)
 
-    def _settle(self, errors: list[BaseException]) -> None:
+    def _settle(self, errors: Sequence[BaseException]) -> None:
         """Handle what waits in the mailbox, then raise what went wrong with the first event."""
         while self._phase == _BUSY and self._mailbox:
             for error in self._handle(self._mailbox.popleft()):

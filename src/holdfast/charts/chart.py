@@ -31,6 +31,7 @@ from holdfast.charts.mermaid import to_mermaid
 from holdfast.charts.nodes import Node
 from holdfast.charts.paths import Exploration
 from holdfast.charts.problems import Problem, Problems, did_you_mean
+from holdfast.charts.selection import plan_of
 from holdfast.charts.services import Service
 from holdfast.charts.snapshot import EMPTY_CONTEXT, Snapshot, settle
 from holdfast.charts.stepping import MICROSTEPS_MAX, Trace
@@ -52,6 +53,7 @@ class Chart:
         "_context",
         "_tables",
         "document",
+        "events",
         "id",
         "microsteps_max",
         "services",
@@ -74,6 +76,8 @@ class Chart:
         self.id: str = tables.chart_id
         self.version: str | None = document.get("version")
         self.document = document
+        # Events without data, made once: most machines get the same few, over and over.
+        self.events: Mapping[str, Event] = {name: Event(name) for name in tables.exact}
         self.services = services
         self.microsteps_max = microsteps_max
         self.warnings = warnings
@@ -173,12 +177,14 @@ class Chart:
         """
         if snapshot.status != "active":
             return snapshot, _NOTHING_TO_DO
-        if trace is None:
-            plan = snapshot.configuration.plans.get(event.type)
-            if plan is not None and plan.quick is not None:
-                # Nothing to ask, nothing to do: only the place changes.
-                return settle(plan.quick, snapshot.context, "active", snapshot.rest), _NOTHING_TO_DO
-        return stepping.advance(snapshot, event, self.microsteps_max, trace)
+        configuration = snapshot.configuration
+        plan = configuration.plans.get(event.type)
+        if plan is None:
+            plan = plan_of(configuration, event.type)
+        elif plan.quick is not None and trace is None:
+            # Nothing to ask, nothing to do: only the place changes.
+            return settle(plan.quick, snapshot.context, "active", snapshot.rest), _NOTHING_TO_DO
+        return stepping.advance(snapshot, event, plan, self.microsteps_max, trace)
 
     def stop(self, snapshot: Snapshot) -> tuple[Snapshot, Effects]:
         """End a machine from outside: no exit actions run, its children are stopped."""
