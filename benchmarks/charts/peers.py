@@ -45,10 +45,8 @@ def install() -> None:
     if npm is not None and not _xstate().is_file():
         _run([npm, "install", "--silent", "--prefix", str(cache()), XSTATE])
     if not _python().is_dir():
-        _run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(_python())]
-            + list(PYTHON_PEERS)
-        )
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(_python())]
+        _run([*pip, *PYTHON_PEERS])
 
 
 def _run(command: list[str]) -> None:

@@ -21,7 +21,7 @@ def _transitions() -> Callable[[], object]:
     machine: Any = Machine(states=["off", "on"], initial="off")
     machine.add_transition("toggle", "off", "on")
     machine.add_transition("toggle", "on", "off")
-    return lambda: machine.toggle()
+    return machine.toggle
 
 
 def _xstate_statemachine() -> Callable[[], object]:

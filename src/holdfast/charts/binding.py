@@ -7,7 +7,7 @@ evaluate text: a document can only name what the program registered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
@@ -60,6 +60,16 @@ class Binder:
         self._delays = delays
         self._find_node = find_node
         self.missing: list[tuple[str, str, str]] = []
+        self.spawns = False
+        self._used: set[tuple[str, str]] = set()
+
+    def unused(self) -> Iterator[tuple[str, str]]:
+        """The kinds and names of implementations that nothing has asked for."""
+        given = {"action": self._actions, "guard": self._guards, "delay": self._delays}
+        for kind, implementations in given.items():
+            for name in implementations:
+                if (kind, name) not in self._used:
+                    yield kind, name
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -82,6 +92,7 @@ class Binder:
             if given not in self._delays:
                 self.missing.append(("delay", given, what))
                 return Value(None, _no_delay(given), None)
+            self._used.add(("delay", given))
             return self.delay(self._delays[given], f"delay {given!r}", params)
         if callable(given):
             refuse_async(given, what)
@@ -128,6 +139,7 @@ class Binder:
         if name not in self._guards:
             self.missing.append(("guard", name, what))
             return composed.Named(name, None)
+        self._used.add(("guard", name))
         found = self._guards[name]
         if callable(found):
             refuse_async(found, f"guard {name!r}")
@@ -191,6 +203,7 @@ class Binder:
 
     def _action(self, name: str, what: str, params: Value | None, depth: int) -> list[Operation]:
         if name in self._actions:
+            self._used.add(("action", name))
             found = self._actions[name]
             if callable(found) and not isinstance(found, described.Description):
                 return [self._function(name, found, params)]
@@ -234,6 +247,7 @@ class Binder:
             case described.LogValue(value, label):
                 return Write(self.value(value, what, params), label)
             case described.Spawn(src, name, system_id, given_input, watched):
+                self.spawns = True
                 return Start(
                     src,
                     self.optional(name, what, params),

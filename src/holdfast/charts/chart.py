@@ -127,6 +127,7 @@ class Chart:
         offered = _offered(given, problems)
         if not missing:
             _report_missing(problems, binder, compilation, given, (actions, guards, delays))
+        _report_unused(problems, binder, compilation, given)
         structure.judge(compilation.nodes, problems)
         name = compilation.nodes[0].id
         context = _context_of(document, problems)
@@ -153,7 +154,12 @@ class Chart:
         """All states in document order; the first is the root."""
         return self._tables.nodes
 
-    def begin(self, input: Any = None, *, trace: Trace | None = None) -> tuple[Snapshot, Effects]:  # noqa: A002
+    def begin(
+        self,
+        input: Any = None,  # noqa: A002
+        *,
+        trace: Trace | None = None,
+    ) -> tuple[Snapshot, Effects]:
         """The first snapshot of a machine, and what is to be done on its start.
 
         Raises:
@@ -257,6 +263,18 @@ def _offered(given: Mapping[str, Any], problems: Problems) -> dict[str, Chart | 
         except UsageError as error:
             problems.add("", str(error))
     return offered
+
+
+def _report_unused(
+    problems: Problems, binder: Binder, compilation: Compilation, services: Mapping[str, Any]
+) -> None:
+    named = {name for name, _ in compilation.services}
+    # A service may also be spawned by an action, which does not say so until it runs.
+    unused = [("service", name) for name in services if name not in named and not binder.spawns]
+    for kind, name in (*binder.unused(), *unused):
+        wanted = [other for each, other, _ in binder.missing if each == kind]
+        hint = did_you_mean(name, wanted)
+        problems.warn("", f"{kind} {name!r} is given, and the chart names it nowhere{hint}")
 
 
 def _report_missing(

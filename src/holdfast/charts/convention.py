@@ -121,7 +121,8 @@ def _pure(function: Callable[..., Any], places: tuple[int, ...]) -> Adapted:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await: a coroutine function, or an object with one."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - its own method, not whether it has one
+    # Its own method is wanted, not whether it can be called.
+    call = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 

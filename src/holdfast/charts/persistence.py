@@ -135,7 +135,9 @@ def configuration_of(chart: Chart, value: Any) -> Configuration:
 
 
 def _mapping(data: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found: object = data.get(key) or {}
+    found: object = data.get(key)
+    if found is None:
+        return {}
     if not isinstance(found, Mapping):
         raise UsageError(f"{key!r} of a snapshot is an object, not {found!r}")
     return dict(cast("Mapping[str, Any]", found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from holdfast.charts.configuration import Configuration, Tables
 from holdfast.charts.effects import Effect, Effects, Finish, StartChild, StopChild, Unhandled
@@ -201,8 +201,8 @@ def context_of(document: Any, given: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list):
-        return [_copied(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_copied(item) for item in cast("list[Any]", value)]
     return value
