@@ -12,60 +12,30 @@ listeners are made when they are first needed.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from holdfast.charts import listening, persistence
 from holdfast.charts.chart import Chart
-from holdfast.charts.effecting import PendingTimer, perform, stop_timer
-from holdfast.charts.effects import Effect, Effects, Finish, Unhandled
+from holdfast.charts.effecting import perform
 from holdfast.charts.environment import Environment
-from holdfast.charts.events import INIT, Event, EventLike, as_event, done_actor, error_actor
-from holdfast.charts.inspection import EffectRun, EventReceived, MicrostepTaken, SnapshotChanged
+from holdfast.charts.events import INIT, Event, EventLike, as_event
 from holdfast.charts.listening import Listeners, Unsubscribe
-from holdfast.charts.services import Child
+from holdfast.charts.processing import BUSY, ENDED, IDLE, NEW, WAITING, Processing
 from holdfast.charts.snapshot import Snapshot
-from holdfast.charts.stepping import Trace
-from holdfast.errors import ChartError, EventUnhandled, UsageError
+from holdfast.errors import UsageError
 from holdfast.model.options import Duration, seconds
 
-# Deferred events wait for a change of state that may never come; more than this is a flood.
-DEFERRED_MAX = 1_000
-
-_NEW, _IDLE, _BUSY, _WAITING, _ENDED = range(5)
-
 _DEFAULT = Environment()
-_NO_ERRORS: Sequence[BaseException] = ()
-
-Item = Event | PendingTimer
 
 
-class Actor:
+class Actor(Processing):
     """A machine in memory: ``Actor(chart).start()``, then ``send``.
 
     ``snapshot`` is the machine as of the last step; it is there from ``start`` on.
     """
 
-    __slots__ = (
-        "_deferred",
-        "_listeners",
-        "_mailbox",
-        "_phase",
-        "_registry",
-        "_saved",
-        "_task",
-        "chart",
-        "children",
-        "environment",
-        "id",
-        "input",
-        "parent",
-        "snapshot",
-        "timers",
-    )
-
-    snapshot: Snapshot
+    __slots__ = ("_saved", "input")
 
     def __init__(
         self,
@@ -74,22 +44,11 @@ class Actor:
         id: str | None = None,  # noqa: A002
         input: Any = None,  # noqa: A002
         environment: Environment | None = None,
-        parent: Actor | None = None,
+        parent: Processing | None = None,
     ) -> None:
-        self.chart = chart
-        self.id = id if id is not None else chart.id
+        super().__init__(chart, chart.id if id is None else id, environment or _DEFAULT, parent)
         self.input = input
-        self.environment = environment or _DEFAULT
-        self.parent = parent
-        self.children: dict[str, Child] | None = None
-        self.timers: dict[str, PendingTimer] | None = None
-        self._mailbox: deque[Item] | None = None
-        self._deferred: list[Event] | None = None
-        self._listeners: Listeners | None = None
-        self._registry: dict[str, Child] | None = None
         self._saved: persistence.Saved | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._phase = _NEW
 
     def __repr__(self) -> str:
         return f"<Actor {self.id!r} {getattr(self, 'snapshot', None)!r}>"
@@ -104,9 +63,9 @@ class Actor:
             Exception: Whatever a decision or an action on the way raised. After a decision the
                 machine has failed.
         """
-        if self._phase != _NEW:
+        if self._phase != NEW:
             raise UsageError(f"machine {self.id!r} was started before; make another Actor")
-        self._phase = _BUSY
+        self._phase = BUSY
         if self._saved is not None:
             persistence.resume(self, self._saved)
             self._saved = None
@@ -135,8 +94,8 @@ class Actor:
 
         Events that wait are dropped. Safe to repeat.
         """
-        if self._phase in (_NEW, _ENDED):
-            self._phase = _ENDED
+        if self._phase in (NEW, ENDED):
+            self._phase = ENDED
             return
         self.snapshot, effects = self.chart.stop(self.snapshot)
         self._shut()
@@ -146,19 +105,9 @@ class Actor:
             self._listeners.changed(self.snapshot)
 
     @property
-    def registry(self) -> dict[str, Child]:
-        """The machines of this tree by system id."""
-        root = self
-        while root.parent is not None:
-            root = root.parent
-        if root._registry is None:  # noqa: SLF001 - of the same class
-            root._registry = {}  # noqa: SLF001
-        return root._registry  # noqa: SLF001
-
-    @property
     def busy(self) -> bool:
         """Whether an event is being handled, perhaps by an action that awaits something."""
-        return self._phase in (_BUSY, _WAITING)
+        return self._phase in (BUSY, WAITING)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -188,11 +137,6 @@ class Actor:
             await asyncio.wait({self._task})
         return self.snapshot
 
-    def emitted(self, event: Event) -> None:
-        """Tell those who listen to emitted events."""
-        if self._listeners is not None:
-            self._listeners.emitted(event)
-
     def _listening(self) -> Listeners:
         if self._listeners is None:
             self._listeners = Listeners()
@@ -206,7 +150,7 @@ class Actor:
         Raises:
             UsageError: It was not started, is busy, or its data cannot be said in JSON.
         """
-        if self._phase == _NEW or self.busy:
+        if self._phase == NEW or self.busy:
             raise UsageError(f"machine {self.id!r} is not at rest; persist it between events")
         return persistence.to_json(self, list(self._deferred or ()))
 
@@ -258,183 +202,12 @@ class Actor:
         if isinstance(event, str):
             given = Event(event, data) if data else self.chart.events.get(event)
         given = given or as_event(event)
-        if self._phase != _IDLE:
+        if self._phase != IDLE:
             self._queue(given)
             return
-        self._phase = _BUSY
+        self._phase = BUSY
         errors = self._handle(given)
-        if errors or self._mailbox is not None or self._phase != _BUSY:
+        if errors or self._mailbox is not None or self._phase != BUSY:
             self._settle(errors)
         else:
-            self._phase = _IDLE
-
-    def deliver(self, item: Item) -> None:
-        """Handle an event that no sender waits for: what goes wrong is told to ``on_error``."""
-        if self._phase != _IDLE:
-            self._queue(item)
-            return
-        self._phase = _BUSY
-        try:
-            self._settle(self._handle(item))
-        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
-            self.environment.on_error(self, error)
-
-    def _queue(self, item: Item) -> None:
-        if self._phase == _NEW:
-            raise UsageError(f"machine {self.id!r} was not started")
-        if self._phase == _ENDED:
-            if self.environment.unhandled == "dead-letter" and isinstance(item, Event):
-                self.environment.dead_letter(self, item)
-            return
-        if self._mailbox is None:
-            self._mailbox = deque()
-        self._mailbox.append(item)
-
-    def _traced(self, event: Event) -> Trace | None:
-        inspect = self.environment.inspect
-        if inspect is None:
-            return None
-        inspect(EventReceived(self, event))
-        return []
-
-    def _handle(self, item: Item) -> Sequence[BaseException]:
-        """Handle one event; give what went wrong."""
-        event = item if isinstance(item, Event) else item.claim(self)
-        if event is None:
-            return _NO_ERRORS
-        trace = self._traced(event)
-        try:
-            snapshot, effects = self.chart.step(self.snapshot, event, trace)
-        except Exception as error:  # noqa: BLE001 - the sender gets it, whatever it is
-            return self._fault(error, self.environment.faults)
-        if not effects and trace is None and self._listeners is None and self._deferred is None:
-            self.snapshot = snapshot
-            return _NO_ERRORS
-        return self._take(snapshot, effects, event, trace)
-
-    def _fault(self, error: Exception, policy: Literal["fail", "keep"]) -> list[BaseException]:
-        if policy == "keep":
-            return [error]
-        snapshot, effects = self.chart.fail(self.snapshot, error)
-        return self._take(snapshot, effects, Event(error_actor(self.id), {"error": error}), None)
-
-    def _take(
-        self, snapshot: Snapshot, effects: Effects, event: Event, trace: Trace | None
-    ) -> list[BaseException]:
-        """Put ``snapshot`` in place and do ``effects``; give what went wrong."""
-        before = getattr(self, "snapshot", None)
-        self.snapshot = snapshot
-        inspect = self.environment.inspect
-        if inspect is not None:
-            for taken in trace or ():
-                inspect(MicrostepTaken(self, taken))
-            inspect(SnapshotChanged(self, event, snapshot))
-        if self._deferred and (
-            before is None or before.configuration is not snapshot.configuration
-        ):
-            self._mailbox = self._mailbox or deque()
-            self._mailbox.extendleft(reversed(self._deferred))
-            self._deferred = None
-        if snapshot.status != "active":
-            self._shut()
-        errors: list[BaseException] = []
-        self._perform(list(effects), errors)
-        if self._listeners is not None:
-            self._listeners.changed(snapshot)
-        return errors
-
-    def _perform(self, effects: list[Effect], errors: list[BaseException]) -> None:
-        inspect = self.environment.inspect
-        for index, effect in enumerate(effects):
-            if inspect is not None:
-                inspect(EffectRun(self, effect))
-            try:
-                if isinstance(effect, Unhandled):
-                    self._unhandled(effect.event)
-                elif isinstance(effect, Finish):
-                    self._finish(effect)
-                else:
-                    waiting = perform(self, effect)
-                    if waiting is not None:
-                        self._wait(waiting, effects[index + 1 :])
-                        return
-            except Exception as error:  # noqa: BLE001 - the other effects must still be done
-                errors.append(error)
-
-    def _wait(self, waiting: Awaitable[Any], remaining: list[Effect]) -> None:
-        """Let an action await; the effects behind it, and other events, wait for it."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            close = getattr(waiting, "close", None)
-            if close is not None:
-                close()
-            errors: list[BaseException] = []
-            self._perform(remaining, errors)
-            raise UsageError("an async action needs a running event loop") from None
-        if self._phase == _BUSY:
-            self._phase = _WAITING
-        self._task = loop.create_task(
-            self._resume(waiting, remaining), name=f"holdfast machine {self.id}"
-        )
-
-    async def _resume(self, waiting: Awaitable[Any], remaining: list[Effect]) -> None:
-        errors: list[BaseException] = []
-        try:
-            await waiting
-        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
-            errors.append(error)
-        if self._phase == _WAITING:
-            self._phase = _BUSY
-        self._perform(remaining, errors)
-        for error in errors:
-            self.environment.on_error(self, error)
-        self._settle([])
-
-    def _unhandled(self, event: Event) -> None:
-        match self.environment.unhandled:
-            case "ignore":
-                pass
-            case "error":
-                raise EventUnhandled(event.type, self.snapshot.value)
-            case "dead-letter":
-                self.environment.dead_letter(self, event)
-            case "defer":
-                self._deferred = self._deferred or []
-                if len(self._deferred) >= DEFERRED_MAX:
-                    raise ChartError(
-                        f"machine {self.id!r} has deferred {DEFERRED_MAX} events already"
-                    )
-                self._deferred.append(event)
-
-    def _finish(self, effect: Finish) -> None:
-        if self.parent is None:
-            if effect.error is not None:
-                raise effect.error
-            return
-        if effect.error is not None:
-            news = Event(error_actor(self.id), {"error": effect.error})
-        else:
-            news = Event(done_actor(self.id), {"output": effect.output})
-        self.parent.deliver(news)
-
-    def _shut(self) -> None:
-        """No event is handled from now on."""
-        self._phase = _ENDED
-        self._mailbox = None
-        self._deferred = None
-        for name in list(self.timers or ()):
-            stop_timer(self, name)
-
-    def _settle(self, errors: Sequence[BaseException]) -> None:
-        """Handle what waits in the mailbox, then raise what went wrong with the first event."""
-        while self._phase == _BUSY and self._mailbox:
-            for error in self._handle(self._mailbox.popleft()):
-                self.environment.on_error(self, error)
-        if self._phase == _BUSY:
-            self._phase = _IDLE
-            self._mailbox = None
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            raise BaseExceptionGroup(f"machine {self.id!r}: several effects failed", errors)
+            self._phase = IDLE

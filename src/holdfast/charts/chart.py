@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from holdfast.charts import paths, shape, spellings, stepping, structure
+from holdfast.charts import paths, persistence, shape, spellings, stepping, structure
 from holdfast.charts.binding import Binder
 from holdfast.charts.compiling import Compilation
 from holdfast.charts.configuration import Tables
@@ -207,6 +207,18 @@ class Chart:
     def unstarted(self) -> Snapshot:
         """The snapshot of a machine whose start failed: nothing but the root was entered."""
         return Snapshot(self._tables.configuration((0,)), EMPTY_CONTEXT)
+
+    def to_json(self, snapshot: Snapshot) -> dict[str, Any]:
+        """The JSON form of a snapshot alone; timers and children belong to who runs the machine."""
+        return persistence.snapshot_to_json(snapshot)
+
+    def from_json(self, data: Mapping[str, Any]) -> Snapshot:
+        """The snapshot that ``to_json`` described.
+
+        Raises:
+            UsageError: It does not fit this chart.
+        """
+        return persistence.snapshot_from_json(self, data)
 
     def next_events(self, snapshot: Snapshot) -> tuple[str, ...]:
         """What ``snapshot`` listens to; see ``Snapshot.next_events``."""

@@ -87,8 +87,9 @@ class Tables:
         return found
 
     def _forget(self) -> None:
-        # They refer to each other by their plans; without those, what nobody uses is freed.
-        for configuration in self._known.values():
+        # They refer to each other by their plans; without those, what nobody uses is freed. A list,
+        # because another thread may add one meanwhile.
+        for configuration in list(self._known.values()):
             configuration.plans.clear()
         self._known.clear()
 
