@@ -76,7 +76,7 @@ class Actor(Processing):
         try:
             snapshot, effects = self.chart.begin(self.input, trace=trace)
         except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
-            self.snapshot = self.chart.unstarted()
+            self.snapshot = self.chart.unstarted(self.input)
             self._settle(self._fault(error, "fail"))
             return self
         self._settle(self._take(snapshot, effects, event, trace))

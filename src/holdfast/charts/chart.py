@@ -204,9 +204,13 @@ class Chart:
             return snapshot, _NOTHING_TO_DO
         return stepping.fail(snapshot, error)
 
-    def unstarted(self) -> Snapshot:
+    def unstarted(self, input: Any = None) -> Snapshot:  # noqa: A002
         """The snapshot of a machine whose start failed: nothing but the root was entered."""
-        return Snapshot(self._tables.configuration((0,)), EMPTY_CONTEXT)
+        try:
+            context = stepping.context_of(self._context, input)
+        except Exception:  # noqa: BLE001 - then this is why the start failed, and is told there
+            context = EMPTY_CONTEXT
+        return Snapshot(self._tables.configuration((0,)), context)
 
     def to_json(self, snapshot: Snapshot) -> dict[str, Any]:
         """The JSON form of a snapshot alone; timers and children belong to who runs the machine."""
