@@ -106,12 +106,17 @@ class Run:
         return None
 
     async def _advance(self, seconds: float) -> None:
-        left = seconds
-        while (due := self.clock.next_due_s) is not None and due <= left + 1e-9:
-            self.clock.advance(due)
-            left -= due
+        # The clock of a scenario moves by whole milliseconds: what a timer starts with no delay at
+        # all is due in the next one.
+        left_ms = round(seconds * 1000)
+        while (due := self.clock.next_due_s) is not None:
+            step_ms = max(1, round(due * 1000))
+            if step_ms > left_ms:
+                break
+            self.clock.advance(step_ms / 1000)
+            left_ms -= step_ms
             await self._turn()
-        self.clock.advance(max(0.0, left))
+        self.clock.advance(left_ms / 1000)
 
     async def _restore(self) -> None:
         self.actor.stop()

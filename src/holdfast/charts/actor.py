@@ -69,6 +69,8 @@ class Actor(Processing):
         if self._saved is not None:
             persistence.resume(self, self._saved)
             self._saved = None
+            if self._listeners is not None:
+                self._listeners.changed(self.snapshot)
             self._settle([])
             return self
         event = Event(INIT, {"input": self.input})
