@@ -9,10 +9,12 @@ import asyncio
 import json
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holdfast.charts import Actor, ChartWarning, Environment, SimulatedClock
+from holdfast.charts.timers import Cancellable
 from holdfast.errors import HoldfastError
 from tests.conformance.chart_language import Meanings, Recorder, ScenarioError
 
@@ -20,12 +22,19 @@ from tests.conformance.chart_language import Meanings, Recorder, ScenarioError
 TURNS = 12
 
 
+class SteppedClock(SimulatedClock):
+    """The clock of a scenario moves in steps: what is started with no delay is due in the next."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Cancellable:
+        return super().call_later(max(delay_s, 1e-6), callback)
+
+
 class Run:
     """One machine under a scenario."""
 
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.recorder = Recorder()
-        self.clock = SimulatedClock()
+        self.clock = SteppedClock()
         self.environment = Environment(timers=self.clock, on_error=self._ignore)
         self.scenario = scenario
         meanings = Meanings(scenario.get("impl") or {}, self.recorder, "")
@@ -106,8 +115,6 @@ class Run:
         return None
 
     async def _advance(self, seconds: float) -> None:
-        # The clock of a scenario moves by whole milliseconds: what a timer starts with no delay at
-        # all is due in the next one.
         left_ms = round(seconds * 1000)
         while (due := self.clock.next_due_s) is not None:
             step_ms = max(1, round(due * 1000))
