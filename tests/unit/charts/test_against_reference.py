@@ -125,6 +125,11 @@ def test_random_charts_agree_with_the_reference(drawn: dict[str, Any]):
     compare(drawn)
 
 
+@pytest.mark.parametrize("seed", [15097, 15110, 15879])
+def test_states_entered_again_keep_their_place_in_line(seed: int):
+    compare(scenario(Thrown(seed)))
+
+
 @pytest.mark.parametrize("batch", range(10))
 def test_seeded_charts_agree_with_the_reference(batch: int):
     for seed in range(batch * (CHARTS // 5), (batch + 1) * (CHARTS // 5)):
