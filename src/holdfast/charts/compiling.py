@@ -244,7 +244,6 @@ class Compilation:
             invoke = Invoke(child, src)
             invoke.system_id = given.get("systemId")
             invoke.watched = "onSnapshot" in given
-            invoke.activity = bool(given.get("activity"))
             try:
                 invoke.input = binder.value(given.get("input"), at(pointer, "input"))
             except UsageError as error:

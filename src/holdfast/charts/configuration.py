@@ -176,10 +176,6 @@ class Configuration:
         """Whether the machine is in the state that ``wanted`` describes."""
         return value_matches(wanted, self.value)
 
-    def final(self, node: Node) -> bool:
-        """Whether ``node`` has come to its end in this configuration."""
-        return is_final(node, self.active)
-
 
 def is_final(node: Node, active: frozenset[int] | set[int]) -> bool:
     """Whether ``node`` has come to its end when ``active`` are the active nodes."""
