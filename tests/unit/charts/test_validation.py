@@ -112,6 +112,34 @@ def test_problems_say_where(state, pointer):
         assert pointer in problems(state, missing=True)
 
 
+@pytest.mark.parametrize(
+    ("targets", "together"),
+    [
+        (["#m.p.l.y", "#m.p.r.y"], True),
+        (["#m.p.l.x", "#m.p.l.y"], False),
+        (["#m.p", "#m.p.l.y"], False),
+        (["#m.a", "#m.p"], False),
+        (["#m.a", "#m.a"], False),
+    ],
+)
+def test_targets_that_exclude_each_other_are_refused(targets, together):
+    region = {"initial": "x", "states": {"x": {}, "y": {}}}
+    document = {
+        "id": "m",
+        "initial": "a",
+        "states": {
+            "a": {"on": {"GO": {"target": targets}}},
+            "p": {"type": "parallel", "states": {"l": region, "r": region}},
+        },
+    }
+    if together:
+        chart = loaded(document)
+        after, _ = chart.step(chart.begin()[0], chart.event("GO"))
+        assert after.value == {"p": {"l": "y", "r": "y"}}
+    else:
+        assert "cannot be active together" in problems(document)["/states/a/on/GO"]
+
+
 def test_circles_without_a_guard_are_refused():
     states = {"a": {"always": "b"}, "b": {"always": [{"target": "a"}]}, "c": {}}
     found = problems({"id": "m", "initial": "c", "states": states})
