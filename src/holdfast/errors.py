@@ -42,6 +42,20 @@ class UnsupportedByDriver(UsageError):
     """This backend cannot keep the promise asked for; its capabilities say so."""
 
 
+class InvalidChart(UsageError):
+    """A chart's document or implementations are wrong; ``problems`` lists everything found.
+
+    Each problem says where (``pointer``, a JSON pointer into the document) and what.
+    """
+
+    def __init__(self, chart: str, problems: tuple[Any, ...]) -> None:
+        count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(f"chart {chart!r} has {count}:{lines}")
+        self.chart = chart
+        self.problems = problems
+
+
 class NotFound(HoldfastError):
     """The thing named does not exist."""
 
@@ -147,3 +161,45 @@ class SchemaMismatch(StoreError):
         super().__init__(message)
         self.found = found
         self.expected = expected
+
+
+class ChartError(HoldfastError):
+    """A chart could not do what was asked; the machine stays where it was."""
+
+
+class MicrostepLimit(ChartError):
+    """One event led to more microsteps than ``limit``: the chart goes in a circle."""
+
+    def __init__(self, chart: str, limit: int) -> None:
+        super().__init__(
+            f"chart {chart!r} did not come to rest within {limit} microsteps; look for eventless "
+            "transitions or raised events that lead to each other in a circle"
+        )
+        self.chart = chart
+        self.limit = limit
+
+
+class UnknownTarget(ChartError):
+    """An event was sent to somebody who does not exist; it was not delivered."""
+
+    def __init__(self, target: str, detail: str = "") -> None:
+        super().__init__(f"there is no {target!r} to send to" + (f": {detail}" if detail else ""))
+        self.target = target
+
+
+class EventUnhandled(ChartError):
+    """No transition took the event, and the machine's policy calls that an error."""
+
+    def __init__(self, event: str, state: object) -> None:
+        super().__init__(f"nothing takes event {event!r} in state {state!r}")
+        self.event = event
+        self.state = state
+
+
+class WaitTimeout(ChartError, TimeoutError):
+    """A machine did not get to what was waited for in the time allowed. Nothing was changed."""
+
+    def __init__(self, machine: str, timeout_s: float) -> None:
+        super().__init__(f"machine {machine!r} did not get there within {timeout_s:g} s")
+        self.machine = machine
+        self.timeout_s = timeout_s

@@ -14,6 +14,7 @@ import click
 
 from holdfast import __version__
 from holdfast.cli import errors
+from holdfast.cli.chart import chart
 from holdfast.cli.config import config
 from holdfast.cli.configure import configure
 from holdfast.cli.demo import demo
@@ -42,7 +43,7 @@ def cli() -> None:
     current().listen_to_logs()
 
 
-for command in (lease, migrate, doctor, config, configure, demo):
+for command in (lease, chart, migrate, doctor, config, configure, demo):
     cli.add_command(command)
 
 

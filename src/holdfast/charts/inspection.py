@@ -1,0 +1,52 @@
+"""What an inspector is told about machines: events, microsteps, effects, snapshots.
+
+Owns the records. A machine without an inspector makes none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.charts.effects import Effect
+from holdfast.charts.events import Event
+from holdfast.charts.snapshot import Snapshot
+from holdfast.charts.stepping import Taken
+
+
+@dataclass(frozen=True, slots=True)
+class EventReceived:
+    """An event is about to be handled."""
+
+    actor: Any
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class MicrostepTaken:
+    """The transitions of one microstep were taken; there may be none."""
+
+    actor: Any
+    taken: Taken
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRun:
+    """An effect is about to be done."""
+
+    actor: Any
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChanged:
+    """A macrostep is over, and its snapshot is in place."""
+
+    actor: Any
+    event: Event
+    snapshot: Snapshot
+
+
+Inspection = EventReceived | MicrostepTaken | EffectRun | SnapshotChanged
+Inspect = Callable[[Inspection], None]

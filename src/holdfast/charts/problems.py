@@ -1,0 +1,68 @@
+"""What is wrong with a chart, collected: one error names every problem, with its place.
+
+Owns the form of a problem. A place is a JSON pointer into the document as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.errors import InvalidChart
+
+# A document that is wrong everywhere does not get better by the thousandth line.
+PROBLEMS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, or (a ``warning``) most likely not meant."""
+
+    pointer: str
+    message: str
+    level: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        return f"{self.pointer or '/'}: {self.message}"
+
+
+class Problems:
+    """Everything found in one chart so far."""
+
+    def __init__(self) -> None:
+        self.errors: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def add(self, pointer: str, message: str) -> None:
+        """Note an error."""
+        if len(self.errors) < PROBLEMS_MAX:
+            self.errors.append(Problem(pointer, message))
+
+    def warn(self, pointer: str, message: str) -> None:
+        """Note a warning."""
+        if len(self.warnings) < PROBLEMS_MAX:
+            self.warnings.append(Problem(pointer, message, "warning"))
+
+    def refuse(self, chart: str) -> None:
+        """Insist that there is no error.
+
+        Raises:
+            InvalidChart: There is; it lists all of them.
+        """
+        if self.errors:
+            found = sorted(self.errors, key=lambda problem: problem.pointer)
+            raise InvalidChart(chart, tuple(found))
+
+
+def at(pointer: str, *keys: object) -> str:
+    """The pointer to what lies under ``keys``."""
+    escaped = (str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+    return "/".join((pointer, *escaped))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence that offers what is spelled most like ``name``."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

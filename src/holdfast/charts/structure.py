@@ -1,0 +1,143 @@
+"""What a chart's structure says against it: states nobody can reach, circles without an end.
+
+Judges compiled nodes. A circle of eventless transitions without guards can never come to rest and
+is an error; what merely looks unintended is a warning.
+"""
+
+from __future__ import annotations
+
+from holdfast.charts.microsteps import default_targets
+from holdfast.charts.nodes import Node, Transition
+from holdfast.charts.operations import AssignAll, AssignParts
+from holdfast.charts.problems import Problems, at
+
+
+def judge(nodes: list[Node], problems: Problems) -> None:
+    """Add what the structure of ``nodes`` says against the chart."""
+    if not problems.errors:
+        # Targets that lead nowhere would make everything behind them look unreachable.
+        _judge_reach(nodes, problems)
+    for node in nodes:
+        _judge_circle(node, problems)
+        for transition in (*node.always, *(t for ts in node.transitions.values() for t in ts)):
+            _judge_targets(transition, problems)
+        if node.kind in ("final", "history") and (node.transitions or node.always):
+            problems.warn(node.pointer, f"a {node.kind} state takes no transitions")
+
+
+def _judge_targets(transition: Transition, problems: Problems) -> None:
+    """Several targets must lie in different regions, or no configuration could hold them."""
+    targets = transition.targets or ()
+    for index, first in enumerate(targets):
+        for second in targets[index + 1 :]:
+            above = next((node for node in first.ancestors() if second.within(node)), None)
+            if above is None or above.kind != "parallel" or first is second:
+                problems.add(
+                    transition.pointer,
+                    f"{first.id!r} and {second.id!r} cannot be active together",
+                )
+
+
+class _Reach:
+    """The states that can become active, as far as the document shows."""
+
+    def __init__(self) -> None:
+        self.found: set[Node] = set()
+        self._waiting: list[Node] = []
+
+    def all_from(self, root: Node) -> set[Node]:
+        self._enter(root)
+        while self._waiting:
+            node = self._waiting.pop()
+            for transition in (*node.always, *(t for ts in node.transitions.values() for t in ts)):
+                for target in transition.targets or ():
+                    self._enter(target)
+        return self.found
+
+    def _enter(self, node: Node) -> None:
+        if not self._add(node):
+            return
+        if node.kind == "history":
+            for target in default_targets(node):
+                self._enter(target)
+        elif node.kind == "parallel":
+            for child in node.children:
+                self._enter(child)
+        elif node.initial is not None:
+            self._enter(node.initial)
+
+    def _add(self, node: Node) -> bool:
+        if node in self.found:
+            # It may have been found as an ancestor alone; its own initial state comes now.
+            return node.initial is not None and node.initial not in self.found
+        self.found.add(node)
+        self._waiting.append(node)
+        if node.parent is not None:
+            known = node.parent in self.found
+            self.found.add(node.parent)
+            if not known:
+                self._waiting.append(node.parent)
+                self._surround(node.parent)
+        return True
+
+    def _surround(self, node: Node) -> None:
+        """An ancestor that is active only because something inside is."""
+        if node.kind == "parallel":
+            for child in node.children:
+                self._enter(child)
+        if node.parent is not None and node.parent not in self.found:
+            self.found.add(node.parent)
+            self._waiting.append(node.parent)
+            self._surround(node.parent)
+
+
+def _judge_reach(nodes: list[Node], problems: Problems) -> None:
+    reached = _Reach().all_from(nodes[0])
+    for node in nodes:
+        parent = node.parent
+        if node not in reached and parent is not None and parent in reached:
+            problems.warn(node.pointer, f"no transition leads to state {node.id!r}")
+
+
+def _certain(node: Node) -> Transition | None:
+    """The eventless transition that is always taken in ``node``, if there is one."""
+    if node.always and node.always[0].guard is None:
+        return node.always[0]
+    return None
+
+
+def _judge_circle(start: Node, problems: Problems) -> None:
+    seen: list[Node] = []
+    node: Node | None = start
+    while node is not None and node not in seen:
+        seen.append(node)
+        transition = _certain(node)
+        if transition is None:
+            return
+        if not transition.targets:
+            if any(isinstance(each, (AssignAll, AssignParts)) for each in transition.actions):
+                problems.add(transition.pointer, "this is taken again and again: it needs a guard")
+            return
+        node = _next_certain(transition.targets[0])
+    if node is start and len(seen) > 1 and start.order == min(each.order for each in seen):
+        way = " -> ".join(each.id for each in (*seen, start))
+        problems.add(
+            at(start.pointer, "always"), f"a circle of eventless transitions without guards: {way}"
+        )
+
+
+def _next_certain(target: Node) -> Node | None:
+    """The state that moves on by itself once ``target`` is entered by default."""
+    node: Node | None = target
+    line: list[Node] = []
+    while node is not None:
+        line.append(node)
+        if node.kind == "parallel":
+            break
+        node = node.initial
+    for each in reversed(line):
+        if _certain(each) is not None:
+            return each
+        if each.always:
+            return None
+    return None
