@@ -30,6 +30,8 @@ _EXTRAS = {
     "postgres": "asyncpg",
     "redis": "hiredis",
     "etcd": "aetcd",
+    "azure-blob": "azure.storage.blob",
+    "cosmos": "azure.cosmos",
     "otel": "opentelemetry",
     "metrics": "prometheus_client",
 }
@@ -58,7 +60,7 @@ def doctor(context: click.Context) -> None:
 
 def installation() -> list[Finding]:
     """Findings about this machine and this installation."""
-    present = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
+    present = [name for name, module in _EXTRAS.items() if _is_installed(module)]
     absent = [name for name in _EXTRAS if name not in present]
     return [
         Finding(level="ok", what=f"holdfast {__version__}"),
@@ -70,6 +72,14 @@ def installation() -> list[Finding]:
             advice=f"pip install 'holdfast[{','.join(absent)}]' adds the others" if absent else "",
         ),
     ]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # The package that it would be a part of is missing.
+        return False
 
 
 def _platform() -> Finding:

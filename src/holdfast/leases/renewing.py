@@ -146,6 +146,10 @@ class Renewals:
         except (HoldfastError, TimeoutError) as error:
             # Whatever is wrong, a password that was changed included, may be right again in time.
             self._failed(tenure, error)
+        except Exception as error:
+            # A mistake of a driver. It is told like any other failure, and tried again like one.
+            self._ownership.log.exception("the driver failed to renew %r", tenure.grant.key)
+            self._failed(tenure, error)
         finally:
             tenure.busy = False
             self._incoming.append(tenure)

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import LeaseExpired, LeaseLost, UsageError
+from holdfast.drivers.memory.lease_store import MemoryLeaseStore
 
 
 @pytest.fixture
@@ -183,3 +184,28 @@ def test_errors_survive_a_trip_to_another_process(error):
     assert type(copied) is type(error)
     assert str(copied) == str(error)
     assert copied.__dict__ == error.__dict__
+
+
+async def test_a_mistake_of_a_driver_is_a_failed_renewal_and_tried_again(pair, monkeypatch, caplog):
+    a, _ = pair
+    renew, mistakes = MemoryLeaseStore.renew, 0
+
+    async def mistaken(self, *args, **kwargs):
+        nonlocal mistakes
+        mistakes += 1
+        if mistakes < 3:
+            raise ZeroDivisionError
+        return await renew(self, *args, **kwargs)
+
+    monkeypatch.setattr(MemoryLeaseStore, "renew", mistaken)
+    failed, renewed = [], asyncio.Event()
+    lease = await a.leases.acquire("k", ttl=3)
+    lease.on(holdfast.RenewFailed, failed.append)
+    lease.on(holdfast.Renewed, lambda _event: renewed.set())
+    await asyncio.wait_for(renewed.wait(), 10)
+    assert [(type(event.error), event.will_retry) for event in failed] == [
+        (ZeroDivisionError, True),
+        (ZeroDivisionError, True),
+    ]
+    assert lease.is_held
+    assert "the driver failed to renew 'k'" in caplog.text
