@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -110,6 +111,29 @@ async def test_a_question_on_a_wire_that_was_left_does_not_break_the_next() -> N
     present.answers.put_nowait(Term(1, 30))
     assert await asking == 30
     keep_alive.forget()
+
+
+async def test_a_failure_that_nobody_waits_for_is_no_noise() -> None:
+    noise: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+    stream, keep_alive = Stream(), KeepAlive()
+    sending = asyncio.Event()
+
+    async def send(_: int) -> None:
+        sending.set()
+        await asyncio.sleep(60)
+
+    stream.send = send
+    asking = asyncio.ensure_future(keep_alive.ask(stream, 1))
+    await sending.wait()
+    stream.answers.put_nowait(CallFailed("UNAVAILABLE", "gone"))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    await asyncio.wait({asking})
+    del asking
+    gc.collect()
+    await asyncio.sleep(0)
+    assert noise == []
 
 
 async def test_a_broken_stream_fails_all_who_wait_and_is_opened_anew() -> None:
