@@ -65,12 +65,12 @@ class Contender:
                 break
             if self._random.random() < _RENEW_CHANCE:
                 await self._renew(lease, grant)
-        at = now()
+        # Told before it is done: killed in between, it would pass for an owner.
+        say("release", **grant)
         try:
             await lease.release()
         except holdfast.StoreError as error:
             say_error("met", error, key=lease.key)
-        say("release", at=at, **grant)
 
     async def _renew(self, lease: holdfast.Lease, grant: Any) -> None:
         asked = now()
