@@ -5,6 +5,9 @@ arrival; an event that arrives while another is handled waits, also while an act
 awaits something. ``send`` handles the event before it returns unless the machine is busy, and
 raises what went wrong in handling it. One thread, or one event loop, at a time.
 
+``Interpreter`` is what every machine in memory shares, whoever decides when its events are handled:
+``Actor`` does so at once, the machines of the orchestrator when their lane has its turn.
+
 A machine costs little while nothing happens: no task, no dict; mailbox, timers, children and
 listeners are made when they are first needed.
 """
@@ -12,8 +15,9 @@ listeners are made when they are first needed.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 from holdfast.charts import listening, persistence
@@ -33,15 +37,22 @@ from holdfast.model.options import Duration, seconds
 # Deferred events wait for a change of state that may never come; more than this is a flood.
 DEFERRED_MAX = 1_000
 
-_NEW, _IDLE, _BUSY, _WAITING, _ENDED = range(5)
+# Not started; at rest; handling an event; an action awaits something; over.
+NEW, IDLE, BUSY, WAITING, ENDED = range(5)
 
 _DEFAULT = Environment()
 
 Item = Event | PendingTimer
 
 
-class Actor:
-    """A machine in memory: ``Actor(chart).start()``, then ``send``.
+def close_after(task: asyncio.Task[None], waiting: Awaitable[Any]) -> None:
+    """Close ``waiting`` with its task: one that is cancelled before it began never awaited it."""
+    if isinstance(waiting, Coroutine):
+        task.add_done_callback(lambda _: waiting.close())
+
+
+class Interpreter(ABC):
+    """A machine in memory, without its ways in: how it handles one event, and does its effects.
 
     ``snapshot`` is the machine as of the last step; it is there from ``start`` on.
     """
@@ -73,7 +84,7 @@ class Actor:
         id: str | None = None,  # noqa: A002
         input: Any = None,  # noqa: A002
         environment: Environment | None = None,
-        parent: Actor | None = None,
+        parent: Interpreter | None = None,
     ) -> None:
         self.chart = chart
         self.id = id if id is not None else chart.id
@@ -88,61 +99,53 @@ class Actor:
         self._registry: dict[str, Child] | None = None
         self._saved: persistence.Saved | None = None
         self._task: asyncio.Task[None] | None = None
-        self._phase = _NEW
+        self._phase = NEW
 
     def __repr__(self) -> str:
-        return f"<Actor {self.id!r} {getattr(self, 'snapshot', None)!r}>"
+        return f"<{type(self).__name__} {self.id!r} {getattr(self, 'snapshot', None)!r}>"
 
     # -- life -----------------------------------------------------------------------------------
 
-    def start(self) -> Actor:
-        """Enter the initial states, or take up a restored one, and do what is to be done.
-
-        Raises:
-            UsageError: It was started before.
-            Exception: Whatever a decision or an action on the way raised. After a decision the
-                machine has failed.
-        """
-        if self._phase != _NEW:
-            raise UsageError(f"machine {self.id!r} was started before; make another Actor")
-        self._phase = _BUSY
-        if self._saved is not None:
-            persistence.resume(self, self._saved)
-            self._saved = None
-            self._settle([])
-            return self
+    def _begin(self) -> list[BaseException]:
+        """Enter the initial states, or take up the restored one; give what went wrong."""
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            if saved.snapshot.status == "active":
+                persistence.resume(self, saved)
+            else:
+                self._shut()
+            return []
         event = Event(INIT, {"input": self.input})
         trace = self._traced(event)
         try:
             snapshot, effects = self.chart.begin(self.input, trace=trace)
         except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
             self.snapshot = self.chart.unstarted()
-            self._settle(self._fault(error, "fail"))
-            return self
-        self._settle(self._take(snapshot, effects, event, trace))
-        return self
+            return self._fault(error, "fail")
+        return self._take(snapshot, effects, event, trace)
 
-    def begin(self) -> None:
-        """``start``, for a machine that a parent starts: nobody waits for its errors."""
-        try:
-            self.start()
-        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
-            self.environment.on_error(self, error)
-
-    def stop(self) -> None:
-        """End the machine: its timers, services and children are stopped, no exit action runs.
-
-        Events that wait are dropped. Safe to repeat.
-        """
-        if self._phase in (_NEW, _ENDED):
-            self._phase = _ENDED
-            return
+    def _end(self) -> None:
+        """Stop timers, services and children; no exit action runs, what waits is dropped."""
         self.snapshot, effects = self.chart.stop(self.snapshot)
         self._shut()
         for effect in effects:
             perform(self, effect)
         if self._listeners is not None:
             self._listeners.changed(self.snapshot)
+
+    @abstractmethod
+    def deliver(self, item: Item) -> None:
+        """Handle an event that no sender waits for: what goes wrong is told to ``on_error``."""
+
+    @abstractmethod
+    def _wait(
+        self, waiting: Awaitable[Any], remaining: list[Effect], errors: list[BaseException]
+    ) -> None:
+        """Let an action await; the effects behind it, and other events, wait for it."""
+
+    def peer(self, name: str) -> Interpreter | None:
+        """The machine that ``name`` means to this one; a machine on its own has no peers."""
+        del name
 
     @property
     def registry(self) -> dict[str, Child]:
@@ -157,7 +160,7 @@ class Actor:
     @property
     def busy(self) -> bool:
         """Whether an event is being handled, perhaps by an action that awaits something."""
-        return self._phase in (_BUSY, _WAITING)
+        return self._phase in (BUSY, WAITING)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -205,32 +208,9 @@ class Actor:
         Raises:
             UsageError: It was not started, is busy, or its data cannot be said in JSON.
         """
-        if self._phase == _NEW or self.busy:
+        if self._phase == NEW or self.busy:
             raise UsageError(f"machine {self.id!r} is not at rest; persist it between events")
         return persistence.to_json(self, list(self._deferred or ()))
-
-    @classmethod
-    def restore(
-        cls,
-        chart: Chart,
-        saved: Mapping[str, Any],
-        *,
-        id: str | None = None,  # noqa: A002
-        environment: Environment | None = None,
-        timers: persistence.TimerPolicy = "absolute",
-    ) -> Actor:
-        """A machine that continues from ``saved``; ``start`` sets it going.
-
-        No entry action runs again. Services that had not ended are started again, with the input
-        they had. Timers fire at the time they were due (``absolute``; at once if that is past),
-        after the time that was left (``remaining``), or after their whole delay (``restart``).
-
-        Raises:
-            UsageError: ``saved`` does not fit the chart.
-        """
-        actor = cls(chart, id=id or saved.get("id"), environment=environment)
-        actor.adopt(persistence.from_json(chart, saved, timers))
-        return actor
 
     def adopt(self, saved: persistence.Saved) -> None:
         """Continue from ``saved`` when started."""
@@ -239,48 +219,6 @@ class Actor:
         self._deferred = list(saved.deferred) or None
 
     # -- events ---------------------------------------------------------------------------------
-
-    def send(self, event: EventLike, /, **data: Any) -> None:
-        """Handle an event: ``send("PAY", amount=5)``.
-
-        Handled before this returns, unless the machine is busy: then it waits its turn. A machine
-        that has ended drops it.
-
-        Raises:
-            UsageError: The machine was not started, or this is no event.
-            EventUnhandled: Nothing takes it, and the policy is ``error``.
-            Exception: Whatever a decision or a plain action raised while it was handled. After a
-                decision the machine is as the policy for faults says; after an action it has
-                moved on, and its other effects were done.
-        """
-        given = Event(event, data) if data and isinstance(event, str) else as_event(event)
-        if self._phase == _IDLE:
-            self._phase = _BUSY
-            self._settle(self._handle(given))
-        else:
-            self._queue(given)
-
-    def deliver(self, item: Item) -> None:
-        """Handle an event that no sender waits for: what goes wrong is told to ``on_error``."""
-        if self._phase != _IDLE:
-            self._queue(item)
-            return
-        self._phase = _BUSY
-        try:
-            self._settle(self._handle(item))
-        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
-            self.environment.on_error(self, error)
-
-    def _queue(self, item: Item) -> None:
-        if self._phase == _NEW:
-            raise UsageError(f"machine {self.id!r} was not started")
-        if self._phase == _ENDED:
-            if self.environment.unhandled == "dead-letter" and isinstance(item, Event):
-                self.environment.dead_letter(self, item)
-            return
-        if self._mailbox is None:
-            self._mailbox = deque()
-        self._mailbox.append(item)
 
     def _traced(self, event: Event) -> Trace | None:
         inspect = self.environment.inspect
@@ -348,40 +286,10 @@ class Actor:
                 else:
                     waiting = perform(self, effect)
                     if waiting is not None:
-                        self._wait(waiting, effects[index + 1 :])
+                        self._wait(waiting, effects[index + 1 :], errors)
                         return
             except Exception as error:  # noqa: BLE001 - the other effects must still be done
                 errors.append(error)
-
-    def _wait(self, waiting: Awaitable[Any], remaining: list[Effect]) -> None:
-        """Let an action await; the effects behind it, and other events, wait for it."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            close = getattr(waiting, "close", None)
-            if close is not None:
-                close()
-            errors: list[BaseException] = []
-            self._perform(remaining, errors)
-            raise UsageError("an async action needs a running event loop") from None
-        if self._phase == _BUSY:
-            self._phase = _WAITING
-        self._task = loop.create_task(
-            self._resume(waiting, remaining), name=f"holdfast machine {self.id}"
-        )
-
-    async def _resume(self, waiting: Awaitable[Any], remaining: list[Effect]) -> None:
-        errors: list[BaseException] = []
-        try:
-            await waiting
-        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
-            errors.append(error)
-        if self._phase == _WAITING:
-            self._phase = _BUSY
-        self._perform(remaining, errors)
-        for error in errors:
-            self.environment.on_error(self, error)
-        self._settle([])
 
     def _unhandled(self, event: Event) -> None:
         match self.environment.unhandled:
@@ -412,19 +320,166 @@ class Actor:
 
     def _shut(self) -> None:
         """No event is handled from now on."""
-        self._phase = _ENDED
+        self._phase = ENDED
         self._mailbox = None
         self._deferred = None
         for name in list(self.timers or ()):
             stop_timer(self, name)
 
+
+class Actor(Interpreter):
+    """A machine in memory: ``Actor(chart).start()``, then ``send``."""
+
+    __slots__ = ()
+
+    def start(self) -> Actor:
+        """Enter the initial states, or take up a restored one, and do what is to be done.
+
+        Raises:
+            UsageError: It was started before.
+            Exception: Whatever a decision or an action on the way raised. After a decision the
+                machine has failed.
+        """
+        if self._phase != NEW:
+            raise UsageError(f"machine {self.id!r} was started before; make another Actor")
+        self._phase = BUSY
+        self._settle(self._begin())
+        return self
+
+    @classmethod
+    def restore(
+        cls,
+        chart: Chart,
+        saved: Mapping[str, Any],
+        *,
+        id: str | None = None,  # noqa: A002
+        environment: Environment | None = None,
+        timers: persistence.TimerPolicy = "absolute",
+    ) -> Actor:
+        """A machine that continues from ``saved``; ``start`` sets it going.
+
+        No entry action runs again. Services that had not ended are started again, with the input
+        they had. Timers fire at the time they were due (``absolute``; at once if that is past),
+        after the time that was left (``remaining``), or after their whole delay (``restart``).
+
+        Raises:
+            UsageError: ``saved`` does not fit the chart.
+        """
+        actor = cls(chart, id=id or saved.get("id"), environment=environment)
+        actor.adopt(persistence.from_json(chart, saved, timers))
+        return actor
+
+    def begin(self) -> None:
+        """``start``, for a machine that a parent starts: nobody waits for its errors."""
+        try:
+            self.start()
+        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
+            self.environment.on_error(self, error)
+
+    def stop(self) -> None:
+        """End the machine: its timers, services and children are stopped, no exit action runs.
+
+        Events that wait are dropped. Safe to repeat.
+        """
+        if self._phase in (NEW, ENDED):
+            self._phase = ENDED
+            return
+        self._end()
+        self._abandon()
+
+    def send(self, event: EventLike, /, **data: Any) -> None:
+        """Handle an event: ``send("PAY", amount=5)``.
+
+        Handled before this returns, unless the machine is busy: then it waits its turn. A machine
+        that has ended drops it.
+
+        Raises:
+            UsageError: The machine was not started, or this is no event.
+            EventUnhandled: Nothing takes it, and the policy is ``error``.
+            Exception: Whatever a decision or a plain action raised while it was handled. After a
+                decision the machine is as the policy for faults says; after an action it has
+                moved on, and its other effects were done.
+        """
+        given = Event(event, data) if data and isinstance(event, str) else as_event(event)
+        if self._phase == IDLE:
+            self._phase = BUSY
+            self._settle(self._handle(given))
+        else:
+            self._queue(given)
+
+    def deliver(self, item: Item) -> None:
+        """Handle an event that no sender waits for: what goes wrong is told to ``on_error``."""
+        if self._phase != IDLE:
+            self._queue(item)
+            return
+        self._phase = BUSY
+        try:
+            self._settle(self._handle(item))
+        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
+            self.environment.on_error(self, error)
+
+    def _queue(self, item: Item) -> None:
+        if self._phase == NEW:
+            raise UsageError(f"machine {self.id!r} was not started")
+        if self._phase == ENDED:
+            if self.environment.unhandled == "dead-letter" and isinstance(item, Event):
+                self.environment.dead_letter(self, item)
+            return
+        if self._mailbox is None:
+            self._mailbox = deque()
+        self._mailbox.append(item)
+
+    def _wait(
+        self, waiting: Awaitable[Any], remaining: list[Effect], errors: list[BaseException]
+    ) -> None:
+        """Let an action await; the effects behind it, and other events, wait for it."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            close = getattr(waiting, "close", None)
+            if close is not None:
+                close()
+            self._perform(remaining, errors)
+            raise UsageError("an async action needs a running event loop") from None
+        if self._phase == BUSY:
+            self._phase = WAITING
+        self._task = loop.create_task(
+            self._resume(waiting, remaining), name=f"holdfast machine {self.id}"
+        )
+        close_after(self._task, waiting)
+
+    async def _resume(self, waiting: Awaitable[Any], remaining: list[Effect]) -> None:
+        errors: list[BaseException] = []
+        try:
+            await waiting
+        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
+            errors.append(error)
+        if self._phase == WAITING:
+            self._phase = BUSY
+        self._perform(remaining, errors)
+        for error in errors:
+            self.environment.on_error(self, error)
+        self._settle([])
+
+    def _abandon(self) -> None:
+        """Cancel the action that awaits something, unless it is the one that asks."""
+        task = self._task
+        if task is None or task.done():
+            return
+        try:
+            own = asyncio.current_task() is task
+        except RuntimeError:
+            own = False
+        if not own:
+            task.cancel()
+
     def _settle(self, errors: list[BaseException]) -> None:
         """Handle what waits in the mailbox, then raise what went wrong with the first event."""
-        while self._phase == _BUSY and self._mailbox:
+        while self._phase == BUSY and self._mailbox:
             for error in self._handle(self._mailbox.popleft()):
                 self.environment.on_error(self, error)
-        if self._phase == _BUSY:
-            self._phase = _IDLE
+        if self._phase == BUSY:
+            self._phase = IDLE
             self._mailbox = None
         if len(errors) == 1:
             raise errors[0]
