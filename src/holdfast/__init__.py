@@ -4,6 +4,7 @@ The public names, and nothing else.
 """
 
 from holdfast.app import App
+from holdfast.charts.orchestrator import Orchestrator, orchestrator
 from holdfast.clock import Clock, SystemClock
 from holdfast.connect import connect
 from holdfast.errors import (
@@ -68,6 +69,7 @@ __all__ = [
     "Leases",
     "Lost",
     "NotFound",
+    "Orchestrator",
     "OutcomeUnknown",
     "PrometheusTelemetry",
     "Released",
@@ -87,4 +89,5 @@ __all__ = [
     "__version__",
     "combine",
     "connect",
+    "orchestrator",
 ]

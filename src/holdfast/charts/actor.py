@@ -129,7 +129,10 @@ class Interpreter(ABC):
         self.snapshot, effects = self.chart.stop(self.snapshot)
         self._shut()
         for effect in effects:
-            perform(self, effect)
+            try:
+                perform(self, effect)
+            except Exception as error:  # noqa: BLE001 - the other children must still be stopped
+                self.environment.on_error(self, error)
         if self._listeners is not None:
             self._listeners.changed(self.snapshot)
 
