@@ -1,4 +1,4 @@
-"""``python -m benchmarks leases``: measure, print the table, and tell by the exit status.
+"""``python -m benchmarks AREA``: measure, print the table, and tell by the exit status.
 
 Owns the command line only. 0: every bar was met. 1: one was missed, or a measurement broke.
 2: the command was wrong.
@@ -11,10 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.charts import area as charts
 from benchmarks.leases import area as leases
 from benchmarks.report import Report
 
-_AREAS = {"leases": leases}
+_AREAS = {"charts": charts, "leases": leases}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,6 +31,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="measure only what NAME is part of, for example sqlite/uncontended, sqlite/ or idle",
     )
+    parser.add_argument(
+        "--peers", action="store_true", help="install what is measured beside us, in a cache"
+    )
     return parser
 
 
@@ -43,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json is not None and not given.json.parent.is_dir():
         parser.error(f"--json: the directory {given.json.parent} does not exist")
     report = Report()
-    area.run(report, only=given.only, quick=given.quick)
+    area.run(report, only=given.only, quick=given.quick, peers=given.peers)
     print(report.as_text())
     if given.json is not None:
         report.write_json(given.json)

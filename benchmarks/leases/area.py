@@ -46,8 +46,11 @@ def chosen(only: str | None) -> list[str]:
     return [name for name in names() if only is None or only in name]
 
 
-def run(report: Report, *, only: str | None = None, quick: bool = False) -> None:
-    """Measure what is chosen, into ``report``."""
+def run(
+    report: Report, *, only: str | None = None, quick: bool = False, peers: bool = False
+) -> None:
+    """Measure what is chosen, into ``report``. ``peers`` installs nothing: they must be there."""
+    del peers
     wanted = chosen(only)
     effort = QUICK if quick else FULL
     if any(name.startswith("sqlite/") for name in wanted):

@@ -28,6 +28,7 @@ from holdfast.charts import (
     state_in,
     stop_child,
 )
+from holdfast.charts.stepping import MICROSTEPS_MAX
 
 
 class ScenarioError(Exception):
@@ -80,7 +81,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def evaluate(expression: Any, scope: dict[str, Any]) -> Any:
+def evaluate(expression: Any, scope: dict[str, Any]) -> Any:  # noqa: C901 - one case for each word
     if isinstance(expression, dict):
         return {key: evaluate(item, scope) for key, item in expression.items()}
     if not isinstance(expression, list):
@@ -154,11 +155,11 @@ class Meanings:
         self.recorder = recorder
         self.prefix = prefix
 
-    def chart(self, machine: dict[str, Any]) -> Chart:
+    def chart(self, machine: dict[str, Any], microsteps_max: int = MICROSTEPS_MAX) -> Chart:
         document = self._functions(machine)
         if "context" in self.impl:
             made = self.impl["context"]
-            document["context"] = lambda input: evaluate(made, {"input": input})  # noqa: A002
+            document["context"] = lambda given: evaluate(made, {"input": given})
         return Chart.load(
             document,
             actions=_Always(self.action),
@@ -166,6 +167,7 @@ class Meanings:
             delays={name: computed(given) for name, given in self._of("delays").items()},
             services={name: self.service(given) for name, given in self._of("actors").items()},
             missing=True,
+            microsteps_max=microsteps_max,
         )
 
     def _of(self, kind: str) -> dict[str, Any]:

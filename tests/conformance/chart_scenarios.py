@@ -64,7 +64,8 @@ class Run:
         for _ in range(TURNS):
             await asyncio.sleep(0)
 
-    async def _do(self, step: dict[str, Any]) -> Any:  # noqa: C901, PLR0912 - one case for each word
+    # One case for each word of the format.
+    async def _do(self, step: dict[str, Any]) -> Any:  # noqa: C901, PLR0912
         recorder = self.recorder
         match step:
             case {"send": event}:

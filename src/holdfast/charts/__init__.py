@@ -22,6 +22,8 @@ from holdfast.charts.chart import Chart, ChartWarning
 from holdfast.charts.environment import Environment
 from holdfast.charts.events import Event
 from holdfast.charts.guards import and_, not_, or_, state_in
+from holdfast.charts.layout import Layout
+from holdfast.charts.paths import Coverage, Exploration, Path
 from holdfast.charts.problems import Problem
 from holdfast.charts.snapshot import Snapshot
 from holdfast.charts.timers import LoopTimers, SimulatedClock
@@ -30,9 +32,13 @@ __all__ = [
     "Actor",
     "Chart",
     "ChartWarning",
+    "Coverage",
     "Environment",
     "Event",
+    "Exploration",
+    "Layout",
     "LoopTimers",
+    "Path",
     "Problem",
     "SimulatedClock",
     "Snapshot",

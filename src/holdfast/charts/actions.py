@@ -112,7 +112,12 @@ def assign(updates: Mapping[str, Any] | Computed | None = None, /, **values: Any
     return Assign({**(updates or {}), **values})
 
 
-def raise_(event: EventLike | Computed, *, delay: Delay = None, id: str | None = None) -> Raise:  # noqa: A002
+def raise_(
+    event: EventLike | Computed,
+    *,
+    delay: Delay = None,
+    id: str | None = None,  # noqa: A002
+) -> Raise:
     """Handle ``event`` next, before any event from outside; with a delay, as one from outside."""
     return Raise(event, delay, id)
 

@@ -7,7 +7,7 @@ evaluate text: a document can only name what the program registered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
@@ -31,6 +31,7 @@ from holdfast.charts.operations import (
     Value,
     Write,
 )
+from holdfast.charts.written import written_out
 from holdfast.errors import ChartError, UsageError
 
 # Names may stand for combinations of names; a chain longer than this goes in a circle.
@@ -59,6 +60,16 @@ class Binder:
         self._delays = delays
         self._find_node = find_node
         self.missing: list[tuple[str, str, str]] = []
+        self.spawns = False
+        self._used: set[tuple[str, str]] = set()
+
+    def unused(self) -> Iterator[tuple[str, str]]:
+        """The kinds and names of implementations that nothing has asked for."""
+        given = {"action": self._actions, "guard": self._guards, "delay": self._delays}
+        for kind, implementations in given.items():
+            for name in implementations:
+                if (kind, name) not in self._used:
+                    yield kind, name
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -81,6 +92,7 @@ class Binder:
             if given not in self._delays:
                 self.missing.append(("delay", given, what))
                 return Value(None, _no_delay(given), None)
+            self._used.add(("delay", given))
             return self.delay(self._delays[given], f"delay {given!r}", params)
         if callable(given):
             refuse_async(given, what)
@@ -127,6 +139,7 @@ class Binder:
         if name not in self._guards:
             self.missing.append(("guard", name, what))
             return composed.Named(name, None)
+        self._used.add(("guard", name))
         found = self._guards[name]
         if callable(found):
             refuse_async(found, f"guard {name!r}")
@@ -140,10 +153,7 @@ class Binder:
             if "guard" in given:
                 parts.append(given["guard"])
             if name == "stateIn":
-                params = given.get("params")
-                inner = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else {}
-                state = given.get("state", inner.get("state", inner.get("stateValue", params)))
-                return self._state_in(cast("Any", state), what)
+                return self._state_in(_state_of(given), what)
             if name == "not":
                 return composed.Opposite(self.guard(parts[0], what, depth - 1))
             bound = tuple(self.guard(each, what, depth - 1) for each in parts)
@@ -193,12 +203,13 @@ class Binder:
 
     def _action(self, name: str, what: str, params: Value | None, depth: int) -> list[Operation]:
         if name in self._actions:
+            self._used.add(("action", name))
             found = self._actions[name]
             if callable(found) and not isinstance(found, described.Description):
                 return [self._function(name, found, params)]
             return self._each(found, f"action {name!r}", params, depth - 1)
         if name.startswith("xstate.") and params is not None and params.function is None:
-            return [self._described(built_in(name, params.constant, what), what, None, depth)]
+            return [self._described(written_out(name, params.constant, what), what, None, depth)]
         self.missing.append(("action", name, what))
         return [Run(name, None, False, params)]
 
@@ -236,6 +247,7 @@ class Binder:
             case described.LogValue(value, label):
                 return Write(self.value(value, what, params), label)
             case described.Spawn(src, name, system_id, given_input, watched):
+                self.spawns = True
                 return Start(
                     src,
                     self.optional(name, what, params),
@@ -269,47 +281,14 @@ class Binder:
         return AssignParts(constants, computed)
 
 
-def built_in(name: str, params: Any, what: str) -> described.Description:
-    """The action that a document spells out itself, with constants only.
-
-    Raises:
-        UsageError: There is no such action, or it lacks what it needs.
-    """
-    given = dict(cast("Mapping[str, Any]", params)) if isinstance(params, Mapping) else {}
-    try:
-        match name:
-            case "xstate.assign":
-                return described.Assign(given.get("assignment", given))
-            case "xstate.raise":
-                return described.Raise(given["event"], given.get("delay"), given.get("id"))
-            case "xstate.sendTo":
-                return described.SendTo(
-                    given["to"], given["event"], given.get("delay"), given.get("id")
-                )
-            case "xstate.sendParent":
-                return described.SendTo(
-                    None, given["event"], given.get("delay"), given.get("id"), "parent"
-                )
-            case "xstate.cancel":
-                return described.Cancel(given.get("sendId", given.get("id")) or given["sendId"])
-            case "xstate.emit":
-                return described.EmitEvent(given["event"])
-            case "xstate.log":
-                return described.LogValue(given.get("value"), given.get("label"))
-            case "xstate.spawnChild":
-                return described.Spawn(
-                    given["src"],
-                    given.get("id"),
-                    given.get("systemId"),
-                    given.get("input"),
-                    bool(given.get("syncSnapshot")),
-                )
-            case "xstate.stopChild":
-                return described.StopChildNamed(given["id"])
-            case _:
-                raise UsageError(f"{what}: there is no built-in action {name!r}")
-    except KeyError as error:
-        raise UsageError(f"{what}: {name} needs {error.args[0]!r} in its params") from error
+def _state_of(given: Mapping[str, Any]) -> Any:
+    params: Any = given.get("params")
+    if "state" in given:
+        return given["state"]
+    if not isinstance(params, Mapping):
+        return params
+    inside = cast("Mapping[str, Any]", params)
+    return inside.get("state", inside.get("stateValue"))
 
 
 def milliseconds(value: Any, what: str) -> float:

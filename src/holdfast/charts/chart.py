@@ -15,10 +15,10 @@ The seam that everything else is built on:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from holdfast.charts import shape, spellings, stepping, structure
+from holdfast.charts import paths, shape, spellings, stepping, structure
 from holdfast.charts.binding import Binder
 from holdfast.charts.compiling import Compilation
 from holdfast.charts.configuration import Tables
@@ -26,8 +26,12 @@ from holdfast.charts.convention import adapt, refuse_async
 from holdfast.charts.document import Source, read
 from holdfast.charts.effects import Effects
 from holdfast.charts.events import Event, EventLike, as_event
+from holdfast.charts.layout import Layout, lay_out
+from holdfast.charts.mermaid import to_mermaid
 from holdfast.charts.nodes import Node
+from holdfast.charts.paths import Exploration
 from holdfast.charts.problems import Problem, Problems, did_you_mean
+from holdfast.charts.selection import plan_of
 from holdfast.charts.services import Service
 from holdfast.charts.snapshot import EMPTY_CONTEXT, Snapshot, settle
 from holdfast.charts.stepping import MICROSTEPS_MAX, Trace
@@ -49,6 +53,7 @@ class Chart:
         "_context",
         "_tables",
         "document",
+        "events",
         "id",
         "microsteps_max",
         "services",
@@ -71,6 +76,8 @@ class Chart:
         self.id: str = tables.chart_id
         self.version: str | None = document.get("version")
         self.document = document
+        # Events without data, made once: most machines get the same few, over and over.
+        self.events: Mapping[str, Event] = {name: Event(name) for name in tables.exact}
         self.services = services
         self.microsteps_max = microsteps_max
         self.warnings = warnings
@@ -79,7 +86,7 @@ class Chart:
         return f"<Chart {self.id!r}>"
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913 - public options
         cls,
         source: Source,
         *,
@@ -120,6 +127,7 @@ class Chart:
         offered = _offered(given, problems)
         if not missing:
             _report_missing(problems, binder, compilation, given, (actions, guards, delays))
+        _report_unused(problems, binder, compilation, given)
         structure.judge(compilation.nodes, problems)
         name = compilation.nodes[0].id
         context = _context_of(document, problems)
@@ -146,7 +154,12 @@ class Chart:
         """All states in document order; the first is the root."""
         return self._tables.nodes
 
-    def begin(self, input: Any = None, *, trace: Trace | None = None) -> tuple[Snapshot, Effects]:  # noqa: A002
+    def begin(
+        self,
+        input: Any = None,  # noqa: A002
+        *,
+        trace: Trace | None = None,
+    ) -> tuple[Snapshot, Effects]:
         """The first snapshot of a machine, and what is to be done on its start.
 
         Raises:
@@ -170,12 +183,14 @@ class Chart:
         """
         if snapshot.status != "active":
             return snapshot, _NOTHING_TO_DO
-        if trace is None:
-            plan = snapshot.configuration.plans.get(event.type)
-            if plan is not None and plan.quick is not None:
-                # Nothing to ask, nothing to do: only the place changes.
-                return settle(plan.quick, snapshot.context, "active", snapshot.rest), _NOTHING_TO_DO
-        return stepping.advance(snapshot, event, self.microsteps_max, trace)
+        configuration = snapshot.configuration
+        plan = configuration.plans.get(event.type)
+        if plan is None:
+            plan = plan_of(configuration, event.type)
+        elif plan.quick is not None and trace is None:
+            # Nothing to ask, nothing to do: only the place changes.
+            return settle(plan.quick, snapshot.context, "active", snapshot.rest), _NOTHING_TO_DO
+        return stepping.advance(snapshot, event, plan, self.microsteps_max, trace)
 
     def stop(self, snapshot: Snapshot) -> tuple[Snapshot, Effects]:
         """End a machine from outside: no exit actions run, its children are stopped."""
@@ -196,6 +211,27 @@ class Chart:
     def next_events(self, snapshot: Snapshot) -> tuple[str, ...]:
         """What ``snapshot`` listens to; see ``Snapshot.next_events``."""
         return snapshot.next_events
+
+    def paths(
+        self,
+        *,
+        events: Iterable[EventLike] | None = None,
+        input: Any = None,  # noqa: A002
+        places_max: int = paths.PLACES_MAX,
+    ) -> Exploration:
+        """The shortest way to each configuration that ``events`` can lead to.
+
+        Without ``events``, those that the chart names are tried, without data. Nothing acts.
+        """
+        return paths.explore(self, events=events, input=input, places_max=places_max)
+
+    def to_mermaid(self, snapshot: Snapshot | None = None) -> str:
+        """A Mermaid state diagram; the active states of ``snapshot`` are highlighted."""
+        return to_mermaid(self, snapshot)
+
+    def layout(self) -> Layout:
+        """Boxes and lines, ready to be drawn."""
+        return lay_out(self)
 
     def event(self, event: EventLike, /, **data: Any) -> Event:
         """The event that the arguments mean: ``chart.event("PAY", amount=5)``."""
@@ -229,6 +265,18 @@ def _offered(given: Mapping[str, Any], problems: Problems) -> dict[str, Chart | 
     return offered
 
 
+def _report_unused(
+    problems: Problems, binder: Binder, compilation: Compilation, services: Mapping[str, Any]
+) -> None:
+    named = {name for name, _ in compilation.services}
+    # A service may also be spawned by an action, which does not say so until it runs.
+    unused = [("service", name) for name in services if name not in named and not binder.spawns]
+    for kind, name in (*binder.unused(), *unused):
+        wanted = [other for each, other, _ in binder.missing if each == kind]
+        hint = did_you_mean(name, wanted)
+        problems.warn("", f"{kind} {name!r} is given, and the chart names it nowhere{hint}")
+
+
 def _report_missing(
     problems: Problems,
     binder: Binder,
@@ -236,7 +284,8 @@ def _report_missing(
     services: Mapping[str, Any],
     given: tuple[Implementations | None, ...],
 ) -> None:
-    known = dict(zip(("action", "guard", "delay"), given, strict=True))
+    kinds = ("action", "guard", "delay")
+    known: dict[str, Implementations | None] = dict(zip(kinds, given, strict=True))
     for kind, name, pointer in dict.fromkeys(binder.missing):
         hint = did_you_mean(name, known[kind] or {})
         place = pointer if pointer.startswith("/") else ""

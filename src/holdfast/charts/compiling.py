@@ -91,7 +91,9 @@ class Compilation:
     def _initial(self, node: Node, config: Config) -> None:
         given = config.get("initial")
         pointer = at(node.pointer, "initial")
-        target: Any = given.get("target") if isinstance(given, Mapping) else given
+        target: Any = given
+        if isinstance(given, Mapping):
+            target = cast("Config", given).get("target")
         if node.kind != "compound":
             if given is not None and node.kind in ("final", "history"):
                 self.problems.add(pointer, f"a {node.kind} state has no initial state")
@@ -211,7 +213,8 @@ class Compilation:
         node.exit = tuple(leave)
 
     def _all_transitions(self, node: Node, config: Config, binder: Binder) -> None:
-        for descriptor, given in (config.get("on") or {}).items():
+        listened: Config = config.get("on") or {}
+        for descriptor, given in listened.items():
             self._add(node, descriptor, given, at(node.pointer, "on", descriptor), binder)
         if "onDone" in config:
             pointer = at(node.pointer, "onDone")
@@ -273,7 +276,7 @@ class Compilation:
     ) -> Transition:
         transition = Transition(node, descriptor, pointer, self._transitions)
         self._transitions += 1
-        config: Config = given if isinstance(given, Mapping) else {"target": given}
+        config = cast("Config", given) if isinstance(given, Mapping) else {"target": given}
         target = config.get("target")
         if target is not None and target != "":
             names = as_list(target)

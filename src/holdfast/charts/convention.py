@@ -93,25 +93,36 @@ def _by_name(
 
 
 def _pure(function: Callable[..., Any], places: tuple[int, ...]) -> Adapted:
-    # Guards and assigns run several times in every step: each shape has a call of its own.
-    match places:
-        case (0, 1, 2):
-            return function
-        case ():
-            return lambda _context, _event, _params: function()
-        case (0,):
-            return lambda context, _event, _params: function(context)
-        case (1,):
-            return lambda _context, event, _params: function(event)
-        case (0, 1):
-            return lambda context, event, _params: function(context, event)
-        case _:
-            return lambda *given: function(*[given[place] for place in places])
+    # Guards and assigns run several times in every step: each common shape has its own call.
+    def nothing(_context: Any, _event: Any, _params: Any) -> Any:
+        return function()
+
+    def context_only(context: Any, _event: Any, _params: Any) -> Any:
+        return function(context)
+
+    def event_only(_context: Any, event: Any, _params: Any) -> Any:
+        return function(event)
+
+    def context_and_event(context: Any, event: Any, _params: Any) -> Any:
+        return function(context, event)
+
+    def some(*given: Any) -> Any:
+        return function(*[given[place] for place in places])
+
+    shapes: dict[tuple[int, ...], Adapted] = {
+        (0, 1, 2): function,
+        (): nothing,
+        (0,): context_only,
+        (1,): event_only,
+        (0, 1): context_and_event,
+    }
+    return shapes.get(places, some)
 
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await: a coroutine function, or an object with one."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - its own method, not whether it has one
+    # Its own method is wanted, not whether it can be called.
+    call = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 

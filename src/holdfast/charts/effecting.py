@@ -27,7 +27,7 @@ from holdfast.charts.services import Child, ServiceChild
 from holdfast.errors import ChartError, UnknownTarget, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.charts.actor import Interpreter
+    from holdfast.charts.interpreter import Interpreter
     from holdfast.charts.snapshot import Snapshot
 
 _log = logging.getLogger("holdfast.charts")

@@ -102,9 +102,16 @@ class Named:
                 raise ChartError(f"guard {name!r} is not implemented; give it to Chart.load")
 
             return missing
-        if computed is not None:
-            return lambda context, event: function(context, event, computed(context, event, None))
-        return lambda context, event: function(context, event, params)
+
+        def check(context: Any, event: Event) -> Any:
+            try:
+                given = params if computed is None else computed(context, event, None)
+                return function(context, event, given)
+            except Exception as error:
+                error.add_note(f"in guard {name!r}")
+                raise
+
+        return check
 
     def names(self) -> Iterator[str]:
         """Its own name."""

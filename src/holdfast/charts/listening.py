@@ -15,7 +15,7 @@ from holdfast.charts.snapshot import Snapshot
 from holdfast.errors import ChartError, WaitTimeout
 
 if TYPE_CHECKING:
-    from holdfast.charts.actor import Interpreter
+    from holdfast.charts.interpreter import Interpreter
 
 _log = logging.getLogger("holdfast.charts")
 
@@ -57,7 +57,7 @@ class Listeners:
 def _call(function: Callable[[Any], Any], value: object) -> None:
     try:
         function(value)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a listener must not harm the machine it looks at
         _log.exception("a listener of a machine failed")
 
 

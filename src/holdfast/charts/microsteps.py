@@ -50,12 +50,19 @@ class Histories:
     def __init__(self, recorded: Mapping[str, HistoryValue], tables: Tables) -> None:
         self._recorded = recorded
         self._tables = tables
+        self._fresh: dict[str, HistoryValue] = {}
         self.asked: dict[str, None] = {}
+
+    def record(self, records: Iterable[tuple[str, HistoryValue]]) -> None:
+        """Remember what is being left: what is entered in the same step recalls that already."""
+        self._fresh.update(records)
 
     def of(self, node: Node) -> list[Node] | None:
         """The nodes that ``node`` remembers, or ``None`` if it was never left."""
-        self.asked[node.id] = None
-        orders = self._recorded.get(node.id)
+        orders = self._fresh.get(node.id)
+        if orders is None:
+            self.asked[node.id] = None
+            orders = self._recorded.get(node.id)
         return None if orders is None else [self._tables.nodes[order] for order in orders]
 
 
@@ -140,8 +147,7 @@ class _Entry:
         self.states: dict[Node, None] = {}
         self.defaults: set[Node] = set()
 
-    def add(self, transition: Transition) -> None:
-        domain = domain_of(transition, self._histories)
+    def add(self, transition: Transition, domain: Node | None) -> None:
         targets = transition.targets or ()
         source = transition.source
         for target in targets:
@@ -225,13 +231,19 @@ def compute(
         for node in leave_order
         for history in node.histories
     )
+    # Before anything is recorded: what a step leaves and what it enters must have one domain, or
+    # a state in between would be left and not entered again.
+    domains = [domain_of(transition, histories) for transition in chosen]
+    histories.record(records)
     for node in leave_order:
         operations += leaving(node)
     for transition in chosen:
         operations += transition.actions
     entry = _Entry(histories)
-    for transition in chosen:
-        entry.add(transition)
+    for transition, domain in zip(chosen, domains, strict=True):
+        # One that stays inside a state which another one leaves has nothing left to enter.
+        if domain not in left:
+            entry.add(transition, domain)
     if initial:
         entry.defaults.add(configuration.tables.root)
     remaining = [node.order for node in active if node not in left]

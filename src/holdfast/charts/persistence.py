@@ -15,12 +15,12 @@ from holdfast.charts.effects import Scope, StartChild, StartTimer
 from holdfast.charts.events import Event, as_event
 from holdfast.charts.frame import Child
 from holdfast.charts.nodes import Node
-from holdfast.charts.snapshot import EMPTY_CONTEXT, Rest, Snapshot, Status, settle
+from holdfast.charts.snapshot import EMPTY_CONTEXT, Rest, Snapshot, settle
 from holdfast.errors import ChartError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.charts.actor import Interpreter
     from holdfast.charts.chart import Chart
+    from holdfast.charts.interpreter import Interpreter
 
 TimerPolicy = Literal["absolute", "remaining", "restart"]
 
@@ -106,7 +106,7 @@ def snapshot_from_json(chart: Chart, data: Mapping[str, Any]) -> Snapshot:
         rest = Rest(children, history, data.get("output"), cause)
     configuration = configuration_of(chart, data.get("value", {}))
     context = _mapping(data, "context") or EMPTY_CONTEXT
-    return settle(configuration, context, cast("Status", status), rest)
+    return settle(configuration, context, status, rest)
 
 
 def configuration_of(chart: Chart, value: Any) -> Configuration:
@@ -135,7 +135,9 @@ def configuration_of(chart: Chart, value: Any) -> Configuration:
 
 
 def _mapping(data: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found: object = data.get(key) or {}
+    found: object = data.get(key)
+    if found is None:
+        return {}
     if not isinstance(found, Mapping):
         raise UsageError(f"{key!r} of a snapshot is an object, not {found!r}")
     return dict(cast("Mapping[str, Any]", found))
@@ -157,9 +159,9 @@ def to_json(actor: Interpreter, deferred: list[Event]) -> dict[str, Any]:
         for timer in (actor.timers or {}).values()
     ]
     children = {
-        name: child.persist()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        name: child.persist()
         for name, child in (actor.children or {}).items()
-        if hasattr(child, "persist")
+        if isinstance(child, type(actor))
     }
     return {
         "format": FORMAT,

@@ -24,27 +24,12 @@ Recorded = Mapping[str, HistoryValue]
 class Option:
     """A transition, and what is left to be asked before it is taken."""
 
-    __slots__ = ("check", "transition")
+    __slots__ = ("check", "taken", "transition")
 
     def __init__(self, check: Check | None, transition: Transition) -> None:
         self.check = check
         self.transition = transition
-
-    def open(self, context: Any, event: Event) -> bool:
-        """Whether the transition is to be taken."""
-        check = self.check
-        if check is None:
-            return True
-        try:
-            return bool(check(context, event))
-        except Exception as error:
-            guard = self.transition.guard
-            name = "" if guard is None else f" {' and '.join(guard.names())!r}"
-            error.add_note(
-                f"in guard{name} of the transition for {event.type!r} in state "
-                f"{self.transition.source.id!r} ({self.transition.pointer})"
-            )
-            raise
+        self.taken = (transition,)
 
 
 def options_of(transitions: list[Transition], configuration: Configuration) -> list[Option]:
@@ -71,17 +56,15 @@ class Pick:
 
     def choose(self, context: Any, event: Event) -> tuple[Transition, ...]:
         """The transitions taken at this state and below."""
-        inner = self.inner
-        if inner:
-            if len(inner) == 1:
-                chosen = inner[0].choose(context, event)
-            else:
-                chosen = tuple([each for pick in inner for each in pick.choose(context, event)])
-            if chosen:
-                return chosen
+        chosen: tuple[Transition, ...] = ()
+        for pick in self.inner:
+            chosen += pick.choose(context, event)
+        if chosen:
+            return chosen
         for option in self.options:
-            if option.open(context, event):
-                return (option.transition,)
+            check = option.check
+            if check is None or check(context, event):
+                return option.taken
         return ()
 
     def constant(self) -> tuple[Transition, ...] | None:
@@ -112,7 +95,7 @@ class Chains:
         chosen: dict[Transition, None] = {}
         for chain in self.chains:
             for option in chain:
-                if option.open(context, event):
+                if option.check is None or option.check(context, event):
                     chosen[option.transition] = None
                     break
         return tuple(chosen)
@@ -163,7 +146,13 @@ class Plan:
         """The transitions that ``event`` takes."""
         if self.ignored:
             return ()
-        return self._choice.choose(context, event)
+        try:
+            return self._choice.choose(context, event)
+        except Exception as error:
+            error.add_note(
+                f"while event {event.type!r} was tried in state {self._configuration.value!r}"
+            )
+            raise
 
     def step(self, transitions: tuple[Transition, ...], recorded: Recorded) -> Microstep:
         """What ``transitions`` do, given what history states remember."""
@@ -250,8 +239,10 @@ def _pick(node: Node, configuration: Configuration, descriptors: tuple[str, ...]
         for child in node.children
         if child.order in configuration.active
     ]
+    inner = [pick for pick in inner if pick.inner or pick.options]
     options = options_of(node.candidates(descriptors), configuration)
-    return Pick(options, [pick for pick in inner if pick.inner or pick.options])
+    # A level that adds nothing of its own is left out.
+    return inner[0] if len(inner) == 1 and not options else Pick(options, inner)
 
 
 def _child_in(event_type: str) -> str | None:

@@ -90,9 +90,9 @@ class ServiceChild:
             self._fail(error)
             return
         if isinstance(result, AsyncIterator):
-            self._spawn(self._consume(result))  # pyright: ignore[reportUnknownArgumentType]
+            self._spawn(self._consume, result)  # pyright: ignore[reportUnknownArgumentType]
         elif inspect.isawaitable(result):
-            self._spawn(self._await(result))
+            self._spawn(self._await, result)
         elif self._service.callback:
             self._clean_up = result if callable(result) else None
         else:
@@ -121,14 +121,16 @@ class ServiceChild:
     def _receive(self, receiver: Callable[[Event], Any]) -> None:
         self._receivers.append(receiver)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, run: Callable[[Any], Coroutine[Any, Any, None]], given: Any) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            work.close()
+            close = getattr(given, "close", None)
+            if close is not None:
+                close()
             self._fail(UsageError(f"service {self._id!r} is async; it needs a running event loop"))
             return
-        self._task = loop.create_task(work, name=f"holdfast service {self._id}")
+        self._task = loop.create_task(run(given), name=f"holdfast service {self._id}")
 
     async def _await(self, work: Awaitable[Any]) -> None:
         try:

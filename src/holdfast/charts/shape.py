@@ -15,6 +15,9 @@ from holdfast.charts.problems import Problems, at, did_you_mean
 
 KINDS = ("atomic", "compound", "parallel", "final", "history")
 
+# A message names what it found; it does not repeat the document.
+SHOWN_MAX = 40
+
 # Something to leave out: ``None`` is a value that documents use.
 _NOTHING = object()
 
@@ -83,7 +86,7 @@ class Shape:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def _any(_shape: Shape, given: Any, _pointer: str) -> Any:
@@ -172,12 +175,13 @@ def _transitions(shape: Shape, given: Any, pointer: str) -> Any:
 
 def _on(shape: Shape, given: Any, pointer: str) -> Any:
     found = shape.named(given, pointer, _transitions, "'on'")
-    for name in found if isinstance(found, dict) else ():
+    names = list(cast("dict[str, Any]", found)) if isinstance(found, dict) else []
+    for name in names:
         if "*" in name and name != "*" and (not name.endswith(".*") or "*" in name[:-1]):
             shape.problems.warn(
                 at(pointer, name), "a wildcard stands alone or at the end, as in 'order.*'"
             )
-    return found
+    return cast("Any", found)
 
 
 def _after(shape: Shape, given: Any, pointer: str) -> Any:
@@ -220,9 +224,9 @@ def _states(shape: Shape, given: Any, pointer: str) -> Any:
 
 
 def _context(shape: Shape, given: Any, pointer: str) -> Any:
-    if given is None or callable(given) or isinstance(given, Mapping):
-        return given
-    return shape.wrong(pointer, "the context", "an object", given)
+    if not (given is None or callable(given) or isinstance(given, Mapping)):
+        return shape.wrong(pointer, "the context", "an object", given)
+    return cast("Any", given)
 
 
 _ACTION: dict[str, Checker] = {"type": _text, "params": _any}

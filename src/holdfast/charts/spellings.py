@@ -95,13 +95,12 @@ def _delays(config: dict[str, Any], pointer: str, problems: Problems) -> None:
     place = at(pointer, "after")
     _warn(problems, place, "write 'after' as an object with the delays as keys")
     after: dict[str, Any] = {}
-    for one in config["after"]:
-        if not isinstance(one, Mapping) or "delay" not in one:
+    for given in config["after"]:
+        one: Mapping[str, Any] = cast("Any", given) if isinstance(given, Mapping) else {}
+        if "delay" not in one:
             problems.add(place, "each transition in a list of 'after' needs a 'delay'")
             continue
-        rest = {
-            key: value for key, value in cast("Mapping[str, Any]", one).items() if key != "delay"
-        }
+        rest = {key: value for key, value in one.items() if key != "delay"}
         after.setdefault(str(one["delay"]), []).append(rest)
     config["after"] = after
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from holdfast.charts.configuration import Configuration, Tables
 from holdfast.charts.effects import Effect, Effects, Finish, StartChild, StopChild, Unhandled
@@ -16,7 +16,7 @@ from holdfast.charts.events import DONE_ACTOR, ERROR_ACTOR, INIT, Event
 from holdfast.charts.frame import Frame
 from holdfast.charts.microsteps import Histories, Microstep, compute
 from holdfast.charts.nodes import Node, Transition
-from holdfast.charts.selection import eventless_of, plan_of
+from holdfast.charts.selection import Plan, eventless_of, plan_of
 from holdfast.charts.snapshot import EMPTY_CONTEXT, Rest, Snapshot, Status, settle
 from holdfast.errors import MicrostepLimit
 
@@ -67,11 +67,10 @@ def _initial_nodes(node: Node) -> list[Node]:
 
 
 def advance(
-    snapshot: Snapshot, event: Event, limit: int, trace: Trace | None = None
+    snapshot: Snapshot, event: Event, plan: Plan, limit: int, trace: Trace | None = None
 ) -> tuple[Snapshot, Effects]:
     """Handle ``event``, and everything that it raises, until nothing is left to do."""
     configuration = snapshot.configuration
-    plan = plan_of(configuration, event.type)
     rest = snapshot.rest
     chosen = plan.choose(snapshot.context, event)
     microstep = plan.step(chosen, _NO_HISTORY if rest is None else rest.history) if chosen else None
@@ -202,8 +201,8 @@ def context_of(document: Any, given: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list):
-        return [_copied(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_copied(item) for item in cast("list[Any]", value)]
     return value

@@ -14,10 +14,9 @@ from holdfast.charts.problems import Problems, at
 
 def judge(nodes: list[Node], problems: Problems) -> None:
     """Add what the structure of ``nodes`` says against the chart."""
-    if problems.errors:
+    if not problems.errors:
         # Targets that lead nowhere would make everything behind them look unreachable.
-        return
-    _judge_reach(nodes, problems)
+        _judge_reach(nodes, problems)
     for node in nodes:
         _judge_circle(node, problems)
         if node.kind in ("final", "history") and (node.transitions or node.always):

@@ -14,6 +14,7 @@ import click
 
 from holdfast import __version__
 from holdfast.cli import errors
+from holdfast.cli.chart import chart
 from holdfast.cli.config import config
 from holdfast.cli.doctor import doctor
 from holdfast.cli.invocation import Invocation, current, global_options
@@ -40,7 +41,7 @@ def cli() -> None:
     current().listen_to_logs()
 
 
-for command in (lease, migrate, doctor, config):
+for command in (lease, chart, migrate, doctor, config):
     cli.add_command(command)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from holdfast.charts.events import Event
 from holdfast.charts.orchestrator.metrics import Counts
 from holdfast.charts.orchestrator.options import PoolOptions
 
@@ -41,9 +40,6 @@ SHRINK_PAUSE_S = 1.0
 SAMPLE_EVERY = 64
 NEVER = 1 << 62
 
-# Event objects without data are shared. Types come from programs; more than this come from data.
-SHARED_EVENTS_MAX = 4_096
-
 
 class Lane:
     """A queue of machines. ``used`` is whether anything ran since the pool was looked at last."""
@@ -68,7 +64,6 @@ class Lanes:
         self.time = loop.time
         self.options = options
         self.counts = Counts()
-        self.events: dict[str, Event] = {}
         self.until_sample = SAMPLE_EVERY if metrics else NEVER
         self._lanes = [Lane() for _ in range(options.pool_size)]
         self._next = itertools.cycle(self._lanes)
@@ -220,10 +215,3 @@ class Lanes:
                 function(*args)
             except Exception:  # noqa: BLE001 - the notes behind it must still be read
                 _log.exception("a note from another thread could not be followed")
-
-    def shared(self, event_type: str) -> Event:
-        """The event of this type without data."""
-        found = Event(event_type)
-        if len(self.events) < SHARED_EVENTS_MAX:
-            self.events[event_type] = found
-        return found

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from holdfast.charts.actor import BUSY, ENDED, IDLE, NEW, WAITING
 from holdfast.charts.chart import Chart
 from holdfast.charts.environment import Environment
 from holdfast.charts.events import Event, EventLike, as_event
+from holdfast.charts.interpreter import BUSY, ENDED, IDLE, NEW, WAITING
 from holdfast.charts.orchestrator.acceptance import ACCEPTED, Acceptance, Crossing, Refused, tell
 from holdfast.charts.orchestrator.lanes import SAMPLE_EVERY, Lanes
 from holdfast.charts.orchestrator.options import REQUEST_TIMEOUT_S, MailboxRule
@@ -183,7 +183,7 @@ class Machine(Worker):
         if data or type(event) is not str:
             given = Event(event, data) if data and isinstance(event, str) else as_event(event)
         else:
-            given = lanes.events.get(event) or self._shared(event)
+            given = self.chart.events.get(event) or as_event(event)
         if running_loop() is not lanes.loop:
             return self._cross(given)
         lanes.until_sample -= 1
@@ -201,10 +201,6 @@ class Machine(Worker):
             mailbox.append(given)
             return ACCEPTED
         return self._accept(given)
-
-    def _shared(self, event: str) -> Event:
-        as_event(event)
-        return self._lanes.shared(event)
 
     def _refuse_unstarted(self, event: EventLike, data: dict[str, Any]) -> Acceptance:
         given = as_event({"type": event, **data} if data else event)

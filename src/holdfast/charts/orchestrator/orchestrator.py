@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.charts.actor import Interpreter
 from holdfast.charts.chart import Chart
 from holdfast.charts.environment import Environment, UnhandledPolicy
 from holdfast.charts.events import Event, EventLike, as_event
 from holdfast.charts.inspection import Inspect
+from holdfast.charts.interpreter import Interpreter
 from holdfast.charts.listening import Unsubscribe
 from holdfast.charts.orchestrator.acceptance import Acceptance, Refused
 from holdfast.charts.orchestrator.group import NAME_MAX, Group

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +129,7 @@ def waits(worker: Worker, chain: tuple[Held, ...]) -> bool:
 Mail = Event | PendingTimer | Request | Sampled | Halt
 
 
-def combined(machine: str, errors: list[BaseException]) -> BaseException:
+def combined(machine: str, errors: Sequence[BaseException]) -> BaseException:
     """One error for all that went wrong with one event."""
     if len(errors) == 1:
         return errors[0]

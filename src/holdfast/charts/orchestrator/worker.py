@@ -10,13 +10,22 @@ from __future__ import annotations
 import asyncio
 from asyncio import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.charts.actor import BUSY, ENDED, IDLE, NEW, WAITING, Interpreter, Item, close_after
 from holdfast.charts.effects import Effect
 from holdfast.charts.events import Event
+from holdfast.charts.interpreter import (
+    BUSY,
+    ENDED,
+    IDLE,
+    NEW,
+    WAITING,
+    Interpreter,
+    Item,
+    close_after,
+)
 from holdfast.charts.orchestrator.acceptance import ACCEPTED, Acceptance, Refused
 from holdfast.charts.orchestrator.lanes import Lanes
 from holdfast.charts.orchestrator.options import MailboxRule
@@ -268,7 +277,7 @@ class Worker(Interpreter):
             self._conclude(request, self.snapshot, errors)
 
     def _conclude(
-        self, request: Request | None, snapshot: Snapshot, errors: list[BaseException]
+        self, request: Request | None, snapshot: Snapshot, errors: Sequence[BaseException]
     ) -> None:
         """Answer for one event: the sender, ``on_error``, the numbers."""
         counts = self._lanes.counts

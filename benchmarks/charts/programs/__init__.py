@@ -1,0 +1,1 @@
+"""Programs that measurements of charts start."""

@@ -1,0 +1,218 @@
+"""A chart that is wrong is refused once, with everything that is wrong with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+
+import pytest
+
+from holdfast.charts import Chart, ChartWarning
+from holdfast.charts import document as documents
+from holdfast.errors import ConfigurationError, InvalidChart, UsageError
+
+GOOD = {
+    "id": "m",
+    "initial": "a",
+    "states": {"a": {"on": {"GO": {"target": "b", "guard": "ok"}}}, "b": {"entry": "note"}},
+}
+
+
+def problems(document, **implementations) -> dict[str, str]:
+    with pytest.raises(InvalidChart) as refused:
+        Chart.load(document, **implementations)
+    return {problem.pointer: problem.message for problem in refused.value.problems}
+
+
+def loaded(document, **implementations) -> Chart:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ChartWarning)
+        return Chart.load(document, **{"missing": True, **implementations})
+
+
+def warned(document, **implementations) -> dict[str, str]:
+    chart = loaded(document, **implementations)
+    return {problem.pointer: problem.message for problem in chart.warnings}
+
+
+def test_everything_wrong_is_named_at_once():
+    found = problems(
+        {
+            "initial": "aa",
+            "colour": "red",
+            "states": {
+                "a": {"on": {"GO": {"targt": "b"}, "RUN": "c"}, "entry": 5},
+                "b": {"id": "same", "type": "paralel"},
+                "d": {"id": "same", "invoke": {}, "after": {"soon": "a"}},
+            },
+        }
+    )
+    assert set(found) == {
+        "/colour",
+        "/initial",
+        "/states/a/entry",
+        "/states/a/on/GO/targt",
+        "/states/a/on/RUN",
+        "/states/b/type",
+        "/states/d/after/soon",
+        "/states/d/id",
+        "/states/d/invoke",
+    }
+    assert "did you mean 'target'?" in found["/states/a/on/GO/targt"]
+    assert "did you mean 'parallel'?" in found["/states/b/type"]
+    assert "did you mean 'a'?" in found["/initial"]
+
+
+def test_names_without_an_implementation_are_problems():
+    found = problems(GOOD, guards={"okay": lambda: True}, actions={})
+    assert "there is no guard 'ok'" in found["/states/a/on/GO/guard"]
+    assert "did you mean 'okay'?" in found["/states/a/on/GO/guard"]
+    assert "there is no action 'note'" in found["/states/b/entry"]
+
+
+def test_names_may_be_left_without_an_implementation():
+    assert loaded(GOOD).begin()[0].value == "a"
+
+
+def test_implementations_that_nothing_names_are_warned_of():
+    said = Chart.load(
+        GOOD,
+        guards={"ok": lambda: True, "spare": lambda: True},
+        actions={"note": lambda: None},
+        services={"job": lambda: None},
+    ).warnings
+    assert ["spare" in str(each) or "job" in str(each) for each in said] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("state", "pointer"),
+    [
+        ({"initial": "x", "states": {"x": {"on": {"E": "y.z"}}}}, "/states/x/on/E"),
+        ({"initial": "x", "states": {"x": {"on": {"E": "#no"}}}}, "/states/x/on/E"),
+        ({"initial": "x", "states": {"x": {}}, "on": {"E": "x"}}, "/on/E"),
+        ({"states": {"x": {}}}, ""),
+        ({"type": "history"}, ""),
+        ({"initial": "x", "states": {"x": {"on": {"": "x"}, "entry": {}}}}, "/states/x/entry"),
+        ({"initial": "x", "states": {"x": []}}, "/states/x"),
+        ({"initial": "x", "states": {"x": {"on": []}}}, "/states/x/on"),
+        ({"initial": "x", "states": {"x": {"tags": [1]}}}, "/states/x/tags/0"),
+        ({"context": []}, "/context"),
+        ({"initial": "x", "states": {"x": {"always": {"guard": {"params": {}}}}}},
+         "/states/x/always/guard"),
+        ({"initial": "x", "states": {"x/y~": {"entry": 1}}}, "/states/x~1y~0/entry"),
+    ],
+)  # fmt: skip
+def test_problems_say_where(state, pointer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ChartWarning)
+        assert pointer in problems(state, missing=True)
+
+
+def test_circles_without_a_guard_are_refused():
+    states = {"a": {"always": "b"}, "b": {"always": [{"target": "a"}]}, "c": {}}
+    found = problems({"id": "m", "initial": "c", "states": states})
+    assert "m.a -> m.b -> m.a" in found["/states/a/always"]
+    states["b"]["always"][0]["guard"] = "ok"
+    loaded({"initial": "c", "states": states})
+
+
+def test_states_that_nothing_leads_to_are_warned_of():
+    states = {
+        "a": {"on": {"E": "#deep"}},
+        "b": {"initial": "c", "states": {"c": {}, "d": {"id": "deep"}}},
+        "lost": {"initial": "x", "states": {"x": {}}},
+    }
+    found = warned({"initial": "a", "states": states})
+    assert set(found) == {"/states/lost", "/states/b/states/c"}
+
+
+def test_functions_are_judged_when_the_chart_is_loaded():
+    async def slow() -> bool:
+        return True
+
+    def painted(context: object, colour: str) -> None: ...
+
+    found = problems(GOOD, guards={"ok": slow}, actions={"note": painted})
+    assert "is async" in found["/states/a/on/GO"]
+    assert "asks for 'colour'" in found["/states/b/entry"]
+
+
+def test_guards_in_a_circle_are_refused():
+    from holdfast.charts import not_
+
+    found = problems(GOOD, guards={"ok": not_("ok")}, actions={"note": []})
+    assert "in a circle" in found["/states/a/on/GO"]
+
+
+OLD = {
+    "id": "old",
+    "initial": "a",
+    "strict": True,
+    "states": {
+        "a": {
+            "onEntry": "greet",
+            "activities": ["beep"],
+            "on": {
+                "GO": {"target": "b", "cond": "ok", "in": "#old.a"},
+                "STAY": {"target": "a", "internal": False},
+                "done.invoke.job": "b",
+            },
+            "invoke": {"src": {"type": "job"}, "id": "job", "data": {"x": 1}},
+            "after": [{"delay": 100, "target": "b"}],
+        },
+        "b": {"type": "final", "data": {"y": 2}},
+    },
+}
+
+
+def test_spellings_of_xstate_4_are_understood_with_a_warning():
+    with pytest.warns(ChartWarning) as said:
+        chart = Chart.load(copy.deepcopy(OLD), missing=True, guards={"ok": lambda: True})
+    words = " ".join(str(each.message) for each in said)
+    for old in (
+        "strict",
+        "onEntry",
+        "activities",
+        "cond",
+        "internal",
+        "'in'",
+        "done.invoke",
+        "src",
+    ):
+        assert old.strip("'") in words
+    snapshot, _ = chart.begin()
+    assert set(snapshot.children) == {"job", "1.old.a"}
+    assert snapshot.children["job"].input == {"x": 1}
+    after, _ = chart.step(snapshot, chart.event("GO"))
+    assert (after.value, after.status) == ("b", "done")
+    assert set(snapshot.next_events) == {
+        "GO", "STAY", "xstate.done.actor.job", "xstate.after.100.old.a"
+    }  # fmt: skip
+
+
+def test_a_document_may_be_text_or_a_file(tmp_path):
+    path = tmp_path / "chart.json"
+    path.write_text(json.dumps(GOOD))
+    for source in (json.dumps(GOOD), path, str(path), json.dumps(GOOD).encode()):
+        assert Chart.load(source, missing=True).id == "m"
+
+
+def test_what_cannot_be_read_says_so(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        Chart.load(tmp_path / "nothing.json")
+    with pytest.raises(UsageError, match="no valid JSON"):
+        Chart.load("{")
+    with pytest.raises(UsageError, match="a JSON object"):
+        Chart.load("[]")
+
+
+def test_documents_have_limits(monkeypatch):
+    deep: dict = {}
+    for _ in range(documents.DEPTH_MAX):
+        deep = {"initial": "x", "states": {"x": deep}}
+    with pytest.raises(UsageError, match="deeper"):
+        Chart.load(deep)
+    monkeypatch.setattr(documents, "DOCUMENT_BYTES_MAX", 10)
+    with pytest.raises(UsageError, match="at most 10"):
+        Chart.load(json.dumps(GOOD))
