@@ -69,6 +69,9 @@ class Lanes:
         self._next = itertools.cycle(self._lanes)
         self._position = 0
         self._awake = False
+        # When this turn is to end, and whether it is past that: for machines whose actions work.
+        self.until = 0.0
+        self.late = False
         self._changed_at = float("-inf")
         self._look: asyncio.TimerHandle | None = None
         # Callbacks would otherwise inherit, and keep alive, the context of whoever sent first.
@@ -86,8 +89,9 @@ class Lanes:
             self.loop.call_soon(self._turn, context=self._context)
 
     def _turn(self) -> None:
-        began = now = self.time()
-        until = began + TURN_S
+        now = self.time()
+        self.until = until = now + TURN_S
+        self.late = False
         lanes = self._lanes
         count = len(lanes)
         waiting = False
@@ -107,15 +111,15 @@ class Lanes:
                 lane.marked_at = now
             left = SLICE_EVENTS
             visits = 0
-            while ready and left > 0:
+            while ready and left > 0 and not self.late:
                 left -= ready.popleft().work(left)
                 visits += 1
             handled += SLICE_EVENTS - left
             lane.used = True
             lane.to_mark -= visits
             now = self.time()
-            if lane.to_mark <= 0:
-                oldest = max(oldest, now - lane.marked_at)
+            # As long as the marked machine has not had its turn, it has waited at least so long.
+            oldest = max(oldest, now - lane.marked_at)
             if ready:
                 waiting = True
             self._position = (number + 1) % count
@@ -176,7 +180,7 @@ class Lanes:
     def _consider_shrinking(self) -> None:
         self._look = None
         size = len(self._lanes)
-        used = sum(lane.used for lane in self._lanes)
+        used = sum(lane.used or bool(lane.ready) for lane in self._lanes)
         for lane in self._lanes:
             lane.used = False
         options = self.options

@@ -195,6 +195,7 @@ class Worker(Interpreter):
         self._next = None
         plain = self.environment.inspect is None
         step = self.chart.step
+        lanes = self._lanes
         handled = 0
         while True:
             if item is None:
@@ -217,12 +218,18 @@ class Worker(Interpreter):
                         if errors and self._answering is not _TAKEN:
                             self._conclude(None, snapshot, errors)
                     else:
+                        # Nothing of the user ran, so that nothing can have taken long.
                         self.snapshot = snapshot
+                        if handled >= limit:
+                            break
+                        item = None
+                        continue
             else:
                 self._serve(item)
+            lanes.late = lanes.time() >= lanes.until
             if self._phase != BUSY:
                 return handled
-            if handled >= limit:
+            if handled >= limit or lanes.late:
                 break
             item = None
         self._settle()
