@@ -74,6 +74,7 @@ class ServiceChild:
         self._tell_parent = tell
         self._actor = actor
         self._task: asyncio.Task[None] | None = None
+        self._work: Any = None
         self._receivers: list[Callable[[Event], Any]] = []
         self._clean_up: Callable[[], Any] | None = None
         self._ended = False
@@ -111,6 +112,7 @@ class ServiceChild:
         self._ended = True
         if self._task is not None:
             self._task.cancel()
+            _drop(self._work)
         if self._clean_up is not None:
             self._clean_up()
 
@@ -125,11 +127,10 @@ class ServiceChild:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            close = getattr(given, "close", None)
-            if close is not None:
-                close()
+            _drop(given)
             self._fail(UsageError(f"service {self._id!r} is async; it needs a running event loop"))
             return
+        self._work = given
         self._task = loop.create_task(run(given), name=f"holdfast service {self._id}")
 
     async def _await(self, work: Awaitable[Any]) -> None:
@@ -168,3 +169,12 @@ class ServiceChild:
             return
         self._ended = True
         self._tell_parent(Event(error_actor(self._id), {"error": error}))
+
+
+def _drop(work: Any) -> None:
+    """Give up work that nobody will await: a task cancelled before its first turn never does."""
+    if inspect.iscoroutine(work):
+        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()
+    elif isinstance(work, asyncio.Future):
+        work.cancel()  # pyright: ignore[reportUnknownMemberType]

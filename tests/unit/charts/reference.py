@@ -1,8 +1,8 @@
 """A naive interpreter of charts, written straight from the algorithm, to compare the engine with.
 
 Works on the document itself: no tables, no numbers, no caches. States are paths, sets are computed
-anew for each question. Follows the algorithm in appendix D of the SCXML recommendation, with XState's
-domains and re-entry. Understands what ``random_charts`` makes, and nothing else.
+anew for each question. Follows the algorithm in appendix D of the SCXML recommendation, with the
+domains and the re-entry of XState. Understands what ``random_charts`` makes, and nothing else.
 """
 
 from __future__ import annotations

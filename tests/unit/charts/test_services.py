@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 from holdfast.charts import Actor, Chart, Environment, assign, spawn, stop_child
@@ -81,6 +82,22 @@ async def test_a_coroutine_is_cancelled_when_its_state_is_left():
     assert ended.is_set()
     assert actor.snapshot.value == "idle"
     assert not actor.children
+
+
+async def test_a_service_that_is_stopped_before_it_began_is_dropped():
+    began: list[str] = []
+
+    async def job() -> None:
+        began.append("job")
+
+    waiting = asyncio.get_running_loop().create_future()
+    for service in (job, lambda: waiting):
+        actor = Actor(invoking(service)).start()
+        actor.send("STOP")
+    await turns()
+    gc.collect()
+    assert began == []
+    assert waiting.cancelled()
 
 
 async def test_an_async_iterator_shows_its_values():
