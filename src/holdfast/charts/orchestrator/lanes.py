@@ -69,6 +69,7 @@ class Lanes:
         self._next = itertools.cycle(self._lanes)
         self._position = 0
         self._awake = False
+        self._waiters: list[asyncio.Future[None]] = []
         # When this turn is to end, and whether it is past that: for machines whose actions work.
         self.until = 0.0
         self.late = False
@@ -128,6 +129,17 @@ class Lanes:
             self.loop.call_soon(self._turn, context=self._context)
         else:
             self._awake = False
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters.clear()
+
+    async def idle(self) -> None:
+        """Wait until no machine has anything to do. One whose action awaits has nothing to do."""
+        if self._awake:
+            waiter: asyncio.Future[None] = self.loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
 
     def _note(self, handled: int, oldest_s: float, now: float) -> None:
         counts = self.counts

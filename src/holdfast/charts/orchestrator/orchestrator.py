@@ -155,6 +155,13 @@ class Orchestrator:
             )
             await group.release()
 
+    async def idle(self) -> None:
+        """Wait until every event that was sent to machines of the running loop is handled.
+
+        A machine whose action awaits something is not waited for. For tests and batch programs.
+        """
+        await self.lanes().idle()
+
     async def force_cleanup(self) -> int:
         """Release every group, whoever it belongs to; gives how many machines that ended.
 
