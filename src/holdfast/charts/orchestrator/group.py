@@ -267,7 +267,8 @@ class Group:
         """End every machine: timers, services, activities, actions that await. Safe to repeat.
 
         Events that wait are dropped, requests that wait are answered with ``GroupReleased``. Takes
-        time for its own members only. Returns when they have ended, on whatever loop they live.
+        time for its own members only. Returns when they have ended, on whatever loop they live;
+        actions on a loop that does not run now end when it does.
         """
         with self.orchestrator.lock:
             if self.released:
@@ -288,14 +289,15 @@ class Group:
                 homes.setdefault(machine.home, []).append(machine)
         waits: list[Awaitable[Any]] = []
         for lanes, machines in homes.items():
-            if lanes.loop is here or lanes.loop.is_closed():
+            if lanes.loop is here:
                 waits.append(ended(_halt(machines, reason)))
-            else:
+            elif lanes.loop.is_running():
                 done: Future[None] = Future()
                 lanes.post(_halt_there, machines, reason, done)
-                # A loop that stands still now may never run again.
-                if lanes.loop.is_running():
-                    waits.append(asyncio.wrap_future(done))
+                waits.append(asyncio.wrap_future(done))
+            else:
+                # It stands still and may never run again, so that nobody else is at them.
+                _halt(machines, reason)
         for wait in waits:
             await wait
 
