@@ -11,7 +11,9 @@ import itertools
 import logging as logs
 import threading
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from holdfast.charts.chart import Chart
@@ -27,6 +29,7 @@ from holdfast.charts.orchestrator.lanes import Lanes
 from holdfast.charts.orchestrator.letters import DeadLetters
 from holdfast.charts.orchestrator.machine import Machine
 from holdfast.charts.orchestrator.metrics import Counts, Metrics, percentiles, total
+from holdfast.charts.orchestrator.monitor import published
 from holdfast.charts.orchestrator.options import (
     MAILBOX_LIMIT,
     POOL_SIZE,
@@ -274,6 +277,17 @@ class Orchestrator:
     def health(self, before: Metrics | None = None) -> Health:
         """Whether it keeps up: since ``before``, or since it was made."""
         return judge(self.metrics(), before)
+
+    def published(self, path: Path | None = None) -> AbstractAsyncContextManager[Path]:
+        """Let ``holdfast chart top`` look at this process while the block runs.
+
+        Processes of the same user can read the numbers and the names of groups, and nothing else;
+        ``path`` is where the socket is, by default where the command looks for it.
+
+        Raises:
+            ConfigurationError: The socket cannot be made, or its folder is not the user's alone.
+        """
+        return published(self, path)
 
     def _tell_error(self, actor: Any, error: BaseException) -> None:
         if self._logger is not None:
