@@ -175,7 +175,10 @@ class Group:
 
         Raises:
             UnknownTarget: There is none here, or there are several.
+            GroupReleased: The group is gone.
         """
+        if self.released:
+            raise GroupReleased(self.name)
         found = self._find(name)
         if found is None:
             raise UnknownTarget(name, f"group {self.name!r} has no such machine")
@@ -248,6 +251,7 @@ class Group:
 
         Raises:
             UnknownTarget: There is none, or several.
+            GroupReleased: The group is gone.
         """
         return await self.get(target).request(event, timeout=timeout, run_late=run_late, **data)
 

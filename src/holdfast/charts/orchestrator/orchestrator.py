@@ -39,7 +39,7 @@ from holdfast.charts.orchestrator.options import (
     PoolOptions,
 )
 from holdfast.charts.timers import LoopTimers, Timers
-from holdfast.errors import InvalidName, UnknownTarget
+from holdfast.errors import GroupReleased, InvalidName, UnknownTarget
 from holdfast.model.options import Duration
 from holdfast.runtime.runtime import Runtime
 
@@ -201,7 +201,7 @@ class Orchestrator:
         """``Group.send``: find the machine, or write a dead letter."""
         try:
             machine = group.get(target)
-        except UnknownTarget as error:
+        except (UnknownTarget, GroupReleased) as error:
             given = Event(event, data) if data and isinstance(event, str) else as_event(event)
             self._past.dead_letters += 1
             self.letters.add(target, group.name, given, str(error))
