@@ -1,7 +1,4 @@
-"""An order as a machine: payment by a service, a time limit, and answers for whoever asks.
-
-python examples/order_processing.py
-"""
+"""An order as a machine, paid by a service: ``python examples/order_processing.py``."""
 
 from __future__ import annotations
 
