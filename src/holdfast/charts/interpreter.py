@@ -21,7 +21,13 @@ from holdfast.charts.effecting import PendingTimer, perform, stop_timer
 from holdfast.charts.effects import Effect, Effects, Finish, Unhandled
 from holdfast.charts.environment import Environment
 from holdfast.charts.events import INIT, Event, done_actor, error_actor
-from holdfast.charts.inspection import EffectRun, EventReceived, MicrostepTaken, SnapshotChanged
+from holdfast.charts.inspection import (
+    EffectRun,
+    EventReceived,
+    GuardHeld,
+    MicrostepTaken,
+    SnapshotChanged,
+)
 from holdfast.charts.listening import Listeners, Unsubscribe
 from holdfast.charts.services import Child
 from holdfast.charts.snapshot import Snapshot
@@ -256,6 +262,10 @@ class Interpreter(ABC):
         inspect = self.environment.inspect
         if inspect is not None:
             for taken in trace or ():
+                for transition in taken.transitions:
+                    if transition.guard is not None:
+                        names = tuple(transition.guard.names())
+                        inspect(GuardHeld(self, names, transition))
                 inspect(MicrostepTaken(self, taken))
             inspect(SnapshotChanged(self, event, snapshot))
         if self._deferred and (

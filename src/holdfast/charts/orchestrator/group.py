@@ -97,7 +97,7 @@ class Group:
             GroupReleased: The group is gone.
             InvalidName: The id is no text, empty or too long.
         """
-        base = _checked(chart.id if id is None else id)
+        base = checked_name(chart.id if id is None else id, "a machine's id")
         rule = self.orchestrator.rule
         if mailbox_limit is not None or mailbox_policy is not None:
             rule = MailboxRule(
@@ -306,10 +306,15 @@ class Group:
             await wait
 
 
-def _checked(base: object) -> str:
-    if not isinstance(base, str) or not 0 < len(base) <= NAME_MAX:
-        raise InvalidName(f"a machine's id is text of 1 to {NAME_MAX} characters, not {base!r}")
-    return base
+def checked_name(name: object, what: str) -> str:
+    """``name``, if it is one.
+
+    Raises:
+        InvalidName: It is no text, empty or too long.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX:
+        raise InvalidName(f"{what} is text of 1 to {NAME_MAX} characters, not {name!r}")
+    return name
 
 
 def _halt(machines: list[Machine], reason: Exception) -> list[asyncio.Task[None]]:

@@ -32,7 +32,8 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Add what ``other`` has seen."""
-        self.buckets = [mine + theirs for mine, theirs in zip(self.buckets, other.buckets)]  # noqa: B905
+        pairs = zip(self.buckets, other.buckets, strict=True)
+        self.buckets = [mine + theirs for mine, theirs in pairs]
         self.count += other.count
 
     def percentile(self, percent: float) -> float | None:

@@ -23,7 +23,7 @@ from holdfast.charts.inspection import Inspect
 from holdfast.charts.interpreter import Interpreter
 from holdfast.charts.listening import Unsubscribe
 from holdfast.charts.orchestrator.acceptance import Acceptance, Refused
-from holdfast.charts.orchestrator.group import NAME_MAX, Group
+from holdfast.charts.orchestrator.group import Group, checked_name
 from holdfast.charts.orchestrator.health import Health, judge
 from holdfast.charts.orchestrator.lanes import Lanes
 from holdfast.charts.orchestrator.letters import DeadLetters
@@ -39,7 +39,7 @@ from holdfast.charts.orchestrator.options import (
     PoolOptions,
 )
 from holdfast.charts.timers import LoopTimers, Timers
-from holdfast.errors import GroupReleased, InvalidName, UnknownTarget
+from holdfast.errors import GroupReleased, UnknownTarget
 from holdfast.model.options import Duration
 from holdfast.runtime.runtime import Runtime
 
@@ -115,8 +115,7 @@ class Orchestrator:
         Raises:
             InvalidName: The name is no text, empty or too long.
         """
-        if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidName(f"a group's name is text of 1 to {NAME_MAX} characters, not {name!r}")
+        checked_name(name, "a group's name")
         with self.lock:
             number = next(self._numbers)
             made = Group(self, id=number, name=name, created_at=self._runtime.clock.now())
