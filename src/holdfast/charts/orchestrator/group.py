@@ -202,7 +202,7 @@ class Group:
             UnknownTarget: Several machines of one group share that name.
         """
         found = self._find(name)
-        for other in self._links if found is None else ():
+        for other in tuple(self._links) if found is None else ():
             found = other._find(name)  # noqa: SLF001 - of the same class
             if found is not None:
                 break

@@ -90,12 +90,29 @@ class Lanes:
             self.loop.call_soon(self._turn, context=self._context)
 
     def _turn(self) -> None:
+        try:
+            self._visit()
+        finally:
+            # Whatever broke out of a machine, the others must not wait for ever.
+            if any(lane.ready for lane in self._lanes):
+                self.loop.call_soon(self._turn, context=self._context)
+            else:
+                self._fall_asleep()
+
+    def _fall_asleep(self) -> None:
+        self._awake = False
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def _visit(self) -> None:
+        """Let each lane handle its slice, as far as the time of a turn allows."""
         now = self.time()
         self.until = until = now + TURN_S
         self.late = False
         lanes = self._lanes
         count = len(lanes)
-        waiting = False
         oldest = 0.0
         handled = 0
         position = self._position
@@ -105,7 +122,6 @@ class Lanes:
             if not ready:
                 continue
             if now >= until:
-                waiting = True
                 break
             if lane.to_mark <= 0:
                 lane.to_mark = len(ready)
@@ -113,7 +129,12 @@ class Lanes:
             left = SLICE_EVENTS
             visits = 0
             while ready and left > 0 and not self.late:
-                left -= ready.popleft().work(left)
+                worker = ready.popleft()
+                try:
+                    left -= worker.work(left)
+                except BaseException as error:
+                    worker.recover(error)
+                    raise
                 visits += 1
             handled += SLICE_EVENTS - left
             lane.used = True
@@ -121,18 +142,8 @@ class Lanes:
             now = self.time()
             # As long as the marked machine has not had its turn, it has waited at least so long.
             oldest = max(oldest, now - lane.marked_at)
-            if ready:
-                waiting = True
             self._position = (number + 1) % count
         self._note(handled, oldest, now)
-        if waiting or any(lane.ready for lane in self._lanes):
-            self.loop.call_soon(self._turn, context=self._context)
-        else:
-            self._awake = False
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._waiters.clear()
 
     async def idle(self) -> None:
         """Wait until no machine has anything to do. One whose action awaits has nothing to do."""

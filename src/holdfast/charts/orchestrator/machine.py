@@ -96,6 +96,7 @@ class Machine(Worker):
             raise GroupReleased(self.group.name)
         lanes = self._lanes = self.group.orchestrator.lanes()
         self._extra = None
+        self._task = None
         self._phase = BUSY
         lanes.counts.active += 1
         self._answering = None
@@ -109,8 +110,11 @@ class Machine(Worker):
                 self._settle()
         # A start that failed is an event that failed; one that went well is not counted.
         lanes.counts.handled += bool(errors)
-        if self._phase == ENDED and self.group.released:
-            raise GroupReleased(self.group.name)
+        if self.group.released:
+            # Released meanwhile, perhaps by another thread that saw a machine not yet started.
+            reason = GroupReleased(self.group.name)
+            self.halt(reason)
+            raise reason
         if errors:
             raise combined(self.id, errors)
         return self
@@ -144,6 +148,27 @@ class Machine(Worker):
         done, _ = await asyncio.wait({halt.done}, timeout=timeout_s)
         if not done:
             await ended(self.halt(self._absence_after_stop()))
+
+    async def wait_for(
+        self, predicate: Callable[[Snapshot], bool], timeout: Duration | None = None
+    ) -> Snapshot:
+        """Wait for a snapshot that satisfies ``predicate``; one that does already is enough.
+
+        The predicate runs on the machine's own loop.
+
+        Raises:
+            WaitTimeout: None came within ``timeout``.
+            ChartError: The machine ended first.
+            UnknownTarget: It was not started.
+        """
+        if self._phase == NEW:
+            raise self._absence()
+        wait_for = super().wait_for
+        return await self._at_home(lambda: wait_for(predicate, timeout))
+
+    async def settled(self) -> Snapshot:
+        """Wait until no action of the machine awaits anything; give the snapshot."""
+        return await self._at_home(super().settled)
 
     def unregister(self) -> None:
         """Take it out of its group; nobody finds it there any more. Safe to repeat.
@@ -205,7 +230,7 @@ class Machine(Worker):
     def _refuse_unstarted(self, event: EventLike, data: dict[str, Any]) -> Acceptance:
         given = as_event({"type": event, **data} if data else event)
         error = self._absence()
-        self.group.orchestrator.letters.add(self.id, self.group.name, given, str(error))
+        self.group.orchestrator.write_off(self.id, self.group, given, error)
         return Refused(error)
 
     def _cross(self, event: Event) -> Acceptance:
@@ -214,7 +239,7 @@ class Machine(Worker):
             self._lanes.post(lambda: tell(arrival, self._accept(event)))
         except RuntimeError:
             error = UnknownTarget(self.id, "its event loop is closed")
-            self.group.orchestrator.letters.add(self.id, self.group.name, event, str(error))
+            self.group.orchestrator.write_off(self.id, self.group, event, error)
             return Refused(error)
         return Crossing(arrival)
 

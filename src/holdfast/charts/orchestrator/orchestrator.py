@@ -45,7 +45,7 @@ from holdfast.runtime.runtime import Runtime
 
 _log = logs.getLogger("holdfast.charts")
 
-OnError = Callable[[Machine, BaseException], None]
+OnError = Callable[[Interpreter, BaseException], None]
 
 
 class Orchestrator:
@@ -202,17 +202,23 @@ class Orchestrator:
             machine = group.get(target)
         except (UnknownTarget, GroupReleased) as error:
             given = Event(event, data) if data and isinstance(event, str) else as_event(event)
-            self._past.dead_letters += 1
-            self.letters.add(target, group.name, given, str(error))
+            self.write_off(target, group, given, error)
             return Refused(error)
         return machine.send(event, **data)
+
+    def write_off(self, target: str, group: Group, event: Event, error: Exception) -> None:
+        """Count and keep the dead letter of a machine that has no loop to count on."""
+        with self.lock:
+            self._past.dead_letters += 1
+        self.letters.add(target, group.name, event, str(error))
 
     # -- looking --------------------------------------------------------------------------------
 
     def on_error(self, function: OnError) -> Unsubscribe:
         """Call ``function(machine, error)`` for each error that no sender waits for.
 
-        Those of actions are told here as well when a sender waits.
+        Those of actions are told here as well when a sender waits. The machine may be a child of
+        one, which has no group.
         """
         self._on_error = (*self._on_error, function)
 

@@ -41,7 +41,7 @@ from holdfast.charts.orchestrator.requests import (
     waits,
 )
 from holdfast.charts.snapshot import Snapshot
-from holdfast.errors import GroupReleased, MailboxFull, UnknownTarget
+from holdfast.errors import ChartError, GroupReleased, MailboxFull, UnknownTarget
 
 if TYPE_CHECKING:
     from holdfast.charts.orchestrator.group import Group
@@ -86,7 +86,10 @@ class Worker(Interpreter):
             MailboxFull, UnknownTarget, GroupReleased: It was not taken.
         """
         if running_loop() is not self._lanes.loop:
-            self._lanes.post(self._deliver_late, item)
+            try:
+                self._lanes.post(self._deliver_late, item)
+            except RuntimeError:
+                raise UnknownTarget(self.id, "its event loop is closed") from None
         elif event_of(item) is None:
             self._push(item)
         else:
@@ -235,6 +238,14 @@ class Worker(Interpreter):
         self._settle()
         return handled
 
+    def recover(self, error: BaseException) -> None:
+        """Go on after something broke out of ``work``: what ends a program need not end this."""
+        request, self._answering = self._answering, None
+        if isinstance(request, Request):
+            request.resolve(error)
+        if self._phase == BUSY:
+            self._settle()
+
     def _settle(self) -> None:
         if self._mailbox:
             self._phase = READY
@@ -329,10 +340,19 @@ class Worker(Interpreter):
             self._task = task
 
     async def _go_on(self, waiting: Awaitable[Any], remaining: list[Effect], held: Held) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         try:
             await waiting
+        except asyncio.CancelledError:
+            if task.cancelling():
+                raise
+            # Nobody cancelled this machine: something that the action awaited was cancelled.
+            held.errors.append(ChartError(f"an action of machine {self.id!r} was cancelled"))
         except Exception as error:  # noqa: BLE001 - the sender gets it, whatever it is
             held.errors.append(error)
+        if held.over:
+            return
         self._answering = held
         # Not in the context of this task: what an effect starts is no part of the chain.
         Context().run(self._perform, remaining, held.errors)
@@ -342,8 +362,8 @@ class Worker(Interpreter):
         held.over = True
         if held.outer:
             # What was handled inside this wait belongs to it.
-            own = asyncio.current_task()
-            while others := [task for task in self._extras().running if task is not own]:
+            running = self._extras().running
+            while others := [other for other in running if other is not task]:
                 await asyncio.wait(others)
         self._conclude(held.request, held.snapshot, held.errors)
         if held.outer and self._phase == WAITING:
@@ -379,12 +399,13 @@ class Worker(Interpreter):
         """
         if self._phase in (NEW, ENDED):
             self._phase = ENDED
-            return []
-        self._end()
+        else:
+            self._end()
         cancelled: list[asyncio.Task[None]] = []
         if self._extra is not None:
             own = asyncio.current_task() if running_loop() else None
             for task, held in list(self._extra.running.items()):
+                held.over = True
                 if held.request is not None:
                     held.request.resolve(reason)
                 if task is not own:

@@ -18,6 +18,10 @@ WARM_UP = 300
 # One byte for each ten cycles is far below any object, and far above what the allocator wavers.
 GROWTH_MAX = 1_000_000
 
+# An event loop keeps up to a hundred cancelled timers, of a few objects each. A cycle that left one
+# object behind would leave two thousand.
+OBJECTS_MAX = 600
+
 
 def chart() -> Chart:
     async def wait() -> None:
@@ -74,7 +78,7 @@ async def grown_by(cycles: int) -> tuple[int, int]:
 
 async def test_cycles_leave_nothing_behind():
     growth, objects = await grown_by(2_000)
-    assert objects < 100
+    assert objects < OBJECTS_MAX
     assert growth < GROWTH_MAX
 
 
@@ -82,7 +86,7 @@ async def test_cycles_leave_nothing_behind():
 @pytest.mark.timeout(1800)
 async def test_a_hundred_thousand_cycles_leave_nothing_behind():
     growth, objects = await grown_by(100_000)
-    assert objects < 100
+    assert objects < OBJECTS_MAX
     assert growth < GROWTH_MAX
 
 

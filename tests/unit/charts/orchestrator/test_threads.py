@@ -142,6 +142,20 @@ async def test_a_machine_of_another_loop_is_sent_to_requested_and_stopped():
         await group.release()
 
 
+async def test_a_machine_of_another_loop_is_waited_for():
+    hub = Orchestrator()
+    with elsewhere() as run:
+        machine = run(hub.start(TOGGLE))
+        waiting = asyncio.ensure_future(
+            machine.wait_for(lambda snapshot: snapshot.value == "on", timeout=10)
+        )
+        await asyncio.sleep(0.01)
+        machine.send("FLIP")
+        assert (await waiting).value == "on"
+        assert (await machine.settled()).value == "on"
+        await hub.force_cleanup()
+
+
 async def test_a_request_to_another_loop_times_out_here():
     hub = Orchestrator()
     gate = asyncio.Event()
