@@ -9,10 +9,12 @@ import asyncio
 import json
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holdfast.charts import Actor, ChartWarning, Environment, SimulatedClock
+from holdfast.charts.timers import Cancellable
 from holdfast.errors import HoldfastError
 from tests.conformance.chart_language import Meanings, Recorder, ScenarioError
 
@@ -20,12 +22,19 @@ from tests.conformance.chart_language import Meanings, Recorder, ScenarioError
 TURNS = 12
 
 
+class SteppedClock(SimulatedClock):
+    """The clock of a scenario moves in steps: what is started with no delay is due in the next."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Cancellable:
+        return super().call_later(max(delay_s, 1e-6), callback)
+
+
 class Run:
     """One machine under a scenario."""
 
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.recorder = Recorder()
-        self.clock = SimulatedClock()
+        self.clock = SteppedClock()
         self.environment = Environment(timers=self.clock, on_error=self._ignore)
         self.scenario = scenario
         meanings = Meanings(scenario.get("impl") or {}, self.recorder, "")
@@ -106,12 +115,15 @@ class Run:
         return None
 
     async def _advance(self, seconds: float) -> None:
-        left = seconds
-        while (due := self.clock.next_due_s) is not None and due <= left + 1e-9:
-            self.clock.advance(due)
-            left -= due
+        left_ms = round(seconds * 1000)
+        while (due := self.clock.next_due_s) is not None:
+            step_ms = max(1, round(due * 1000))
+            if step_ms > left_ms:
+                break
+            self.clock.advance(step_ms / 1000)
+            left_ms -= step_ms
             await self._turn()
-        self.clock.advance(max(0.0, left))
+        self.clock.advance(left_ms / 1000)
 
     async def _restore(self) -> None:
         self.actor.stop()

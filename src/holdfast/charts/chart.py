@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from holdfast.charts import paths, shape, spellings, stepping, structure
+from holdfast.charts import paths, persistence, shape, spellings, stepping, structure
 from holdfast.charts.binding import Binder
 from holdfast.charts.compiling import Compilation
 from holdfast.charts.configuration import Tables
@@ -204,9 +204,25 @@ class Chart:
             return snapshot, _NOTHING_TO_DO
         return stepping.fail(snapshot, error)
 
-    def unstarted(self) -> Snapshot:
+    def unstarted(self, input: Any = None) -> Snapshot:  # noqa: A002
         """The snapshot of a machine whose start failed: nothing but the root was entered."""
-        return Snapshot(self._tables.configuration((0,)), EMPTY_CONTEXT)
+        try:
+            context = stepping.context_of(self._context, input)
+        except Exception:  # noqa: BLE001 - then this is why the start failed, and is told there
+            context = EMPTY_CONTEXT
+        return Snapshot(self._tables.configuration((0,)), context)
+
+    def to_json(self, snapshot: Snapshot) -> dict[str, Any]:
+        """The JSON form of a snapshot alone; timers and children belong to who runs the machine."""
+        return persistence.snapshot_to_json(snapshot)
+
+    def from_json(self, data: Mapping[str, Any]) -> Snapshot:
+        """The snapshot that ``to_json`` described.
+
+        Raises:
+            UsageError: It does not fit this chart.
+        """
+        return persistence.snapshot_from_json(self, data)
 
     def next_events(self, snapshot: Snapshot) -> tuple[str, ...]:
         """What ``snapshot`` listens to; see ``Snapshot.next_events``."""

@@ -94,23 +94,19 @@ class Compilation:
         target: Any = given
         if isinstance(given, Mapping):
             target = cast("Config", given).get("target")
-        if node.kind != "compound":
-            if given is not None and node.kind in ("final", "history"):
-                self.problems.add(pointer, f"a {node.kind} state has no initial state")
-            return
-        if not node.states:
-            self.problems.add(at(node.pointer, "type"), "a compound state needs states")
-        elif target is None:
-            first = next(iter(node.states))
-            self.problems.add(
-                node.pointer, f"a compound state needs an initial state; try {first!r}"
-            )
-        else:
-            found = self._child_named(node, target)
-            if found is None:
-                hint = did_you_mean(str(target), node.states)
-                self.problems.add(pointer, f"{target!r} is no state of {node.id!r}{hint}")
+        if target is None:
+            if node.kind == "compound" and node.states:
+                first = next(iter(node.states))
+                self.problems.add(
+                    node.pointer, f"a compound state needs an initial state; try {first!r}"
+                )
+        elif (found := self._child_named(node, target)) is None:
+            hint = did_you_mean(str(target), node.states)
+            self.problems.add(pointer, f"{target!r} is no state of {node.id!r}{hint}")
+        elif node.kind == "compound":
             node.initial = found
+        if node.kind == "compound" and not node.states:
+            self.problems.add(at(node.pointer, "type"), "a compound state needs states")
 
     def _child_named(self, node: Node, target: Any) -> Node | None:
         return node.states.get(target) if isinstance(target, str) else None
@@ -248,7 +244,6 @@ class Compilation:
             invoke = Invoke(child, src)
             invoke.system_id = given.get("systemId")
             invoke.watched = "onSnapshot" in given
-            invoke.activity = bool(given.get("activity"))
             try:
                 invoke.input = binder.value(given.get("input"), at(pointer, "input"))
             except UsageError as error:

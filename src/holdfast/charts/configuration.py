@@ -87,8 +87,9 @@ class Tables:
         return found
 
     def _forget(self) -> None:
-        # They refer to each other by their plans; without those, what nobody uses is freed.
-        for configuration in self._known.values():
+        # They refer to each other by their plans; without those, what nobody uses is freed. A list,
+        # because another thread may add one meanwhile.
+        for configuration in list(self._known.values()):
             configuration.plans.clear()
         self._known.clear()
 
@@ -174,10 +175,6 @@ class Configuration:
     def matches(self, wanted: str | Mapping[str, Any]) -> bool:
         """Whether the machine is in the state that ``wanted`` describes."""
         return value_matches(wanted, self.value)
-
-    def final(self, node: Node) -> bool:
-        """Whether ``node`` has come to its end in this configuration."""
-        return is_final(node, self.active)
 
 
 def is_final(node: Node, active: frozenset[int] | set[int]) -> bool:

@@ -131,7 +131,7 @@ def start_child(actor: Interpreter, effect: StartChild, saved: Any = None) -> No
     Raises:
         UsageError: The system id is taken, or there is no such service.
     """
-    from holdfast.charts.actor import Actor as Machine
+    from holdfast.charts.actor import Actor
     from holdfast.charts.chart import Chart
 
     found = actor.chart.services.get(effect.src)
@@ -139,7 +139,7 @@ def start_child(actor: Interpreter, effect: StartChild, saved: Any = None) -> No
         raise UsageError(f"chart {actor.chart.id!r} has no service {effect.src!r}")
     child: Child
     if isinstance(found, Chart):
-        machine = Machine(
+        machine = Actor(
             found, id=effect.id, input=effect.input, environment=actor.environment, parent=actor
         )
         if saved is not None:

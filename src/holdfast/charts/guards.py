@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Check = Callable[[Any, Event], Any]
 """Context and event in, whether they satisfy the guard out."""
 
-GuardLike = "str | Mapping[str, Any] | Callable[..., Any] | And | Or | Not | StateIn"
-
 
 @dataclass(frozen=True, slots=True)
 class And:

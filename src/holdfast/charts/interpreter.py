@@ -116,13 +116,15 @@ class Interpreter(ABC):
                 persistence.resume(self, saved)
             else:
                 self._shut()
+            if self._listeners is not None:
+                self._listeners.changed(self.snapshot)
             return []
         event = Event(INIT, {"input": self.input})
         trace = self._traced(event)
         try:
             snapshot, effects = self.chart.begin(self.input, trace=trace)
         except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
-            self.snapshot = self.chart.unstarted()
+            self.snapshot = self.chart.unstarted(self.input)
             return self._fault(error, "fail")
         return self._take(snapshot, effects, event, trace)
 

@@ -6,7 +6,6 @@ range of numbers. Filled by ``compiling`` and never changed afterwards; shared b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Transition:
 class Invoke:
     """A service that lives as long as its state is active."""
 
-    __slots__ = ("activity", "id", "input", "src", "system_id", "watched")
+    __slots__ = ("id", "input", "src", "system_id", "watched")
 
     def __init__(self, child: str, src: str) -> None:
         self.id = child
@@ -61,17 +60,6 @@ class Invoke:
         self.input: Any = None
         self.system_id: str | None = None
         self.watched = False
-        self.activity = False
-
-
-class Timer:
-    """What ``after`` starts on entry and stops on exit."""
-
-    __slots__ = ("delay", "event")
-
-    def __init__(self, event: str, delay: float | Callable[..., Any] | str) -> None:
-        self.event = event
-        self.delay = delay
 
 
 class Node:
@@ -101,7 +89,6 @@ class Node:
         "pointer",
         "states",
         "tags",
-        "timers",
         "transitions",
     )
 
@@ -124,7 +111,6 @@ class Node:
         self.entry: tuple[Operation, ...] = ()
         self.exit: tuple[Operation, ...] = ()
         self.invokes: tuple[Invoke, ...] = ()
-        self.timers: tuple[Timer, ...] = ()
         self.transitions: dict[str, list[Transition]] = {}
         self.always: tuple[Transition, ...] = ()
         self.tags: tuple[str, ...] = ()

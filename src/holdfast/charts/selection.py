@@ -120,7 +120,6 @@ class Plan:
         "_configuration",
         "_steps",
         "ends_child",
-        "fails",
         "ignored",
         "quick",
         "settled",
@@ -132,7 +131,6 @@ class Plan:
         self._steps: dict[tuple[Transition, ...], Microstep] = {}
         self._by_history: dict[tuple[Any, ...], tuple[tuple[str, ...], Any]] = {}
         self.ends_child = _child_in(key)
-        self.fails = key.startswith(ERROR_ACTOR)
         constant = choice.constant()
         self.ignored = constant == ()
         self.settled: Microstep | None = None
@@ -210,10 +208,9 @@ def plan_of(configuration: Configuration, event_type: str) -> Plan:
         if found is not None:
             return found
     plan = Plan(configuration, _pick(tables.root, configuration, descriptors), key)
-    following = configuration if plan.ignored else plan.settled and plan.settled.target
-    silent = plan.ignored or (plan.settled is not None and plan.settled.quiet)
-    if silent and following and plan.ends_child is None and not plan.ignored:
-        plan.quick = following if eventless_of(following).ignored else None
+    settled = plan.settled
+    if settled is not None and settled.quiet and plan.ends_child is None:
+        plan.quick = settled.target if eventless_of(settled.target).ignored else None
     configuration.plans[key] = plan
     return plan
 

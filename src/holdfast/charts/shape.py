@@ -253,7 +253,6 @@ _INVOKE: dict[str, Checker] = {
     "onDone": _transitions,
     "onError": _transitions,
     "onSnapshot": _transitions,
-    "activity": _flag,
     "description": _any,
     "meta": _any,
 }

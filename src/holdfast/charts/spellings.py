@@ -123,7 +123,7 @@ def _invocations(config: dict[str, Any], pointer: str, problems: Problems) -> No
         before = config.get("invoke", [])
         config["invoke"] = [
             *(cast("list[Any]", before) if isinstance(before, list) else [before]),
-            *({"src": _name_of(name), "activity": True} for name in names),
+            *({"src": _name_of(name)} for name in names),
         ]
 
 

@@ -19,8 +19,23 @@ def judge(nodes: list[Node], problems: Problems) -> None:
         _judge_reach(nodes, problems)
     for node in nodes:
         _judge_circle(node, problems)
+        for transition in (*node.always, *(t for ts in node.transitions.values() for t in ts)):
+            _judge_targets(transition, problems)
         if node.kind in ("final", "history") and (node.transitions or node.always):
             problems.warn(node.pointer, f"a {node.kind} state takes no transitions")
+
+
+def _judge_targets(transition: Transition, problems: Problems) -> None:
+    """Several targets must lie in different regions, or no configuration could hold them."""
+    targets = transition.targets or ()
+    for index, first in enumerate(targets):
+        for second in targets[index + 1 :]:
+            above = next((node for node in first.ancestors() if second.within(node)), None)
+            if above is None or above.kind != "parallel" or first is second:
+                problems.add(
+                    transition.pointer,
+                    f"{first.id!r} and {second.id!r} cannot be active together",
+                )
 
 
 class _Reach:

@@ -202,7 +202,7 @@ class Reference:
 
     def microstep(self, steps: list[Step], *, initial: bool = False) -> None:
         chosen = self.compatible(steps)
-        before = set(self.active)
+        before = list(self.active)
         left: list[Path] = []
         if not initial:
             for step in chosen:
@@ -222,8 +222,11 @@ class Reference:
         # A domain that another transition leaves is entered by that one alone.
         places = list(zip(chosen, domains, strict=True))
         self.enter([(step, domain) for step, domain in places if domain not in left])
-        if set(self.active) != before:
+        if set(self.active) != set(before):
             self.changed = True
+        else:
+            # XState keeps its old list then, and with it the order of eventless transitions.
+            self.active = before
 
     def remembered(self, parent: Path, kind: str) -> list[Path]:
         if kind == "deep":

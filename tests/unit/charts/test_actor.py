@@ -158,6 +158,14 @@ def test_a_machine_whose_start_fails_has_failed():
     with pytest.raises(ZeroDivisionError):
         actor.start()
     assert actor.snapshot.status == "error"
+    chart = Chart.load(
+        {"id": "m", "context": {"n": 1}, "initial": "a", "states": {"a": {"entry": "bad"}}},
+        actions={"bad": assign(n=lambda: 1 / 0)},
+    )
+    actor = Actor(chart)
+    with pytest.raises(ZeroDivisionError):
+        actor.start()
+    assert (actor.snapshot.value, actor.snapshot.context) == ("a", {"n": 1})
 
 
 def test_unhandled_events_by_policy():

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.charts import Actor, ChartWarning, Environment
-from holdfast.charts.persistence import snapshot_from_json, snapshot_to_json
 from holdfast.errors import MicrostepLimit
 from tests.conformance.chart_language import Meanings, Recorder
 from tests.unit.charts.random_charts import scenario
@@ -81,8 +80,7 @@ def compare(drawn: dict[str, Any]) -> None:
             return
         assert seen(actor, recorder) == reference.entry()
         assert_legal(actor)
-        kept = snapshot_from_json(chart, snapshot_to_json(actor.snapshot))
-        assert kept == actor.snapshot
+        assert chart.from_json(chart.to_json(actor.snapshot)) == actor.snapshot
 
 
 def both(engine: Any, naive: Any) -> bool:
@@ -125,6 +123,11 @@ def seen(actor: Actor, recorder: Recorder) -> dict[str, Any]:
 @given(scenarios())
 def test_random_charts_agree_with_the_reference(drawn: dict[str, Any]):
     compare(drawn)
+
+
+@pytest.mark.parametrize("seed", [15097, 15110, 15879])
+def test_states_entered_again_keep_their_place_in_line(seed: int):
+    compare(scenario(Thrown(seed)))
 
 
 @pytest.mark.parametrize("batch", range(10))

@@ -142,6 +142,22 @@ def test_child_machines_continue_where_they_were():
     assert child.snapshot.value == "y"
 
 
+def test_a_watched_child_shows_itself_again():
+    kid = Chart.load({"id": "kid", "on": {"E": {"actions": []}}})
+    chart = Chart.load(
+        {
+            "id": "m",
+            "context": {"seen": 0},
+            "invoke": {"src": "kid", "id": "k", "onSnapshot": {"actions": "see"}},
+        },
+        services={"kid": kid},
+        actions={"see": assign(seen=lambda context: context["seen"] + 1)},
+    )
+    actor = Actor(chart).start()
+    again = Actor.restore(chart, kept(actor)).start()
+    assert (actor.snapshot.context["seen"], again.snapshot.context["seen"]) == (1, 2)
+
+
 def test_an_ended_machine_stays_ended():
     chart = Chart.load({"id": "m", "initial": "f", "states": {"f": {"type": "final"}}, "output": 5})
     again = Actor.restore(chart, kept(Actor(chart).start())).start()

@@ -92,6 +92,9 @@ def test_implementations_that_nothing_names_are_warned_of():
         ({"initial": "x", "states": {"x": {"on": {"E": "#no"}}}}, "/states/x/on/E"),
         ({"initial": "x", "states": {"x": {}}, "on": {"E": "x"}}, "/on/E"),
         ({"states": {"x": {}}}, ""),
+        ({"initial": "x"}, "/initial"),
+        ({"type": "parallel", "initial": "y", "states": {"x": {}}}, "/initial"),
+        ({"type": "compound"}, "/type"),
         ({"type": "history"}, ""),
         ({"initial": "x", "states": {"x": {"on": {"": "x"}, "entry": {}}}}, "/states/x/entry"),
         ({"initial": "x", "states": {"x": []}}, "/states/x"),
@@ -107,6 +110,34 @@ def test_problems_say_where(state, pointer):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ChartWarning)
         assert pointer in problems(state, missing=True)
+
+
+@pytest.mark.parametrize(
+    ("targets", "together"),
+    [
+        (["#m.p.l.y", "#m.p.r.y"], True),
+        (["#m.p.l.x", "#m.p.l.y"], False),
+        (["#m.p", "#m.p.l.y"], False),
+        (["#m.a", "#m.p"], False),
+        (["#m.a", "#m.a"], False),
+    ],
+)
+def test_targets_that_exclude_each_other_are_refused(targets, together):
+    region = {"initial": "x", "states": {"x": {}, "y": {}}}
+    document = {
+        "id": "m",
+        "initial": "a",
+        "states": {
+            "a": {"on": {"GO": {"target": targets}}},
+            "p": {"type": "parallel", "states": {"l": region, "r": region}},
+        },
+    }
+    if together:
+        chart = loaded(document)
+        after, _ = chart.step(chart.begin()[0], chart.event("GO"))
+        assert after.value == {"p": {"l": "y", "r": "y"}}
+    else:
+        assert "cannot be active together" in problems(document)["/states/a/on/GO"]
 
 
 def test_circles_without_a_guard_are_refused():
