@@ -50,7 +50,7 @@ async def main() -> None:
     await tenants.remove("acme")
     try:
         await acme.send("worker", "WORK")
-    except holdfast.errors.ChartError as error:
+    except holdfast.GroupReleased as error:
         print(error)
     await tenants.remove("bolt")
 
