@@ -61,6 +61,10 @@ class Group:
     def __len__(self) -> int:
         return len(self._members)
 
+    def __bool__(self) -> bool:
+        # A group without machines is still a group.
+        return True
+
     async def __aenter__(self) -> Self:
         return self
 

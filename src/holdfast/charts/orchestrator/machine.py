@@ -127,7 +127,11 @@ class Machine(Worker):
         repeat. Called by an action of the machine itself, it ends after that action.
         """
         timeout_s = None if timeout is None else seconds(timeout, "timeout")
-        await self._at_home(lambda: self._stop(drain=drain, timeout_s=timeout_s))
+        try:
+            await self._at_home(lambda: self._stop(drain=drain, timeout_s=timeout_s))
+        except UnknownTarget as error:
+            # Nobody else is at it, and nothing of it can be handled any more.
+            self.halt(error)
 
     async def _stop(self, *, drain: bool, timeout_s: float | None) -> None:
         if self._phase in (NEW, ENDED):
@@ -159,7 +163,7 @@ class Machine(Worker):
         Raises:
             WaitTimeout: None came within ``timeout``.
             ChartError: The machine ended first.
-            UnknownTarget: It was not started.
+            UnknownTarget: It was not started, or its event loop does not run.
         """
         if self._phase == NEW:
             raise self._absence()
@@ -181,12 +185,15 @@ class Machine(Worker):
         self.group.forget(self)
 
     async def _at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run ``work`` on the loop of the machine."""
+        """Run ``work`` on the loop of the machine.
+
+        Raises:
+            UnknownTarget: That loop stands still, perhaps for ever.
+        """
         if self._phase == NEW or self._lanes.loop is asyncio.get_running_loop():
             return await work()
-        if self._lanes.loop.is_closed():
-            self.halt(self._absence_after_stop())
-            return await work()
+        if not self._lanes.loop.is_running():
+            raise UnknownTarget(self.id, "its event loop does not run")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._lanes.loop))
 
     # -- events ---------------------------------------------------------------------------------

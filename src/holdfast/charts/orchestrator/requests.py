@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +62,10 @@ class Request:
         """Answer the sender, in the sender's own thread. The first answer counts."""
         if running_loop() is self._loop:
             self._set(result)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._set, result)
+        else:
+            # A loop that was closed has nobody left who waits.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._set, result)
 
     def _set(self, result: Snapshot | BaseException) -> None:
         if self.answer.done():

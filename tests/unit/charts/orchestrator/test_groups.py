@@ -25,6 +25,7 @@ async def test_a_group_is_a_token_with_id_name_and_birth(hub):
     assert first.name == second.name == "tenant"
     assert first.id != second.id
     assert first.created_at <= second.created_at
+    assert first
     assert not first.released
     await first.release()
     assert first.released

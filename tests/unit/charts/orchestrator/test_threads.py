@@ -201,6 +201,27 @@ async def test_mutual_requests_across_loops_do_not_deadlock():
         await group.release()
 
 
+def test_the_machines_of_a_loop_that_stands_still_can_be_stopped():
+    hub = Orchestrator()
+    gate: list[asyncio.Event] = []
+
+    async def begin():
+        gate.append(asyncio.Event())
+        machine = await hub.start(gated(gate[0]))
+        machine.send("SLOW")
+        await asyncio.sleep(0.01)
+        return machine
+
+    with asyncio.Runner() as runner:
+        machine = runner.run(begin())
+        asyncio.run(hub.stop())
+        assert not machine.running
+        with pytest.raises(UnknownTarget, match="does not run"):
+            asyncio.run(machine.wait_for(lambda _: True))
+        # The cancelled action ends when its loop runs again.
+        runner.run(asyncio.sleep(0))
+
+
 def test_the_machines_of_a_closed_loop_are_gone():
     hub = Orchestrator()
     group = hub.group("g")
