@@ -135,7 +135,6 @@ class Machine(Worker):
 
     async def _stop(self, *, drain: bool, timeout_s: float | None) -> None:
         if self._phase in (NEW, ENDED):
-            self._phase = ENDED
             return
         if not drain:
             await ended(self.halt(self._absence_after_stop()))
@@ -171,7 +170,13 @@ class Machine(Worker):
         return await self._at_home(lambda: wait_for(predicate, timeout))
 
     async def settled(self) -> Snapshot:
-        """Wait until no action of the machine awaits anything; give the snapshot."""
+        """Wait until no action of the machine awaits anything; give the snapshot.
+
+        Raises:
+            UnknownTarget: It was not started, or its event loop does not run.
+        """
+        if self._phase == NEW:
+            raise self._absence()
         return await self._at_home(super().settled)
 
     def unregister(self) -> None:

@@ -397,9 +397,7 @@ class Worker(Interpreter):
         Whoever waits for the answer to something that an action was busy with gets ``reason``. The
         result is the cancelled actions, for those who want to see them end.
         """
-        if self._phase in (NEW, ENDED):
-            self._phase = ENDED
-        else:
+        if self._phase not in (NEW, ENDED):
             self._end()
         cancelled: list[asyncio.Task[None]] = []
         if self._extra is not None:

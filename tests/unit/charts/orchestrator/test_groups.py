@@ -67,6 +67,23 @@ async def test_register_start_stop_and_unregister_are_separate_acts(hub):
     assert group.machines == ()
 
 
+async def test_a_machine_that_was_never_started_can_be_stopped_and_released(hub):
+    group = hub.group("g")
+    machine = group.register(TOGGLE)
+    await machine.stop()
+    await machine.stop(drain=False)
+    for waiting in (machine.request("FLIP"), machine.send("FLIP"), machine.settled()):
+        with pytest.raises(UnknownTarget, match="not started"):
+            await waiting
+    assert (await machine.start()).running
+    other = group.register(TOGGLE)
+    await group.release()
+    with pytest.raises(GroupReleased):
+        await other.start()
+    with pytest.raises(GroupReleased):
+        await other.send("FLIP")
+
+
 async def test_a_stopped_machine_starts_anew(hub):
     machine = await hub.start(RECORDER)
     await machine.request("NOTE", n=1)
