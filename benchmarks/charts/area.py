@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from benchmarks.charts import crowd
 from benchmarks.charts import peers as others
 from benchmarks.charts.shapes import BURST, SHAPES
 from benchmarks.children import children
@@ -97,10 +98,19 @@ async def _memory(_peers: Peers, effort: Effort) -> list[Row]:
 
 Measure = Callable[[Peers, Effort], Awaitable[list[Row]]]
 
+
+def _of_crowd(measure: crowd.Measure) -> Measure:
+    async def measured(peers: Peers, effort: Effort) -> list[Row]:
+        return await measure(peers.xstate, crowd.FULL if effort is FULL else crowd.QUICK)
+
+    return measured
+
+
 _MEASUREMENTS: dict[str, Measure] = {
     "flat": lambda peers, effort: _speed("flat", peers, effort),
     "parallel": lambda peers, effort: _speed("parallel", peers, effort),
     "memory": _memory,
+    **{name: _of_crowd(measure) for name, measure in crowd.MEASUREMENTS.items()},
 }
 
 

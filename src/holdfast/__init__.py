@@ -4,6 +4,7 @@ The public names, and nothing else.
 """
 
 from holdfast.app import App
+from holdfast.charts.orchestrator import Orchestrator, orchestrator
 from holdfast.clock import Clock, SystemClock
 from holdfast.connect import connect
 from holdfast.errors import (
@@ -14,6 +15,7 @@ from holdfast.errors import (
     Conflict,
     EventUnhandled,
     Fenced,
+    GroupReleased,
     HoldfastError,
     InvalidChart,
     InvalidName,
@@ -21,9 +23,11 @@ from holdfast.errors import (
     LeaseHeld,
     LeaseLost,
     LeaseNotFound,
+    MailboxFull,
     MicrostepLimit,
     NotFound,
     OutcomeUnknown,
+    RequestTimeout,
     SchemaMismatch,
     StoreError,
     StoreUnavailable,
@@ -60,6 +64,7 @@ __all__ = [
     "Ended",
     "EventUnhandled",
     "Fenced",
+    "GroupReleased",
     "Health",
     "Holdfast",
     "HoldfastError",
@@ -76,13 +81,16 @@ __all__ = [
     "LeaseOptions",
     "Leases",
     "Lost",
+    "MailboxFull",
     "MicrostepLimit",
     "NotFound",
+    "Orchestrator",
     "OutcomeUnknown",
     "PrometheusTelemetry",
     "Released",
     "RenewFailed",
     "Renewed",
+    "RequestTimeout",
     "Runtime",
     "SchemaMismatch",
     "StoreError",
@@ -99,4 +107,5 @@ __all__ = [
     "__version__",
     "combine",
     "connect",
+    "orchestrator",
 ]

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from holdfast.charts.chart import Chart, Implementations
+from holdfast.charts.document import Source
 from holdfast.errors import UsageError
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
@@ -52,6 +54,7 @@ class App:
         self.name = check_host(name)
         self.leaders: dict[str, LeaderRole] = {}
         self.periodics: dict[str, PeriodicRole] = {}
+        self.charts: dict[str, Chart] = {}
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}>"
@@ -103,3 +106,36 @@ class App:
             return function
 
         return register
+
+    def chart(
+        self,
+        config: Source,
+        *,
+        name: str | None = None,
+        actions: Implementations | None = None,
+        guards: Implementations | None = None,
+        services: Implementations | None = None,
+        delays: Implementations | None = None,
+        activities: Implementations | None = None,
+    ) -> Chart:
+        """Compile a statechart and keep it under ``name``, by default the document's id.
+
+        Takes what ``Chart.load`` takes: a dict, JSON text or a path, and implementations by name.
+
+        Raises:
+            UsageError: The name is used twice.
+            InvalidChart: The document is wrong; the error lists everything that is.
+        """
+        made = Chart.load(
+            config,
+            actions=actions,
+            guards=guards,
+            services=services,
+            delays=delays,
+            activities=activities,
+        )
+        wanted = check_key(made.id if name is None else name)
+        if wanted in self.charts:
+            raise UsageError(f"chart {wanted!r} is defined twice in {self!r}")
+        self.charts[wanted] = made
+        return made

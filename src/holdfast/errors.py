@@ -203,3 +203,38 @@ class WaitTimeout(ChartError, TimeoutError):
         super().__init__(f"machine {machine!r} did not get there within {timeout_s:g} s")
         self.machine = machine
         self.timeout_s = timeout_s
+
+
+class RequestTimeout(ChartError, TimeoutError):
+    """A machine did not answer in the time allowed.
+
+    If ``begun`` is false the event was not handled and never will be, unless the request asked for
+    that (``run_late``). If it is true the event is being handled, and goes on.
+    """
+
+    def __init__(self, machine: str, event: str, timeout_s: float, *, begun: bool) -> None:
+        state = "is being handled" if begun else "was not handled"
+        super().__init__(
+            f"machine {machine!r} did not answer {event!r} within {timeout_s:g} s; it {state}"
+        )
+        self.machine = machine
+        self.event = event
+        self.timeout_s = timeout_s
+        self.begun = begun
+
+
+class MailboxFull(ChartError):
+    """As many events wait for the machine as are allowed: send more slowly. It was not taken."""
+
+    def __init__(self, machine: str, limit: int) -> None:
+        super().__init__(f"the mailbox of machine {machine!r} is full: {limit} events wait already")
+        self.machine = machine
+        self.limit = limit
+
+
+class GroupReleased(ChartError):
+    """The group of machines is gone, and everything in it has ended: do not wait for it."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"the group {group!r} was released")
+        self.group = group

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import errors, settings
+from holdfast.charts.orchestrator import Group, Machine, Metrics
 from holdfast.cli.errors import exit_code_of
 from holdfast.cli.main import cli
 from holdfast.connect import find_factory
@@ -166,6 +167,22 @@ def test_every_public_name_is_documented():
         assert len(members) >= 2
         absent = [name for name in members if not re.search(rf"`{name}\b", text)]
         assert absent == [], kind.__name__
+
+
+def test_everything_of_the_orchestrator_is_documented():
+    text = page("orchestrator.md")
+    options = list(inspect.signature(holdfast.Orchestrator).parameters)
+    fields = [field.name for field in dataclasses.fields(Metrics)]
+    assert missing(text, [*options, *fields]) == []
+    for kind in (holdfast.Orchestrator, Group, Machine):
+        documented = section(text, kind.__name__)
+        called = [
+            name
+            for name, value in vars(kind).items()
+            if not name.startswith("_") and inspect.iscoroutinefunction(value)
+        ]
+        assert len(called) >= 2
+        assert [name for name in called if not re.search(rf"`{name}\b", documented)] == []
 
 
 def test_every_argument_of_connect_is_documented():

@@ -49,6 +49,21 @@ def test_blocking_cron_runs_once_a_day(tmp_path):
     assert again[-1] in ("already done today", "done")
 
 
+def test_order_processing_pays_once_the_amount_is_right(tmp_path):
+    said = run("order_processing.py", folder=tmp_path)
+    assert said == ["0 open None", "5000 open None", "50 paid receipt-50"]
+
+
+def test_tenants_do_not_meet(tmp_path):
+    said = run("multi_tenant.py", folder=tmp_path)
+    assert said == ["acme 3", "bolt 0", "the group 'acme' was released"]
+
+
+def test_pedestrians_walk_while_the_cars_stand(tmp_path):
+    said = run("traffic_light.py", folder=tmp_path)
+    assert said == ["green asked", "yellow asked", "red walk", "red wait", "green wait"]
+
+
 class Program:
     """A running example and what it says."""
 
@@ -106,5 +121,12 @@ def test_leader_hands_over_when_stopped(tmp_path):
 
 def test_examples_stay_small():
     sizes = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.glob("*.py")}
-    assert sorted(sizes) == ["blocking_cron.py", "leader.py", "protect_write.py"]
+    assert sorted(sizes) == [
+        "blocking_cron.py",
+        "leader.py",
+        "multi_tenant.py",
+        "order_processing.py",
+        "protect_write.py",
+        "traffic_light.py",
+    ]
     assert {name: size for name, size in sizes.items() if size > LINES_MAX} == {}

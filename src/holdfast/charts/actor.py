@@ -1,59 +1,40 @@
-"""``Actor``: one machine in memory, its mailbox, and the effects of its steps.
+"""``Actor``: one machine in memory that handles its events at once.
 
 The plain interpreter of ``Chart.step``. Events are handled one at a time, in the order of their
 arrival; an event that arrives while another is handled waits, also while an action of the machine
 awaits something. ``send`` handles the event before it returns unless the machine is busy, and
 raises what went wrong in handling it. One thread, or one event loop, at a time.
-
-A machine costs little while nothing happens: no task, no dict; mailbox, timers, children and
-listeners are made when they are first needed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from holdfast.charts import listening, persistence
+from holdfast.charts import persistence
 from holdfast.charts.chart import Chart
-from holdfast.charts.effecting import perform
+from holdfast.charts.effects import Effect
 from holdfast.charts.environment import Environment
-from holdfast.charts.events import INIT, Event, EventLike, as_event
-from holdfast.charts.listening import Listeners, Unsubscribe
-from holdfast.charts.processing import BUSY, ENDED, IDLE, NEW, WAITING, Processing
-from holdfast.charts.snapshot import Snapshot
+from holdfast.charts.events import Event, EventLike, as_event
+from holdfast.charts.interpreter import (
+    BUSY,
+    ENDED,
+    IDLE,
+    NEW,
+    WAITING,
+    Interpreter,
+    Item,
+    close_after,
+)
 from holdfast.errors import UsageError
-from holdfast.model.options import Duration, seconds
-
-_DEFAULT = Environment()
 
 
-class Actor(Processing):
-    """A machine in memory: ``Actor(chart).start()``, then ``send``.
+class Actor(Interpreter):
+    """A machine in memory: ``Actor(chart).start()``, then ``send``."""
 
-    ``snapshot`` is the machine as of the last step; it is there from ``start`` on.
-    """
-
-    __slots__ = ("_saved", "input")
-
-    def __init__(
-        self,
-        chart: Chart,
-        *,
-        id: str | None = None,  # noqa: A002
-        input: Any = None,  # noqa: A002
-        environment: Environment | None = None,
-        parent: Processing | None = None,
-    ) -> None:
-        super().__init__(chart, chart.id if id is None else id, environment or _DEFAULT, parent)
-        self.input = input
-        self._saved: persistence.Saved | None = None
-
-    def __repr__(self) -> str:
-        return f"<Actor {self.id!r} {getattr(self, 'snapshot', None)!r}>"
-
-    # -- life -----------------------------------------------------------------------------------
+    __slots__ = ()
 
     def start(self) -> Actor:
         """Enter the initial states, or take up a restored one, and do what is to be done.
@@ -66,95 +47,8 @@ class Actor(Processing):
         if self._phase != NEW:
             raise UsageError(f"machine {self.id!r} was started before; make another Actor")
         self._phase = BUSY
-        if self._saved is not None:
-            persistence.resume(self, self._saved)
-            self._saved = None
-            if self._listeners is not None:
-                self._listeners.changed(self.snapshot)
-            self._settle([])
-            return self
-        event = Event(INIT, {"input": self.input})
-        trace = self._traced(event)
-        try:
-            snapshot, effects = self.chart.begin(self.input, trace=trace)
-        except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
-            self.snapshot = self.chart.unstarted(self.input)
-            self._settle(self._fault(error, "fail"))
-            return self
-        self._settle(self._take(snapshot, effects, event, trace))
+        self._settle(self._begin())
         return self
-
-    def begin(self) -> None:
-        """``start``, for a machine that a parent starts: nobody waits for its errors."""
-        try:
-            self.start()
-        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
-            self.environment.on_error(self, error)
-
-    def stop(self) -> None:
-        """End the machine: its timers, services and children are stopped, no exit action runs.
-
-        Events that wait are dropped. Safe to repeat.
-        """
-        if self._phase in (NEW, ENDED):
-            self._phase = ENDED
-            return
-        self.snapshot, effects = self.chart.stop(self.snapshot)
-        self._shut()
-        for effect in effects:
-            perform(self, effect)
-        if self._listeners is not None:
-            self._listeners.changed(self.snapshot)
-
-    @property
-    def busy(self) -> bool:
-        """Whether an event is being handled, perhaps by an action that awaits something."""
-        return self._phase in (BUSY, WAITING)
-
-    # -- looking --------------------------------------------------------------------------------
-
-    def subscribe(self, function: Callable[[Snapshot], Any]) -> Unsubscribe:
-        """Call ``function`` with the snapshot after each event; the result ends that."""
-        return self._listening().subscribe(function)
-
-    def on(self, event_type: str, function: Callable[[Event], Any]) -> Unsubscribe:
-        """Call ``function`` with each emitted event of this type, or of any with ``*``."""
-        return self._listening().on(event_type, function)
-
-    async def wait_for(
-        self, predicate: Callable[[Snapshot], bool], timeout: Duration | None = None
-    ) -> Snapshot:
-        """Wait for a snapshot that satisfies ``predicate``; one that does already is enough.
-
-        Raises:
-            WaitTimeout: None came within ``timeout``, by the machine's clock.
-            ChartError: The machine ended first.
-        """
-        timeout_s = None if timeout is None else seconds(timeout, "timeout")
-        return await listening.wait_for(self, predicate, timeout_s)
-
-    async def settled(self) -> Snapshot:
-        """Wait until no action of the machine awaits anything; give the snapshot."""
-        while self._task is not None and not self._task.done():
-            await asyncio.wait({self._task})
-        return self.snapshot
-
-    def _listening(self) -> Listeners:
-        if self._listeners is None:
-            self._listeners = Listeners()
-        return self._listeners
-
-    # -- keeping --------------------------------------------------------------------------------
-
-    def persist(self) -> dict[str, Any]:
-        """The machine as JSON: snapshot, timers, children. ``Actor.restore`` takes it back.
-
-        Raises:
-            UsageError: It was not started, is busy, or its data cannot be said in JSON.
-        """
-        if self._phase == NEW or self.busy:
-            raise UsageError(f"machine {self.id!r} is not at rest; persist it between events")
-        return persistence.to_json(self, list(self._deferred or ()))
 
     @classmethod
     def restore(
@@ -179,13 +73,23 @@ class Actor(Processing):
         actor.adopt(persistence.from_json(chart, saved, timers))
         return actor
 
-    def adopt(self, saved: persistence.Saved) -> None:
-        """Continue from ``saved`` when started."""
-        self._saved = saved
-        self.snapshot = saved.snapshot
-        self._deferred = list(saved.deferred) or None
+    def begin(self) -> None:
+        """``start``, for a machine that a parent starts: nobody waits for its errors."""
+        try:
+            self.start()
+        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
+            self.environment.on_error(self, error)
 
-    # -- events ---------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """End the machine: its timers, services and children are stopped, no exit action runs.
+
+        Events that wait are dropped. Safe to repeat.
+        """
+        if self._phase in (NEW, ENDED):
+            self._phase = ENDED
+            return
+        self._end()
+        self._abandon()
 
     def send(self, event: EventLike, /, **data: Any) -> None:
         """Handle an event: ``send("PAY", amount=5)``.
@@ -213,3 +117,82 @@ class Actor(Processing):
             self._settle(errors)
         else:
             self._phase = IDLE
+
+    def deliver(self, item: Item) -> None:
+        """Handle an event that no sender waits for: what goes wrong is told to ``on_error``."""
+        if self._phase != IDLE:
+            self._queue(item)
+            return
+        self._phase = BUSY
+        try:
+            self._settle(self._handle(item))
+        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
+            self.environment.on_error(self, error)
+
+    def _queue(self, item: Item) -> None:
+        if self._phase == NEW:
+            raise UsageError(f"machine {self.id!r} was not started")
+        if self._phase == ENDED:
+            if self.environment.unhandled == "dead-letter" and isinstance(item, Event):
+                self.environment.dead_letter(self, item)
+            return
+        if self._mailbox is None:
+            self._mailbox = deque()
+        self._mailbox.append(item)
+
+    def _wait(
+        self, waiting: Awaitable[Any], remaining: list[Effect], errors: list[BaseException]
+    ) -> None:
+        """Let an action await; the effects behind it, and other events, wait for it."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            close = getattr(waiting, "close", None)
+            if close is not None:
+                close()
+            self._perform(remaining, errors)
+            raise UsageError("an async action needs a running event loop") from None
+        if self._phase == BUSY:
+            self._phase = WAITING
+        self._task = loop.create_task(
+            self._resume(waiting, remaining), name=f"holdfast machine {self.id}"
+        )
+        close_after(self._task, waiting)
+
+    async def _resume(self, waiting: Awaitable[Any], remaining: list[Effect]) -> None:
+        errors: list[BaseException] = []
+        try:
+            await waiting
+        except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
+            errors.append(error)
+        if self._phase == WAITING:
+            self._phase = BUSY
+        self._perform(remaining, errors)
+        for error in errors:
+            self.environment.on_error(self, error)
+        self._settle([])
+
+    def _abandon(self) -> None:
+        """Cancel the action that awaits something, unless it is the one that asks."""
+        task = self._task
+        if task is None or task.done():
+            return
+        try:
+            own = asyncio.current_task() is task
+        except RuntimeError:
+            own = False
+        if not own:
+            task.cancel()
+
+    def _settle(self, errors: Sequence[BaseException]) -> None:
+        """Handle what waits in the mailbox, then raise what went wrong with the first event."""
+        while self._phase == BUSY and self._mailbox:
+            for error in self._handle(self._mailbox.popleft()):
+                self.environment.on_error(self, error)
+        if self._phase == BUSY:
+            self._phase = IDLE
+            self._mailbox = None
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise BaseExceptionGroup(f"machine {self.id!r}: several effects failed", errors)

@@ -27,7 +27,7 @@ from holdfast.charts.services import Child, ServiceChild
 from holdfast.errors import ChartError, UnknownTarget, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.charts.processing import Processing
+    from holdfast.charts.interpreter import Interpreter
     from holdfast.charts.snapshot import Snapshot
 
 _log = logging.getLogger("holdfast.charts")
@@ -47,7 +47,7 @@ class PendingTimer:
         self.due_at = due_at
         self.handle: Any = None
 
-    def claim(self, actor: Processing) -> Event | None:
+    def claim(self, actor: Interpreter) -> Event | None:
         """The event, unless the timer was stopped while it waited in the mailbox."""
         timers = actor.timers
         if timers is None or timers.get(self.id) is not self:
@@ -56,7 +56,7 @@ class PendingTimer:
         return self.event
 
 
-def start_timer(actor: Processing, effect: StartTimer, *, due_at: float | None = None) -> None:
+def start_timer(actor: Interpreter, effect: StartTimer, *, due_at: float | None = None) -> None:
     """Start a timer, in place of one with the same id; ``due_at`` is given on a restart."""
     clock = actor.environment.timers
     now = clock.now()
@@ -79,14 +79,14 @@ def start_timer(actor: Processing, effect: StartTimer, *, due_at: float | None =
     timer.handle = clock.call_later(delay_s, fire)
 
 
-def _deliver_late(actor: Processing, timer: PendingTimer) -> None:
+def _deliver_late(actor: Interpreter, timer: PendingTimer) -> None:
     try:
         deliver(actor, timer.scope, timer.target, timer.event)
     except ChartError as error:
         actor.environment.on_error(actor, error)
 
 
-def stop_timer(actor: Processing, name: str) -> None:
+def stop_timer(actor: Interpreter, name: str) -> None:
     """Forget a timer; one that is not there needs nothing."""
     timer = None if actor.timers is None else actor.timers.pop(name, None)
     if timer is not None and timer.handle is not None:
@@ -100,13 +100,13 @@ def _free_name(timers: dict[str, PendingTimer]) -> str:
     return f"#{number}"
 
 
-def deliver(actor: Processing, scope: Scope, target: str | None, event: Event) -> None:
+def deliver(actor: Interpreter, scope: Scope, target: str | None, event: Event) -> None:
     """Hand ``event`` to the machine that ``scope`` and ``target`` name.
 
     Raises:
         UnknownTarget: There is none.
     """
-    receiver: Child | Processing | None
+    receiver: Child | Interpreter | None
     match scope:
         case "self":
             receiver = actor
@@ -119,13 +119,13 @@ def deliver(actor: Processing, scope: Scope, target: str | None, event: Event) -
         case "system":
             receiver = actor.registry.get(target or "")
         case "machine":
-            receiver = None
+            receiver = actor.peer(target or "")
     if receiver is None:
         raise UnknownTarget(target or scope, f"from machine {actor.id!r}")
     receiver.deliver(event)
 
 
-def start_child(actor: Processing, effect: StartChild, saved: Any = None) -> None:
+def start_child(actor: Interpreter, effect: StartChild, saved: Any = None) -> None:
     """Start a child; ``saved`` is what was kept of it, if it lived before.
 
     Raises:
@@ -166,13 +166,13 @@ def start_child(actor: Processing, effect: StartChild, saved: Any = None) -> Non
     child.begin()
 
 
-def _show(actor: Processing, child: str, snapshot: Snapshot) -> None:
+def _show(actor: Interpreter, child: str, snapshot: Snapshot) -> None:
     if snapshot.status == "active":
         seen = {"status": "active", "value": snapshot.value, "context": dict(snapshot.context)}
         actor.deliver(Event(snapshot_of(child), {"snapshot": seen}))
 
 
-def stop_child(actor: Processing, name: str) -> None:
+def stop_child(actor: Interpreter, name: str) -> None:
     """Stop a child, and free its names; one that is not there needs nothing."""
     child = None if actor.children is None else actor.children.pop(name, None)
     if child is None:
@@ -183,18 +183,18 @@ def stop_child(actor: Processing, name: str) -> None:
     child.stop()
 
 
-def _run_action(actor: Processing, effect: RunAction) -> Awaitable[Any] | None:
+def _run_action(actor: Interpreter, effect: RunAction) -> Awaitable[Any] | None:
     if effect.function is None:
         return None
     result = effect.function(effect.context, effect.event, effect.params, actor)
     return result if effect.awaitable else None
 
 
-def _emit(actor: Processing, effect: Emit) -> None:
+def _emit(actor: Interpreter, effect: Emit) -> None:
     actor.emitted(effect.event)
 
 
-def _log_value(actor: Processing, effect: Log) -> None:
+def _log_value(actor: Interpreter, effect: Log) -> None:
     label = f"{effect.label}: " if effect.label else ""
     _log.info("machine %s: %s%s", actor.id, label, effect.value)
 
@@ -211,7 +211,7 @@ _DO: dict[type[Any], Callable[[Any, Any], Awaitable[Any] | None]] = {
 }
 
 
-def perform(actor: Processing, effect: Effect) -> Awaitable[Any] | None:
+def perform(actor: Interpreter, effect: Effect) -> Awaitable[Any] | None:
     """Do ``effect``; what is still to be awaited comes back.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What an inspector is told about machines: events, microsteps, effects, snapshots.
+"""What an inspector is told about machines: events, microsteps, guards, effects, snapshots.
 
 Owns the records. A machine without an inspector makes none of them.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.charts.effects import Effect
 from holdfast.charts.events import Event
+from holdfast.charts.nodes import Transition
 from holdfast.charts.snapshot import Snapshot
 from holdfast.charts.stepping import Taken
 
@@ -32,6 +33,15 @@ class MicrostepTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardHeld:
+    """A guard let a transition be taken; its names are those in the document."""
+
+    actor: Any
+    names: tuple[str, ...]
+    transition: Transition
+
+
+@dataclass(frozen=True, slots=True)
 class EffectRun:
     """An effect is about to be done."""
 
@@ -48,5 +58,5 @@ class SnapshotChanged:
     snapshot: Snapshot
 
 
-Inspection = EventReceived | MicrostepTaken | EffectRun | SnapshotChanged
+Inspection = EventReceived | MicrostepTaken | GuardHeld | EffectRun | SnapshotChanged
 Inspect = Callable[[Inspection], None]

@@ -15,7 +15,7 @@ from holdfast.charts.snapshot import Snapshot
 from holdfast.errors import ChartError, WaitTimeout
 
 if TYPE_CHECKING:
-    from holdfast.charts.actor import Actor
+    from holdfast.charts.interpreter import Interpreter
 
 _log = logging.getLogger("holdfast.charts")
 
@@ -67,7 +67,7 @@ def _forget(entries: list[Any], entry: object) -> None:
 
 
 async def wait_for(
-    actor: Actor, predicate: Callable[[Snapshot], bool], timeout_s: float | None
+    actor: Interpreter, predicate: Callable[[Snapshot], bool], timeout_s: float | None
 ) -> Snapshot:
     """The first snapshot that satisfies ``predicate``, from now on; see ``Actor.wait_for``."""
     if predicate(actor.snapshot):

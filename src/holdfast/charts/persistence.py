@@ -19,8 +19,8 @@ from holdfast.charts.snapshot import EMPTY_CONTEXT, Rest, Snapshot, settle
 from holdfast.errors import ChartError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.charts.actor import Actor
     from holdfast.charts.chart import Chart
+    from holdfast.charts.interpreter import Interpreter
 
 TimerPolicy = Literal["absolute", "remaining", "restart"]
 
@@ -143,7 +143,7 @@ def _mapping(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", found))
 
 
-def to_json(actor: Actor, deferred: list[Event]) -> dict[str, Any]:
+def to_json(actor: Interpreter, deferred: list[Event]) -> dict[str, Any]:
     """The JSON form of a machine at rest, with its timers and children."""
     now = actor.environment.timers.now()
     timers = [
@@ -210,13 +210,10 @@ def from_json(chart: Chart, data: Mapping[str, Any], policy: TimerPolicy) -> Sav
     return Saved(snapshot, timers, children, deferred, policy)
 
 
-def resume(actor: Actor, saved: Saved) -> None:
-    """Set the timers and children of a restored machine going."""
+def resume(actor: Interpreter, saved: Saved) -> None:
+    """Set the timers and children of a restored machine going; one that has ended has none."""
     from holdfast.charts.effecting import start_child, start_timer
 
-    if saved.snapshot.status != "active":
-        actor.stop()
-        return
     for timer in saved.timers:
         effect = timer.effect
         match saved.policy:

@@ -1,4 +1,4 @@
-"""``holdfast chart``: check, draw, walk through and explore charts. Needs no store.
+"""``holdfast chart``: check, draw, walk through, explore and watch charts. Needs no store.
 
 A document is judged and run without its program: actions do nothing, guards hold unless told
 otherwise, delays without a number take a second. Nothing in a document is ever evaluated.
@@ -18,6 +18,7 @@ from holdfast.charts import Chart, ChartWarning, Problem
 from holdfast.charts.drawing import drawn_targets, event_of, name_of
 from holdfast.charts.paths import PLACES_MAX, transitions_of
 from holdfast.cli.chart_simulate import simulate_lines
+from holdfast.cli.chart_top import top
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_document, emit_rows, say
 from holdfast.errors import InvalidChart
@@ -85,7 +86,10 @@ def _answer(given: str) -> tuple[str, bool]:
 
 @click.group()
 def chart() -> None:
-    """Check, draw and walk through statecharts."""
+    """Check, draw, walk through and watch statecharts."""
+
+
+chart.add_command(top)
 
 
 @chart.command()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.charts import area, peers
+from benchmarks.charts import area, crowd, peers
 from benchmarks.report import Report
 
 TINY = dataclasses.replace(area.QUICK, rounds=1, round_s=0.01, machines=1_000)
@@ -16,7 +16,9 @@ TINY = dataclasses.replace(area.QUICK, rounds=1, round_s=0.01, machines=1_000)
 
 def test_a_part_of_a_name_chooses():
     assert area.chosen("fla") == ["flat"]
-    assert area.chosen(None) == area.names() == ["flat", "parallel", "memory"]
+    assert area.chosen(None) == area.names()
+    assert area.names()[:3] == ["flat", "parallel", "memory"]
+    assert area.chosen("crowd") == ["crowd/stress", "crowd/slow-machine", "crowd/memory"]
 
 
 async def test_rows_without_peers():
@@ -70,7 +72,20 @@ def test_a_measurement_that_breaks_costs_the_others_nothing(monkeypatch):
     monkeypatch.setattr(peers, "_xstate", lambda: peers.Path("nowhere"))
     monkeypatch.setattr(peers, "_python", lambda: peers.Path("nowhere"))
     monkeypatch.setitem(area._MEASUREMENTS, "flat", broken)
+    monkeypatch.delitem(area._MEASUREMENTS, "crowd/slow-machine")
     report = Report()
     area.run(report, only="l", quick=True)
     assert report.failures == ["flat: RuntimeError('no')"]
     assert [row.name for row in report.rows] == ["parallel"]
+
+
+async def test_the_crowd_is_measured(monkeypatch):
+    monkeypatch.setattr(crowd, "GROUPS", 5)
+    monkeypatch.setattr(crowd, "MACHINES", 50)
+    monkeypatch.setattr(crowd, "_ASKED_AT_ONCE", 10)
+    monkeypatch.setattr(crowd, "_BATCHES", 2)
+    effort = crowd.Effort(events=500, rounds=1, machines=100)
+    (row,) = await crowd.stress(None, effort)
+    assert row.ours > 0
+    (slow,) = await crowd.slow_machine(None, effort)
+    assert (slow.unit, slow.bar, slow.at_most) == ("ms", 10.0, True)
