@@ -25,10 +25,6 @@ from holdfast.process import current
 # other processes waiting for some 8 ms, and the commit's own cost has long been shared out.
 _BATCH_MAX = 512
 
-# More than this is done in two transactions: the event loop goes on with the first half while the
-# second is written. Fewer would pay more for the second flush than they save.
-_HALVE_ABOVE = 64
-
 # An event loop tolerates a pause of this length; above it, commits go to the thread.
 _INLINE_COMMIT_MAX_S = 0.002
 
@@ -193,17 +189,14 @@ class Writer:
 
     def _process(self, entries: list[Entry], handed_over: int) -> None:
         # What was handed over in one piece may be larger than a batch.
-        size = _BATCH_MAX
-        if _HALVE_ABOVE < len(entries) <= _BATCH_MAX:
-            size = (len(entries) + 1) // 2
-        for start in range(0, len(entries), size):
-            batch = entries[start : start + size]
+        for start in range(0, len(entries), _BATCH_MAX):
+            batch = entries[start : start + _BATCH_MAX]
             if self._transactions.closing.is_set():
                 self._report(_refused(batch), 0)
                 continue
             outcomes = self._transact(batch, wait=True)
             # The thread counts as busy until it no longer touches the connection.
-            last = start + size >= len(entries) and self._pages < _CHECKPOINT_PAGES
+            last = start + _BATCH_MAX >= len(entries) and self._pages < _CHECKPOINT_PAGES
             self._report(outcomes, handed_over if last else 0)
         if self._pages >= _CHECKPOINT_PAGES or not entries:
             self._checkpoint()
