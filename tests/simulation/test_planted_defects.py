@@ -45,9 +45,9 @@ def count_from_the_reply(patch: pytest.MonkeyPatch) -> None:
     """Deadlines from when the reply came, not from when the request was sent."""
     accept, attempt = Tenure.accept, Acquirer.attempt
 
-    async def late_attempt(self, request, plan):
+    async def late_attempt(self, request, plan, **how):
         # A generous plan, or the late reply would be found out before it can do harm.
-        result = await attempt(self, request, replace(plan, safe_s=1e6))
+        result = await attempt(self, request, replace(plan, safe_s=1e6), **how)
         if hasattr(result, "asked_at"):
             result.asked_at = self.runtime.clock.monotonic()
         return result

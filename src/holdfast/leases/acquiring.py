@@ -69,11 +69,14 @@ class Acquirer:
         # How many attempts are at the store now; closing waits for them.
         self.under_way = 0
 
-    async def attempt(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
+    async def attempt(
+        self, request: AcquireRequest, plan: LeasePlan, *, once: bool = False
+    ) -> Acquired | Held:
         """Ask once. A reply that was lost or came too late is asked for again, by the same owner.
 
         An error other than a plain ``StoreUnavailable``, and a cancellation, leave it open whether
-        there is a grant: the caller asks again under the same owner, or withdraws.
+        there is a grant: the caller asks again under the same owner, or withdraws. For one who
+        asks ``once`` and for all, whatever is left open is undone.
 
         Raises:
             StoreUnavailable: Nothing was applied.
@@ -94,6 +97,10 @@ class Acquirer:
                 # The owner must not even begin to believe in it.
                 return await self._ask_again(request, plan)
             return Acquired(result, asked_at)
+        except (asyncio.CancelledError, OutcomeUnknown, TooSlow):
+            if once:
+                self.ownership.later(self.withdraw(request))
+            raise
         finally:
             self.under_way -= 1
 
@@ -121,17 +128,6 @@ class Acquirer:
             f"{request.key!r}; nothing is held: use a longer ttl, or look at the store"
         )
 
-    async def ask(self, request: AcquireRequest, plan: LeasePlan) -> Acquired | Held:
-        """Ask once and for all: whatever is left open by an error or a cancellation is undone.
-
-        Raises what ``attempt`` raises.
-        """
-        try:
-            return await self.attempt(request, plan)
-        except (asyncio.CancelledError, OutcomeUnknown, TooSlow):
-            self.ownership.later(self.withdraw(request))
-            raise
-
     async def wait_for(
         self, request: AcquireRequest, plan: LeasePlan, timeout_s: float | None
     ) -> Acquired:
@@ -144,7 +140,7 @@ class Acquirer:
             StoreError: The store could not be asked within ``timeout_s``.
         """
         if timeout_s is not None and timeout_s <= 0:
-            result = await self.ask(request, plan)
+            result = await self.attempt(request, plan, once=True)
             if isinstance(result, Held):
                 self.ownership.telemetry.conflict()
                 self.refuse_reentry(request, result)

@@ -97,7 +97,7 @@ class Leases:
         plan = self._requests.plan(ttl, options)
         request = self._requests.request(key, plan, metadata, limit=limit, resume=resume)
         origin = caller_line(2)
-        trying = self._acquirer.ask(request, plan)
+        trying = self._acquirer.attempt(request, plan, once=True)
         result = await (self._measured(trying, request) if self._telemetry.active else trying)
         if isinstance(result, Held):
             self._telemetry.conflict()

@@ -147,8 +147,10 @@ WHERE h.namespace = ?1 AND h.key = ?2
 """
 ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended, h.detail" + _ENTRIES + "AND h.token = ?3"
 
-# How many endings of a slot pass between two looks at the length of its history.
-PRUNE_EVERY = 32
+# How many endings of a slot pass between two looks at the length of its history. A look follows the
+# whole chain; at this distance it costs a release less than a twentieth, and a slot keeps at most
+# twice what it shows.
+PRUNE_EVERY = 100
 _PRUNED = "DELETE FROM holdfast_lease_history WHERE id IN (SELECT id FROM chain WHERE place > ?4)"
 PRUNE_HISTORY = _CHAIN.format(slot=" AND slot = ?3") + _PRUNED
 

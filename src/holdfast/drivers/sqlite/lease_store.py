@@ -54,7 +54,8 @@ class SqliteLeaseStore:
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key if it is free, expired, or already owned by the same owner."""
-        return await self._submit(self._acquiring, request)
+        writing = self._writer.submit(self._acquiring, request)
+        return await (self._guard.wait_carefully(writing) if self._guard.used else writing)
 
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
         """Extend ``grant`` so that it ends ``ttl_us`` from now."""
@@ -62,7 +63,8 @@ class SqliteLeaseStore:
 
     async def release(self, grant: Grant) -> None:
         """Give the key up, keep its token, and wake the head of its queue."""
-        await self._submit(self._releasing, grant)
+        writing = self._writer.submit(self._releasing, grant)
+        await (self._guard.wait_carefully(writing) if self._guard.used else writing)
 
     async def leave(self, key: str, waiter: WaiterId, owner: Owner) -> None:
         """Give up a place in the queue."""
