@@ -118,6 +118,31 @@ async def test_a_renewal_into_a_black_hole_ends_at_its_deadline(
     assert proxy.counters.accepted > accepted
 
 
+@pytest.mark.parametrize("connected", [True, False], ids=["in use", "to be connected"])
+async def test_a_keeper_leaves_a_silent_member_sooner_than_it_is_given_up(
+    drivers, proxy, etcd_server, connected
+) -> None:
+    # The time-outs of the driver are longer than the renewals of a short lease can wait.
+    url = f"etcd://127.0.0.1:{proxy.port},127.0.0.1:{etcd_server.port}"
+    keeper = await drivers.open(url, role="keeper")
+    granted = await owned(keeper, "k", "a/1", 5)
+    if not connected:
+        proxy.reset()
+    proxy.black_hole()
+    tries = 0
+    async with asyncio.timeout(5):
+        while True:
+            tries += 1
+            try:
+                async with asyncio.timeout(0.5):
+                    renewed = await keeper.leases.renew(granted, 5_000_000)
+                break
+            except (TimeoutError, StoreError):
+                continue
+    assert renewed.token == granted.token
+    assert tries <= 3
+
+
 async def test_a_call_into_a_black_hole_ends_by_itself(drivers, proxy, etcd_server) -> None:
     driver = await drivers.open(proxy.url_of(etcd_server.url), options=IMPATIENT)
     granted = await owned(driver, "k", "a/1")

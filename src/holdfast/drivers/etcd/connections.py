@@ -120,7 +120,7 @@ class Connections:
                 failure = error
             except asyncio.CancelledError:
                 if self._context.role == "keeper":
-                    self._leave(wire)
+                    self._move_on(wire)
                 raise
             verdict = judge(failure)
             if verdict is Verdict.STALE_LOGIN and logins < _LOGINS_MAX:
@@ -168,11 +168,11 @@ class Connections:
         try:
             await wire.connect(settings.connect_timeout_s)
             await self._log_in(wire)
-        except BaseException as error:
+        except BaseException:
             self._in_background(wire.close())
-            if isinstance(error, CallFailed):
-                # The next attempt begins with the next member, whoever makes it.
-                self._next += 1
+            # The next attempt begins with the next member, whoever makes it, and also where this
+            # one was given up: its caller may have had less time than the member was given.
+            self._next += 1
             raise
         return wire
 
