@@ -110,6 +110,28 @@ async def test_a_renewal_into_a_black_hole_ends_at_its_deadline(drivers, proxy, 
     assert (await keeper.leases.renew(granted, 30_000_000)).token == granted.token
 
 
+async def test_a_renewal_does_not_wait_for_a_connection_that_another_gave_up(
+    drivers, proxy, redis_url
+) -> None:
+    keeper = await drivers.open(proxy.url_of(redis_url), role="keeper")
+    granted = await keeper.leases.acquire(request("k", "a/1"))
+    proxy.refuse()
+    proxy.reset()
+    with pytest.raises(StoreUnavailable):
+        await keeper.leases.get("k")
+    proxy.black_hole()
+    before = proxy.counters.accepted
+    other = asyncio.create_task(keeper.leases.get("k"))
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await keeper.leases.renew(granted, 30_000_000)
+    assert proxy.counters.accepted == before + 2
+    # Who shared the connection is told, and not cancelled for another's sake.
+    with pytest.raises(StoreUnavailable):
+        await other
+
+
 async def test_a_command_into_a_black_hole_ends_by_itself(drivers, proxy, redis_url) -> None:
     options = {"command_timeout": 0.3, "connect_timeout": 0.3}
     driver = await drivers.open(proxy.url_of(redis_url), options=options)

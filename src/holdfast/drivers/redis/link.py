@@ -125,19 +125,26 @@ class Link:
             raise StoreUnavailable("the driver is closed")
         if self._wire is not None and self._wire.usable:
             return self._wire
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open())
-            self._opening.add_done_callback(self._opened)
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.get_running_loop().create_task(self._open())
+            opening.add_done_callback(self._opened)
         try:
             # Who gives up waiting leaves the connection to those who come after.
-            return await asyncio.shield(self._opening)
+            return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            if self._closed:
-                raise StoreUnavailable("the driver is closed") from None
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                why = "the driver is closed" if self._closed else "the connection was given up"
+                raise StoreUnavailable(why) from None
+            if self._abandons and self._opening is opening:
+                self._opening = None
+                opening.cancel()
             raise
 
     def _opened(self, opening: asyncio.Task[Wire]) -> None:
-        self._opening = None
+        if self._opening is opening:
+            self._opening = None
         if not opening.cancelled():
             # Whoever waits gets the error; where nobody does any more, it is of no interest.
             opening.exception()
