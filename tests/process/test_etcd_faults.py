@@ -156,6 +156,22 @@ async def test_a_call_into_a_black_hole_ends_by_itself(drivers, proxy, etcd_serv
     assert renewed.token == granted.token
 
 
+async def test_opening_that_is_cancelled_leaves_nothing_behind(drivers, etcd_server) -> None:
+    before = asyncio.all_tasks()
+
+    def begun() -> list[str]:
+        tasks = asyncio.all_tasks() - before - {opening}
+        return [task.get_coro().__qualname__ for task in tasks]
+
+    opening = asyncio.create_task(drivers.open(etcd_server.url))
+    while "EtcdWakeups._listen" not in begun():
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await until(lambda: not begun())
+
+
 async def test_a_refused_connection_is_unavailable_and_nothing_applied(
     drivers, proxy, etcd_server
 ) -> None:

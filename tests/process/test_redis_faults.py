@@ -176,6 +176,26 @@ async def test_hints_arrive_again_after_the_listener_was_cut(drivers, proxy, red
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("step", ["Link._open", "RedisWakeups._listen"])
+async def test_opening_that_is_cancelled_leaves_nothing_behind(
+    drivers, redis_server, redis_url, step
+) -> None:
+    before = asyncio.all_tasks()
+
+    def begun() -> list[str]:
+        tasks = asyncio.all_tasks() - before - {opening}
+        return [task.get_coro().__qualname__ for task in tasks]
+
+    opening = asyncio.create_task(drivers.open(redis_url))
+    while step not in begun():
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert begun() == []
+    assert "name=holdfast-h0" not in redis_server.command("CLIENT", "LIST")
+
+
 async def test_closing_ends_what_is_under_way(drivers, proxy, redis_url) -> None:
     driver = await drivers.open(proxy.url_of(redis_url))
     proxy.black_hole()

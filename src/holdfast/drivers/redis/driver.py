@@ -57,15 +57,21 @@ class RedisFactory:
         settings = read_settings(location, context.options)
         epoch = Epoch(settings, context)
         link = Link(settings, context, epoch)
-        server = await link.open()
-        if server.evicts and context.role == "host":
-            context.logger.warning(
-                "%s may evict leases when its memory is full (maxmemory-policy %s); set noeviction",
-                settings.shown,
-                server.policy,
-            )
         driver = RedisDriver(link, settings, context, epoch)
-        await driver.wakeups.start()
+        try:
+            server = await link.open()
+            if server.evicts and context.role == "host":
+                context.logger.warning(
+                    "%s may evict leases when its memory is full (maxmemory-policy %s); set "
+                    "noeviction",
+                    settings.shown,
+                    server.policy,
+                )
+            await driver.wakeups.start()
+        except BaseException:
+            # Nobody else could: a caller that was cancelled never sees the driver.
+            await driver.close()
+            raise
         return driver
 
     async def migrate(self, location: Location, context: DriverContext) -> Migration:
