@@ -129,6 +129,8 @@ class RedisDriver:
         )
 
     async def close(self) -> None:
-        """Give everything back. Repeatable."""
+        """Give everything back. Repeatable; a child of a fork leaves the parent's alone."""
+        if self._link.forked:
+            return
         await self._wakeups.close()
         await self._link.close()

@@ -87,6 +87,11 @@ class Link:
         except (self._reply_error, Lost) as error:
             raise translate(error, write=True) from None
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that opened the driver."""
+        return current.pid != self._pid
+
     async def close(self) -> None:
         """End the connection; calls under way end with an error. Repeatable."""
         self._closed = True
@@ -100,7 +105,7 @@ class Link:
 
     async def _send(self, *command: Any) -> Any:
         wire = self._wire
-        if wire is None or not wire.usable or current.pid != self._pid:
+        if wire is None or not wire.usable or self.forked:
             wire = await self._ready()
         try:
             return await wire.send(*command)
@@ -116,7 +121,7 @@ class Link:
     # -- connecting -----------------------------------------------------------------------------
 
     async def _ready(self) -> Wire:
-        if current.pid != self._pid:
+        if self.forked:
             raise UsageError(
                 "this driver was opened before the process was forked; its connection belongs to "
                 "the parent: connect again in the child"
