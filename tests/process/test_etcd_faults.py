@@ -156,6 +156,23 @@ async def test_a_call_into_a_black_hole_ends_by_itself(drivers, proxy, etcd_serv
     assert renewed.token == granted.token
 
 
+async def test_a_write_that_closing_cuts_off_is_unknown(drivers, proxy, etcd_server) -> None:
+    driver = await drivers.open(proxy.url_of(etcd_server.url), role="keeper")
+    witness = await drivers.open(etcd_server.url, "w")
+    granted = await owned(driver, "k", "a/1")
+    proxy.swallow_replies()
+    releasing = asyncio.create_task(driver.leases.release(granted))
+
+    async def released() -> bool:
+        (record,) = await witness.leases.get("k")
+        return record.owner is None
+
+    await until(released)
+    await driver.close()
+    with pytest.raises(OutcomeUnknown):
+        await releasing
+
+
 async def test_opening_that_is_cancelled_leaves_nothing_behind(drivers, etcd_server) -> None:
     before = asyncio.all_tasks()
 

@@ -133,7 +133,9 @@ class Connections:
             unsure = verdict is not Verdict.NOT_APPLIED and write and not repeatable
             if unsure or members <= 0:
                 break
-        self._check()
+        if verdict is not Verdict.UNKNOWN or not write:
+            # A write that closing cut off may still have been applied, and its error must say so.
+            self._check()
         raise translate(failure, self._settings.shown, write=write) from failure
 
     # -- the present member ---------------------------------------------------------------------
@@ -203,7 +205,7 @@ class Connections:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Give everything back. Repeatable; calls under way end with ``StoreUnavailable``."""
+        """Give everything back. Repeatable; see the port for calls under way."""
         self._closed = True
         wire, self._wire = self._wire, None
         self._keep_alive.forget()
