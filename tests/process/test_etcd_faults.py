@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.drivers.etcd import acquiring
 from holdfast.drivers.etcd.driver import EtcdDriver
 from holdfast.errors import (
     Fenced,
@@ -324,6 +325,20 @@ async def test_a_grant_lasts_as_long_as_it_is_renewed(drivers, etcd_server) -> N
     assert isinstance(await driver.leases.acquire(request("k", "a/2")), Held)
     # Renewals are keep-alives: none of them was a write.
     assert await revision(etcd_server.endpoint) == written
+
+
+async def test_who_finds_the_queue_full_is_refused_and_forgotten(
+    drivers, etcd_server, monkeypatch
+) -> None:
+    driver = await drivers.open(etcd_server.url)
+    await owned(driver, "k", "a/1")
+    await queued(driver, "k", "a/2")
+    monkeypatch.setattr(acquiring, "PLACES_MAX", 1)
+    with pytest.raises(StoreUnavailable, match="come back later"):
+        await driver.leases.acquire(request("k", "a/3", queue_us=15_000_000))
+    waiting = driver.wakeups._waiting
+    waiting.end("k", "a/2")
+    assert list(waiting) == []
 
 
 async def test_a_place_that_nobody_keeps_runs_out(drivers, etcd_server) -> None:
