@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.drivers.etcd import acquiring
 from holdfast.drivers.etcd.driver import EtcdDriver
 from holdfast.errors import (
     Fenced,
@@ -118,6 +119,31 @@ async def test_a_renewal_into_a_black_hole_ends_at_its_deadline(
     assert proxy.counters.accepted > accepted
 
 
+@pytest.mark.parametrize("connected", [True, False], ids=["in use", "to be connected"])
+async def test_a_keeper_leaves_a_silent_member_sooner_than_it_is_given_up(
+    drivers, proxy, etcd_server, connected
+) -> None:
+    # The time-outs of the driver are longer than the renewals of a short lease can wait.
+    url = f"etcd://127.0.0.1:{proxy.port},127.0.0.1:{etcd_server.port}"
+    keeper = await drivers.open(url, role="keeper")
+    granted = await owned(keeper, "k", "a/1", 5)
+    if not connected:
+        proxy.reset()
+    proxy.black_hole()
+    tries = 0
+    async with asyncio.timeout(5):
+        while True:
+            tries += 1
+            try:
+                async with asyncio.timeout(0.5):
+                    renewed = await keeper.leases.renew(granted, 5_000_000)
+                break
+            except (TimeoutError, StoreError):
+                continue
+    assert renewed.token == granted.token
+    assert tries <= 3
+
+
 async def test_a_call_into_a_black_hole_ends_by_itself(drivers, proxy, etcd_server) -> None:
     driver = await drivers.open(proxy.url_of(etcd_server.url), options=IMPATIENT)
     granted = await owned(driver, "k", "a/1")
@@ -129,6 +155,39 @@ async def test_a_call_into_a_black_hole_ends_by_itself(drivers, proxy, etcd_serv
     proxy.pass_through()
     renewed = await _insist(lambda: driver.leases.renew(granted, granted.ttl_us))
     assert renewed.token == granted.token
+
+
+async def test_a_write_that_closing_cuts_off_is_unknown(drivers, proxy, etcd_server) -> None:
+    driver = await drivers.open(proxy.url_of(etcd_server.url), role="keeper")
+    witness = await drivers.open(etcd_server.url, "w")
+    granted = await owned(driver, "k", "a/1")
+    proxy.swallow_replies()
+    releasing = asyncio.create_task(driver.leases.release(granted))
+
+    async def released() -> bool:
+        (record,) = await witness.leases.get("k")
+        return record.owner is None
+
+    await until(released)
+    await driver.close()
+    with pytest.raises(OutcomeUnknown):
+        await releasing
+
+
+async def test_opening_that_is_cancelled_leaves_nothing_behind(drivers, etcd_server) -> None:
+    before = asyncio.all_tasks()
+
+    def begun() -> list[str]:
+        tasks = asyncio.all_tasks() - before - {opening}
+        return [task.get_coro().__qualname__ for task in tasks]
+
+    opening = asyncio.create_task(drivers.open(etcd_server.url))
+    while "EtcdWakeups._listen" not in begun():
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await until(lambda: not begun())
 
 
 async def test_a_refused_connection_is_unavailable_and_nothing_applied(
@@ -266,6 +325,20 @@ async def test_a_grant_lasts_as_long_as_it_is_renewed(drivers, etcd_server) -> N
     assert isinstance(await driver.leases.acquire(request("k", "a/2")), Held)
     # Renewals are keep-alives: none of them was a write.
     assert await revision(etcd_server.endpoint) == written
+
+
+async def test_who_finds_the_queue_full_is_refused_and_forgotten(
+    drivers, etcd_server, monkeypatch
+) -> None:
+    driver = await drivers.open(etcd_server.url)
+    await owned(driver, "k", "a/1")
+    await queued(driver, "k", "a/2")
+    monkeypatch.setattr(acquiring, "PLACES_MAX", 1)
+    with pytest.raises(StoreUnavailable, match="come back later"):
+        await driver.leases.acquire(request("k", "a/3", queue_us=15_000_000))
+    waiting = driver.wakeups._waiting
+    waiting.end("k", "a/2")
+    assert list(waiting) == []
 
 
 async def test_a_place_that_nobody_keeps_runs_out(drivers, etcd_server) -> None:

@@ -15,7 +15,6 @@ from tests.services.redis import FORGETFUL, RedisServer
 pytestmark = [pytest.mark.service, pytest.mark.process]
 
 TTL_S = 0.8
-TTL_US = round(TTL_S * 1e6)
 
 
 @pytest.fixture
@@ -99,6 +98,26 @@ async def test_a_renewal_with_a_longer_ttl_counts_too(drivers, services) -> None
     assert 15 < held.retry_in_s <= 20
 
 
+async def test_a_renewal_that_reconnects_tells_its_ttl_to_the_new_run(drivers, services) -> None:
+    server = services.start(RedisServer())
+    host = await drivers.open(server.url)
+    keeper = await drivers.open(server.url, role="keeper")
+    granted = await keeper.leases.renew(
+        await host.leases.acquire(request("k", "a/1", 20)), 20_000_000
+    )
+    await host.close()
+    await asyncio.to_thread(restart, server)
+    await retry(lambda: keeper.leases.renew(granted, 20_000_000))
+    await _let_start_pass(keeper)
+    await keeper.close()
+    # Nobody is left who remembers, and the second restart loses the record.
+    await asyncio.to_thread(restart, server)
+    server.command("DEL", "holdfast:{default}:lease:k")
+    held = await (await drivers.open(server.url)).leases.acquire(request("k", "b/1", 0.2))
+    assert isinstance(held, Held)
+    assert 15 < held.retry_in_s <= 20
+
+
 async def test_restart_wait_can_be_turned_off(drivers, services) -> None:
     server = services.start(RedisServer())
     url = f"{server.url}?restart_wait=false"
@@ -113,22 +132,23 @@ async def test_who_remembers_tells_a_server_that_forgot(drivers, services) -> No
     server = services.start(RedisServer(settings=FORGETFUL))
     owner = await drivers.open(server.url)
     await _let_start_pass(owner)
-    granted = await owner.leases.acquire(request("k", "a/1", TTL_S))
-    believed_until = asyncio.get_running_loop().time() + TTL_S
+    granted = await owner.leases.acquire(request("k", "a/1", 40))
     await asyncio.to_thread(restart, server)
     # The listener of the owner's host tells the store, without anybody calling.
     async with asyncio.timeout(10):
         while owner.wakeups.deaf:  # noqa: ASYNC110 - there is no signal to wait for
             await asyncio.sleep(0.005)
     with pytest.raises(Fenced):
-        await owner.leases.renew(granted, TTL_US)
-    again = await take_over(owner, "k", "b/1")
-    assert asyncio.get_running_loop().time() >= believed_until
-    assert again.token > granted.token
+        await owner.leases.renew(granted, 40_000_000)
+    held = await (await drivers.open(server.url)).leases.acquire(request("k", "b/1"))
+    assert isinstance(held, Held)
+    assert 35 < held.retry_in_s <= 40
+    await _let_start_pass(owner)
+    assert (await take_over(owner, "k", "b/1")).token > granted.token
 
 
 async def _let_start_pass(driver) -> None:
-    """Go past the quiet time of a server that was just started and keeps nothing."""
+    """Go past the quiet time, without waiting for it."""
     await driver._link.call("HSET", "holdfast:{default}:epoch", "until", "0", write=True)
 
 
@@ -141,6 +161,27 @@ async def test_a_newcomer_waits_for_what_a_forgetful_server_may_have_granted(
     held = await newcomer.leases.acquire(request("k", "b/1", TTL_S))
     assert isinstance(held, Held)
     assert 25 < held.retry_in_s <= 30
+
+
+@pytest.mark.parametrize("how", ["restart", "flush"])
+async def test_who_remembers_little_waits_for_those_who_remember_more(
+    drivers, services, how
+) -> None:
+    server = services.start(RedisServer(settings=FORGETFUL))
+    brief = await drivers.open(server.url)
+    await _let_start_pass(brief)
+    await brief.leases.acquire(request("x", "a/1", TTL_S))
+    owner = await drivers.open(server.url)
+    await owner.leases.acquire(request("k", "b/1", 20))
+    # The owner's host is cut off, and cannot say what it knows.
+    await owner.close()
+    if how == "restart":
+        await asyncio.to_thread(restart, server)
+    else:
+        server.command("FLUSHALL")
+    held = await retry(lambda: brief.leases.acquire(request("k", "a/2", TTL_S)))
+    assert isinstance(held, Held)
+    assert 20 < held.retry_in_s <= 30
 
 
 def is_known(server: RedisServer, owner: str) -> bool:

@@ -96,7 +96,11 @@ class Driver(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back. Repeatable; calls under way end with ``StoreUnavailable``."""
+        """Give everything back. Repeatable.
+
+        Calls under way end with ``StoreUnavailable``, or with ``OutcomeUnknown`` where they may have
+        been applied.
+        """
         ...
 
 

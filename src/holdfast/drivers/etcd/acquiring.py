@@ -77,7 +77,6 @@ class Acquirer:
             elif not current:
                 folder, current = await self._folders.read(request.key), True
             elif not queued:
-                self._waiting.begin(request.key, request.owner)
                 folder, queued = await self._queue(folder, request)
             else:
                 return await self._held(folder, request, decided)
@@ -169,8 +168,14 @@ class Acquirer:
 
     async def _queue(self, folder: Folder, request: AcquireRequest) -> tuple[Folder, bool]:
         """Have a place, or keep it; the folder afterwards, and whether the place is settled."""
+        self._waiting.begin(request.key, request.owner)
         try:
             return await self._place(folder, request)
+        except StoreUnavailable:
+            if folder.place_of(request.owner) is None:
+                # Nobody leaves a place that never was.
+                self._waiting.end(request.key, request.owner)
+            raise
         except LeaseGone:
             # This process slept for so long that the place had run out before it was taken.
             return await self._folders.read(request.key), False

@@ -120,7 +120,7 @@ class Connections:
                 failure = error
             except asyncio.CancelledError:
                 if self._context.role == "keeper":
-                    self._leave(wire)
+                    self._move_on(wire)
                 raise
             verdict = judge(failure)
             if verdict is Verdict.STALE_LOGIN and logins < _LOGINS_MAX:
@@ -133,7 +133,9 @@ class Connections:
             unsure = verdict is not Verdict.NOT_APPLIED and write and not repeatable
             if unsure or members <= 0:
                 break
-        self._check()
+        if verdict is not Verdict.UNKNOWN or not write:
+            # A write that closing cut off may still have been applied, and its error must say so.
+            self._check()
         raise translate(failure, self._settings.shown, write=write) from failure
 
     # -- the present member ---------------------------------------------------------------------
@@ -168,11 +170,11 @@ class Connections:
         try:
             await wire.connect(settings.connect_timeout_s)
             await self._log_in(wire)
-        except BaseException as error:
+        except BaseException:
             self._in_background(wire.close())
-            if isinstance(error, CallFailed):
-                # The next attempt begins with the next member, whoever makes it.
-                self._next += 1
+            # The next attempt begins with the next member, whoever makes it, and also where this
+            # one was given up: its caller may have had less time than the member was given.
+            self._next += 1
             raise
         return wire
 
@@ -203,7 +205,7 @@ class Connections:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Give everything back. Repeatable; calls under way end with ``StoreUnavailable``."""
+        """Give everything back. Repeatable; see the port for calls under way."""
         self._closed = True
         wire, self._wire = self._wire, None
         self._keep_alive.forget()

@@ -63,14 +63,15 @@ class EtcdFactory:
         settings = read_settings(location, context.options)
         connections = Connections(settings, context)
         names = Names(settings.prefix, context.namespace)
+        driver = EtcdDriver(connections, settings, context, names)
         try:
             # Proves the address, the login and the permission to read.
             await connections.page(names.leases, names.leases_end, limit=1)
+            await driver.wakeups.start()
         except BaseException:
-            await connections.close()
+            # Nobody else could: a caller that was cancelled never sees the driver.
+            await driver.close()
             raise
-        driver = EtcdDriver(connections, settings, context, names)
-        await driver.wakeups.start()
         return driver
 
     async def migrate(self, location: Location, context: DriverContext) -> Migration:

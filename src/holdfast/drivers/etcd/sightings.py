@@ -68,7 +68,10 @@ class Sightings:
             if slot.live is not None:
                 continue
             seen = self._freed.get((folder.key, slot.number))
-            if seen is not None and seen[0] >= slot.token:
+            # A grant that ran out ended after its own revision, at which a resume deleted the live
+            # key of its former self. One that was broken may have left just that as its token.
+            ended_after = slot.token if slot.value.owner is not None else slot.token - 1
+            if seen is not None and seen[0] > ended_after:
                 since_us = min(since_us, seen[1])
             else:
                 self.freed(folder.key, slot.number, folder.revision, now_us)

@@ -57,15 +57,21 @@ class RedisFactory:
         settings = read_settings(location, context.options)
         epoch = Epoch(settings, context)
         link = Link(settings, context, epoch)
-        server = await link.open()
-        if server.evicts and context.role == "host":
-            context.logger.warning(
-                "%s may evict leases when its memory is full (maxmemory-policy %s); set noeviction",
-                settings.shown,
-                server.policy,
-            )
         driver = RedisDriver(link, settings, context, epoch)
-        await driver.wakeups.start()
+        try:
+            server = await link.open()
+            if server.evicts and context.role == "host":
+                context.logger.warning(
+                    "%s may evict leases when its memory is full (maxmemory-policy %s); set "
+                    "noeviction",
+                    settings.shown,
+                    server.policy,
+                )
+            await driver.wakeups.start()
+        except BaseException:
+            # Nobody else could: a caller that was cancelled never sees the driver.
+            await driver.close()
+            raise
         return driver
 
     async def migrate(self, location: Location, context: DriverContext) -> Migration:
@@ -123,6 +129,8 @@ class RedisDriver:
         )
 
     async def close(self) -> None:
-        """Give everything back. Repeatable."""
+        """Give everything back. Repeatable; a child of a fork leaves the parent's alone."""
+        if self._link.forked:
+            return
         await self._wakeups.close()
         await self._link.close()

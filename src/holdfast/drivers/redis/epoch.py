@@ -28,18 +28,6 @@ class Epoch:
         self._run_id: str | None = None
         # The largest ttl that any owner may count on.
         self._remembered_us = 0
-        # The largest ttl that the store knows of since it was last adopted.
-        self._announced_us = 0
-
-    def is_news(self, ttl_us: int) -> bool:
-        """Whether the store may not know yet that so long a ttl is in use."""
-        return ttl_us > self._announced_us
-
-    def granted(self, ttl_us: int) -> None:
-        """Note that the store has granted ``ttl_us``, and so knows of it."""
-        if ttl_us > self._announced_us:
-            self._announced_us = ttl_us
-            self.learn(ttl_us)
 
     def learn(self, ttl_us: int) -> None:
         """Note that somebody, here or elsewhere, may own a lease of ``ttl_us``."""
@@ -54,7 +42,6 @@ class Epoch:
         """
         news = lost or self._run_id != server.run_id
         lost = lost or self._run_id not in {None, server.run_id}
-        self._announced_us = 0
         quiet_us, longest_us = await wire.send(
             "EVAL",
             self._script.text,

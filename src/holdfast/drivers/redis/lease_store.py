@@ -81,8 +81,7 @@ class RedisLeaseStore:
             )
             if answer[0] == 1:
                 _, ttl_max_us, slot, token, version, state, previous = answer
-                self._epoch.learn(ttl_max_us)
-                self._epoch.granted(request.ttl_us)
+                self._epoch.learn(max(ttl_max_us, request.ttl_us))
                 return Grant(
                     key,
                     slot,
@@ -115,12 +114,11 @@ class RedisLeaseStore:
             grant.owner,
             grant.token,
             ttl_us,
-            "1" if self._epoch.is_news(ttl_us) else "",
             *(() if state is None else (state,)),
         )
         if answer[0] == 0:
             _refuse(key, answer[1])
-        self._epoch.granted(ttl_us)
+        self._epoch.learn(ttl_us)
         return Grant(
             key,
             grant.slot,

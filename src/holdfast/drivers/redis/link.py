@@ -87,6 +87,11 @@ class Link:
         except (self._reply_error, Lost) as error:
             raise translate(error, write=True) from None
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that opened the driver."""
+        return current.pid != self._pid
+
     async def close(self) -> None:
         """End the connection; calls under way end with an error. Repeatable."""
         self._closed = True
@@ -100,7 +105,7 @@ class Link:
 
     async def _send(self, *command: Any) -> Any:
         wire = self._wire
-        if wire is None or not wire.usable or current.pid != self._pid:
+        if wire is None or not wire.usable or self.forked:
             wire = await self._ready()
         try:
             return await wire.send(*command)
@@ -116,7 +121,7 @@ class Link:
     # -- connecting -----------------------------------------------------------------------------
 
     async def _ready(self) -> Wire:
-        if current.pid != self._pid:
+        if self.forked:
             raise UsageError(
                 "this driver was opened before the process was forked; its connection belongs to "
                 "the parent: connect again in the child"
@@ -125,19 +130,26 @@ class Link:
             raise StoreUnavailable("the driver is closed")
         if self._wire is not None and self._wire.usable:
             return self._wire
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open())
-            self._opening.add_done_callback(self._opened)
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.get_running_loop().create_task(self._open())
+            opening.add_done_callback(self._opened)
         try:
             # Who gives up waiting leaves the connection to those who come after.
-            return await asyncio.shield(self._opening)
+            return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            if self._closed:
-                raise StoreUnavailable("the driver is closed") from None
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                why = "the driver is closed" if self._closed else "the connection was given up"
+                raise StoreUnavailable(why) from None
+            if self._abandons and self._opening is opening:
+                self._opening = None
+                opening.cancel()
             raise
 
     def _opened(self, opening: asyncio.Task[Wire]) -> None:
-        self._opening = None
+        if self._opening is opening:
+            self._opening = None
         if not opening.cancelled():
             # Whoever waits gets the error; where nobody does any more, it is of no interest.
             opening.exception()

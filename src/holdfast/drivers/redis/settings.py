@@ -120,6 +120,12 @@ def read_settings(location: Location, options: dict[str, Any]) -> RedisSettings:
             f"prefix {prefix!r} is not valid: use at most 64 letters, digits, '_', '.', ':' or "
             "'-', starting with a letter or digit"
         )
+    if parts.username and not parts.password:
+        # Without one there is no login, and the work would be done as the default user.
+        raise ConfigurationError(
+            f"{location.shown} names a user and no password: redis://user:password@host; for a "
+            "user without one, write any"
+        )
     if given.get("tls_key") is not None and given.get("tls_cert") is None:
         raise ConfigurationError("tls_key is the key of tls_cert, which is missing")
     return RedisSettings(

@@ -31,6 +31,19 @@ def test_what_was_seen_of_an_earlier_grant_does_not_count() -> None:
     assert sightings.free_since_us(folder(slot(0, None, 60)), 5_000) == 5_000
 
 
+def test_a_resume_does_not_count_as_the_end_of_the_grant_that_it_made() -> None:
+    sightings = Sightings()
+    # The transaction at 50 deleted the live key of the former self and made the next grant.
+    sightings.freed("k", 0, 50, 1_000)
+    ran_out = folder(slot(0, "a/2", 50, live=False))
+    assert sightings.free_since_us(ran_out, 60_000) == 60_000
+    assert sightings.free_since_us(ran_out, 70_000) == 60_000
+    # A break leaves a token that may be its own revision, and that one was the end.
+    sightings.freed("x", 0, 50, 1_000)
+    broken = folder(slot(0, None, 50))._replace(key="x")
+    assert sightings.free_since_us(broken, 60_000) == 1_000
+
+
 def test_an_older_sighting_does_not_replace_a_newer_one() -> None:
     sightings = Sightings()
     sightings.freed("k", 0, 50, 1_000)

@@ -53,6 +53,7 @@ def test_no_repr_shows_the_password():
     ("url", "says"),
     [
         ("redis:///0", "names no host"),
+        ("redis://user@h/0", "names a user and no password"),
         ("redis://h/many", "the database is a number"),
         ("redis://h/-1", "the database is a number"),
         ("redis://h/1?db=2", "the URL says database '1'"),

@@ -6,9 +6,9 @@
 -- Answers {quiet for so many us, largest ttl that anybody knows of}.
 --
 -- A restart or a failover may have lost grants that their owners still believe in. None of them
--- lasts longer than the largest ttl, so that nothing is granted for so long. Where neither the store
--- nor the client knows it, a ttl is assumed. Only a server that keeps nothing cannot tell a restart
--- from a first start: there the time counts from its start.
+-- lasts longer than the largest ttl, so that nothing is granted for so long. Where the store does not
+-- know it, one is assumed, unless the client knows of a longer one. Only a server that keeps nothing
+-- cannot tell a restart from a first start: there the time counts from its start.
 
 local epoch = KEYS[1]
 local now = now_us()
@@ -24,8 +24,9 @@ if row[1] == ARGV[1] then
     redis.call('HSET', epoch, 'until', int(until_))
   end
 else
-  if lost and longest == 0 then
-    longest = tonumber(ARGV[5])
+  if lost and (not row[1] or longest == 0) then
+    -- The client knows only what it saw: others may remember more, and come later.
+    longest = math.max(longest, tonumber(ARGV[5]))
   end
   if quiet and longest > 0 then
     until_ = math.max(until_, now + longest)

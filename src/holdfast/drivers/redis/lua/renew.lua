@@ -1,10 +1,10 @@
 -- Extend a grant that still lasts.
 --   KEYS  lease, history, epoch
---   ARGV  slot, owner, token, ttl, announce ('1' or nothing), state (or missing)
+--   ARGV  slot, owner, token, ttl, state (or missing)
 -- Answers {1, version, state}, or {0, 'expired' | 'fenced' | 'broken'}.
 
 local lease, history, epoch = unpack(KEYS)
-local slot, ttl, state = ARGV[1], tonumber(ARGV[4]), ARGV[6]
+local slot, ttl, state = ARGV[1], tonumber(ARGV[4]), ARGV[5]
 local now = now_us()
 
 local row = redis.call('HMGET', lease, 'owner:' .. slot, 'token:' .. slot, 'expires:' .. slot,
@@ -24,10 +24,9 @@ redis.call('HSET', lease, 'expires:' .. slot, int(now + ttl), 'renewed:' .. slot
 if state then
   redis.call('HSET', lease, 'state', state)
 end
-if ARGV[5] == '1' then
-  local known = redis.call('HGET', epoch, 'ttl')
-  if known and tonumber(known) < ttl then
-    redis.call('HSET', epoch, 'ttl', ARGV[4])
-  end
+-- Asked each time: the run of the server may have begun since the grant, and knows of no ttl yet.
+local known = redis.call('HGET', epoch, 'ttl')
+if known and tonumber(known) < ttl then
+  redis.call('HSET', epoch, 'ttl', ARGV[4])
 end
 return {1, version, state or row[5]}
