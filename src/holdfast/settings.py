@@ -285,12 +285,13 @@ def _referred(found: _Found, environ: Mapping[str, str]) -> _Found:
         may_refer = name == "url" or name.startswith("options.")
         if may_refer and isinstance(value, str) and is_reference(value):
             variable = value.removeprefix(_REFERENCE)
-            held = environ.get(variable)
-            if not held:
+            held = environ.get(variable, "")
+            if not held.strip():
                 raise ConfigurationError(
                     f"{source}: {name} refers to the variable {variable[:100]!r}, which is not set"
                 )
-            referred[name] = held, variable
+            # Like HOLDFAST_URL itself: what was read from a file may end with a newline.
+            referred[name] = held.strip() if name == "url" else held, variable
     return referred
 
 

@@ -291,6 +291,7 @@ def test_a_url_may_name_the_variable_that_holds_it(folder):
     write(folder, 'url = "env:STORE"')
     settings = settle(folder, {"STORE": f"postgresql://u:{CANARY}@h/db"})
     assert settings.url == f"postgresql://u:{CANARY}@h/db"
+    assert settle(folder, {"STORE": "sqlite:///x.db\n"}).url == "sqlite:///x.db"
     assert settings.origins["url"] == "STORE"
     assert CANARY not in repr(settings)
     with pytest.raises(ConfigurationError, match=r"url.*'STORE'.*not set"):
