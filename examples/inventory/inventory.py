@@ -161,12 +161,13 @@ class Inventory:
         # Asked before the lease: a key is remembered for ever, and clients can invent names.
         if (await self.look(product)).status != HTTPStatus.OK:
             return _unknown(product)
+        answer: Answer | None = None
         try:
             async with self._writing(product, ttl_s) as tx:
                 known = await tx.fetch("SELECT request, status, body FROM answer WHERE key=$1", key)
                 for before, status, body in known:
                     return Answer(status, json.loads(body)) if before == request else _reused()
-                answer: Answer = await change(tx)
+                answer = await change(tx)
                 remembered = (key, request, answer.status, json.dumps(answer.body))
                 if key is not None and not await tx.execute(REMEMBER, *remembered):
                     raise KeyReused
@@ -176,23 +177,37 @@ class Inventory:
         except holdfast.AcquireTimeout:
             return _busy(product, "others are at this product; try again")
         except holdfast.LeaseLost as error:
+            if answer is not None:
+                # Cancelled while COMMIT was on its way: only the database knows.
+                log.warning("it is not known whether %s was changed: %s", product, error)
+                return _in_doubt(product)
             log.warning("nothing was written: %s", error)
             return _busy(product, "the lease was lost and nothing was written; try again")
 
     @asynccontextmanager
     async def _writing(self, product: str, ttl_s: float) -> AsyncGenerator[Transaction, None]:
-        """A transaction that only the owner of the product's lease can commit."""
+        """A transaction that only the owner of the product's lease can commit.
+
+        A lease that is lost after the commit takes nothing back.
+        """
         key = f"inventory/{product}"
-        async with self._leases.hold(key, timeout=self._settings.patience, ttl=ttl_s) as lease:
-            log.info("acquired %s with token %d", key, lease.token)
-            # Whatever is slow happens here: under the lease, before the transaction.
-            await asyncio.sleep(self._settings.work)
-            async with self._database.transaction() as tx:
-                if self._settings.is_guarded:
-                    await lease.guard(tx.raw)
-                else:
-                    fencing.check(lease, await tx.execute(RAISE_FENCE, lease.token, product))
-                yield tx
+        committed = False
+        try:
+            async with self._leases.hold(key, timeout=self._settings.patience, ttl=ttl_s) as lease:
+                log.info("acquired %s with token %d", key, lease.token)
+                # Whatever is slow happens here: under the lease, before the transaction.
+                await asyncio.sleep(self._settings.work)
+                async with self._database.transaction() as tx:
+                    if self._settings.is_guarded:
+                        await lease.guard(tx.raw)
+                    else:
+                        fencing.check(lease, await tx.execute(RAISE_FENCE, lease.token, product))
+                    yield tx
+                committed = True
+        except holdfast.LeaseLost as error:
+            if not committed:
+                raise
+            log.warning("lost after the write: %s", error)
 
 
 async def _available(tx: Transaction, product: str) -> int | None:
@@ -212,6 +227,11 @@ def _unknown(product: str) -> Answer:
 def _busy(product: str, message: str) -> Answer:
     body = {"success": False, "productId": product, "message": message}
     return Answer(409, {**body, "acquiredLease": False})
+
+
+def _in_doubt(product: str) -> Answer:
+    message = "it may have been done; ask again, with the same Idempotency-Key it happens once"
+    return Answer(503, {"success": False, "productId": product, "message": message})
 
 
 def _reused() -> Answer:

@@ -25,7 +25,8 @@ log = logging.getLogger("inventory")
 # A request names a quantity and a customer; more is a mistake or an attack.
 BODY_BYTES_MAX = 16 * 1024
 PRODUCT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+# PostgreSQL keeps no NUL in a text.
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[^\x00]*$")]
 
 
 class ReserveRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -67,7 +68,10 @@ async def release(request: Request) -> JSONResponse:
 
 async def look(request: Request) -> JSONResponse:
     """``GET /api/inventory/{product}``."""
-    answer = await request.app.state.inventory.look(request.path_params["product"])
+    product = request.path_params["product"]
+    if PRODUCT.fullmatch(product) is None:
+        return problem(404, "no such product")
+    answer = await request.app.state.inventory.look(product)
     return JSONResponse(answer.body, answer.status)
 
 
@@ -86,7 +90,7 @@ async def _post(
             return problem(400, f"the body is larger than {BODY_BYTES_MAX} bytes")
     try:
         body = msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return problem(400, str(error))
     try:
         answer = await act(request.app.state.inventory, body, key)
@@ -113,13 +117,15 @@ def make_app(settings: Settings) -> Starlette:
             hf.leases.on(holdfast.LeaseEvent, log_event)
             app.state.inventory = inventory = Inventory(hf, database, settings)
             await inventory.add_products()
+            # Not every store grants as long a lease as we would like.
+            longest = hf.capabilities.ttl_max_s or settings.reconcile_ttl
             # One instance of the fleet runs each tick; the others take over when it dies.
             job = asyncio.ensure_future(
                 hf.leases.every(
                     settings.reconcile_every,
                     inventory.reconcile,
                     key="inventory/reconcile",
-                    ttl=settings.reconcile_ttl,
+                    ttl=min(settings.reconcile_ttl, longest),
                 )
             )
             yield

@@ -7,6 +7,7 @@ only ``open_identity`` imports a client library. Must never show a secret.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def read_access(service: AzureService, account: str, options: Mapping[str, Any])
     access = AzureAccess(
         endpoint=endpoint,
         account=account,
-        key=key or fields.get("accountkey"),
+        key=_checked_key(key or fields.get("accountkey")),
         signature=fields.get("sharedaccesssignature"),
     )
     if text is not None and access.key is None and access.signature is None:
@@ -174,6 +175,18 @@ def _connection_fields(text: str) -> dict[str, str]:
             "whole connection string, with AccountName, AccountKey and its endpoint"
         )
     return fields
+
+
+def _checked_key(key: str | None) -> str | None:
+    try:
+        if key is not None:
+            base64.b64decode(key, validate=True)
+    except ValueError:
+        # The clients would notice when they sign, and speak of something else.
+        raise ConfigurationError(
+            "the account key is not one of Azure's, which are base64: copy it whole, without quotes"
+        ) from None
+    return key
 
 
 def _checked_account(account: str) -> str:

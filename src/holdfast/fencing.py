@@ -92,6 +92,7 @@ def check(lease: Tokened, changed: int | str) -> None:
         )
 
 
-def _count_of(status: str) -> int:
-    last = status.rpartition(" ")[2]
+def _count_of(status: object) -> int:
+    # Whatever a library returns where it does not count, None included.
+    last = status.rpartition(" ")[2] if isinstance(status, str) else ""
     return int(last) if last.isdecimal() else -1

@@ -178,8 +178,26 @@ def shown_url(url: str) -> str:
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` as they may be shown: those whose name speaks of a secret are masked."""
-    return {name: "***" if _SECRET.search(name) else value for name, value in options.items()}
+    """``options`` as they may be shown: no secret, and no password inside an address."""
+    return {name: _shown_option(name, value) for name, value in options.items()}
+
+
+def _shown_option(name: str, value: Any) -> Any:
+    if _SECRET.search(name):
+        return "***"
+    return shown_url(value) if _is_secret_address(value) else value
+
+
+def holds_secret(url: str) -> bool:
+    """Whether ``url`` has a password in it, however short, or a query that speaks of one."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "@" in url
+    # An unescaped "/", "?" or "#" ends the address early and leaves the "@" behind it.
+    if parts.password or "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        return True
+    return any(_SECRET.search(key) for key, _ in parse_qsl(parts.query))
 
 
 def _from_arguments(arguments: Mapping[str, Any]) -> _Found:
@@ -267,12 +285,13 @@ def _referred(found: _Found, environ: Mapping[str, str]) -> _Found:
         may_refer = name == "url" or name.startswith("options.")
         if may_refer and isinstance(value, str) and is_reference(value):
             variable = value.removeprefix(_REFERENCE)
-            held = environ.get(variable)
-            if not held:
+            held = environ.get(variable, "")
+            if not held.strip():
                 raise ConfigurationError(
                     f"{source}: {name} refers to the variable {variable[:100]!r}, which is not set"
                 )
-            referred[name] = held, variable
+            # Like HOLDFAST_URL itself: what was read from a file may end with a newline.
+            referred[name] = held.strip() if name == "url" else held, variable
     return referred
 
 
@@ -307,19 +326,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _holds_secret(name: str, value: object) -> bool:
-    if name.startswith("options."):
-        referred = isinstance(value, str) and is_reference(value)
-        return bool(value) and not referred and _SECRET.search(name) is not None
-    if name != "url" or not isinstance(value, str):
+    if name == "url":
+        return isinstance(value, str) and holds_secret(value)
+    if not name.startswith("options."):
         return False
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return "@" in value
-    # An unescaped "/", "?" or "#" ends the address early and leaves the "@" behind it.
-    if parts.password or "@" in f"{parts.path}{parts.query}{parts.fragment}":
-        return True
-    return any(_SECRET.search(key) for key, _ in parse_qsl(parts.query))
+    if _SECRET.search(name):
+        return bool(value) and not (isinstance(value, str) and is_reference(value))
+    return _is_secret_address(value)
+
+
+def _is_secret_address(value: object) -> bool:
+    """Whether an option such as ``proxy`` or ``listen_url`` is a URL with a password."""
+    return isinstance(value, str) and "://" in value and holds_secret(value)
 
 
 def _check_private(path: Path) -> None:

@@ -92,6 +92,8 @@ def test_a_script_answers_by_options(holdfast, arguments, wanted):
         (("--backend", "sqlite", "--auth", "key"), "cannot be reached by 'key'"),
         (("--backend", "redis", "--auth", "url", "--variable", "a b"), "give its name"),
         (("--url", f"postgresql://u:{CANARY}@h/db"), "--auth url"),
+        (("--url", "postgresql://u:abc@h/db", "--no-test"), "--auth url"),
+        (("--url", "sqlite:///\udcff.db", "--no-test"), "UTF-8"),
         (("--backend", "mysql"), "not one of"),
     ],
 )
@@ -200,6 +202,39 @@ def test_a_repository_is_told_to_ignore_the_file(holdfast):
     assert (holdfast.folder / ".gitignore").read_text() == "holdfast.local.toml\n"
     again = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
     assert ".gitignore" not in again.stderr
+
+
+def test_what_was_written_is_not_denied_when_the_last_question_is_left_open(holdfast):
+    (holdfast.folder / ".git").mkdir()
+    terminal = holdfast.at_terminal("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    terminal.expect(r"Endpoint")
+    terminal.type("")
+    terminal.expect(r"Add holdfast.local.toml to .gitignore\? \[Y/n\]: ")
+    terminal.hang_up()
+    assert terminal.finish() == 130
+    assert written(holdfast) == {"url": "sqlite:///holdfast.db"}
+    assert "nothing was written" not in terminal.screen
+
+
+def test_a_file_that_appeared_during_the_questions_is_left_alone(holdfast):
+    path = holdfast.folder / "holdfast.local.toml"
+    away = ("--url", "postgresql://u@127.0.0.1:1/db", "--auth", "none")
+    terminal = holdfast.at_terminal("configure", *away, HOLDFAST_URL="")
+    terminal.expect(r"all the same")
+    path.write_text('url = "sqlite:///theirs.db"\n')
+    terminal.type("y")
+    terminal.expect(r"was written by somebody else meanwhile")
+    assert terminal.finish() == 2
+    assert tomllib.loads(path.read_text()) == {"url": "sqlite:///theirs.db"}
+    assert [entry.name for entry in holdfast.folder.glob("*.new")] == []
+
+
+def test_a_gitignore_in_another_encoding_is_no_obstacle(holdfast):
+    (holdfast.folder / ".git").mkdir()
+    (holdfast.folder / ".gitignore").write_bytes(b"f\xfcr-mich\n")
+    done = holdfast("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    assert done.code == 0, done.stderr
+    assert "belongs into .gitignore" in done.stderr
 
 
 def test_an_unreadable_file_is_left_alone(holdfast):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +94,24 @@ def test_an_interrupted_race_leaves_nothing_behind(holdfast):
     race.interrupt()
     assert race.finish() == 128 + signal.SIGINT
     assert holdfast("lease", "ls", "-o", "jsonl").lines == []
+
+
+def test_an_interrupted_race_ends_those_who_do_not_hear(holdfast):
+    race = compete(holdfast, "--race", "2", "--work", "60", "--ttl", "3")
+    race.expect(r"item +1/60")
+    main = race.process.pid
+    children = [int(pid) for pid in Path(f"/proc/{main}/task/{main}/children").read_text().split()]
+    assert len(children) >= 1
+    for child in children:
+        os.kill(child, signal.SIGSTOP)
+    race.interrupt()
+    try:
+        assert race.finish() == 128 + signal.SIGINT
+        assert [child for child in children if Path(f"/proc/{child}").exists()] == []
+    finally:
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
 
 def test_a_broken_lock_stops_the_winner(holdfast):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -355,3 +356,18 @@ async def test_a_child_of_a_fork_is_refused(lab, monkeypatch) -> None:
             await call
     monkeypatch.undo()
     await a.leases.release(grant)
+
+
+async def test_a_child_of_a_fork_leaves_the_connections_of_its_parent_alone(lab) -> None:
+    a = await lab.host("a")
+    grant = await a.own("k")
+    child = os.fork()
+    if child == 0:
+        # What an exit handler may do. No event loop runs here, and none is needed.
+        try:
+            a.driver.close().send(None)
+        finally:
+            os._exit(0)
+    await asyncio.to_thread(os.waitpid, child, 0)
+    # On the very connection that was idle when the process was forked.
+    await a.renew(grant)

@@ -235,6 +235,31 @@ async def test_a_stale_read_never_takes_a_key_from_a_living_owner(
     await a.leases.renew(grant, 10_000_000)
 
 
+async def test_a_stale_read_is_not_taken_for_a_lost_lease(opened, url, faulty_url, faults):
+    # A keeper asks by a connection of its own, and may be shown what its host has replaced.
+    clock = ManualClock()
+    direct = faulty_url.replace(_endpoint(faulty_url), _endpoint(url))
+    host = await opened(direct, "a", clock=clock)
+    keeper = await opened(faulty_url, "a", clock=clock, role="keeper")
+    await host.leases.release(await own(host, "k", "a/1", 10.0))
+    faults.show_the_past()
+    await keeper.leases.get("k")
+    grant = await own(host, "k", "a/2", 10.0)
+    with pytest.raises(StoreUnavailable, match="behind"):
+        await keeper.leases.renew(grant, 10_000_000)
+    faults.heal()
+    grant = await keeper.leases.renew(grant, 10_000_000)
+    # Now the past is a grant of our own that has run out since; its successors have not.
+    faults.show_the_past()
+    other = await opened(faulty_url, "a", clock=clock, role="keeper")
+    await other.leases.get("k")
+    for _ in range(2):
+        clock.advance(8)
+        grant = await host.leases.renew(grant, 10_000_000)
+    with pytest.raises(StoreUnavailable, match="behind"):
+        await other.leases.renew(grant, 10_000_000)
+
+
 def _endpoint(url: str) -> str:
     return url.partition("endpoint=")[2].partition("&")[0]
 

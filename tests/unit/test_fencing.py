@@ -59,7 +59,7 @@ async def test_what_a_library_does_not_know_is_no_success():
         for nothing in (0, "UPDATE 0"):
             with pytest.raises(holdfast.Fenced):
                 fencing.check(lease, nothing)
-        for unknown in (-1, "", "BEGIN"):
+        for unknown in (-1, "", "BEGIN", None, b"UPDATE 1"):
             with pytest.raises(holdfast.UsageError):
                 fencing.check(lease, unknown)
 

@@ -216,6 +216,8 @@ SECRET_FILES = [
     f'url = "postgresql://u@h/db?password={CANARY}"',
     f'url = "postgresql://u:a/{CANARY}@h/db"',
     f'[options]\npassword = "{CANARY}"',
+    f'[options]\nproxy = "http://u:{CANARY}@h:8080"',
+    f'[options]\nlisten_url = "postgresql://u:{CANARY}@h/db"',
 ]
 
 
@@ -250,10 +252,18 @@ def test_a_url_without_password_needs_no_private_file(folder):
         {"HOLDFAST_URL": f"postgresql://u:1/{CANARY}@h/db"},
         {"HOLDFAST_OPTIONS_PASSWORD": CANARY},
         {"HOLDFAST_OPTIONS_SSLPASSWORD": CANARY},
+        {"HOLDFAST_OPTIONS_PROXY": f"http://u:{CANARY}@h:8080"},
+        {"HOLDFAST_OPTIONS_LISTEN_URL": f"postgresql://u:1/{CANARY}@h/db"},
     ],
 )
 def test_a_secret_from_the_environment_never_shows(folder, environ):
     assert CANARY not in repr(settle(folder, environ))
+
+
+def test_an_address_without_a_password_is_shown(folder):
+    options = {"proxy": "http://u@h:8080", "tls_ca": "/etc/ca@home.pem"}
+    assert "'http://u@h:8080'" in repr(settle(folder, options=options))
+    assert "'/etc/ca@home.pem'" in repr(settle(folder, options=options))
 
 
 def test_an_option_may_name_the_variable_that_holds_its_value(folder):
@@ -281,6 +291,7 @@ def test_a_url_may_name_the_variable_that_holds_it(folder):
     write(folder, 'url = "env:STORE"')
     settings = settle(folder, {"STORE": f"postgresql://u:{CANARY}@h/db"})
     assert settings.url == f"postgresql://u:{CANARY}@h/db"
+    assert settle(folder, {"STORE": "sqlite:///x.db\n"}).url == "sqlite:///x.db"
     assert settings.origins["url"] == "STORE"
     assert CANARY not in repr(settings)
     with pytest.raises(ConfigurationError, match=r"url.*'STORE'.*not set"):

@@ -88,18 +88,19 @@ def run_wizard(invocation: Invocation, answers: Answers) -> Path:
         store = _ask_store(answers)
         access = _ask_access(store, answers)
         chosen = _ask_place(store, access, answers)
+        is_there = settings_file.is_there(folder)
         kept = _may_replace(folder, answers)
         text = settings_file.render({**kept, **chosen})
         if answers.test:
             _try(invocation, text, access)
-        path = settings_file.write(folder, text)
-        say(f"{path} is written, for your eyes only")
-        if not settings_file.is_ignored(folder):
-            _offer_ignoring(folder)
     except (click.Abort, EOFError):
         # Ctrl-C at a question, or a no to one that asks whether to go on.
         say("nothing was written")
         raise errors.Stopped(signal.SIGINT) from None
+    path = settings_file.write(folder, text, replace=is_there)
+    say(f"{path} is written, for your eyes only")
+    if not settings_file.is_ignored(folder):
+        _offer_ignoring(folder)
     if os.environ.get(f"{PREFIX}URL"):
         say(f"{PREFIX}URL is set in this shell and wins over the file")
     return path
@@ -175,11 +176,13 @@ def _until_valid(ask: Callable[[], str], check: Callable[[str], str]) -> str:
 
 
 def _checked_url(store: Store, url: str) -> str:
-    if errors.secrets_in(url):
+    if settings_module.holds_secret(url):
         raise UsageError(
             "a password does not go into the file: put the URL into a variable, and choose "
             "--auth url"
         )
+    if not settings_file.can_hold(url):
+        raise UsageError("the URL is not text in UTF-8, as the file is: name the store otherwise")
     scheme = parse_url(url).scheme
     if not store.serves(scheme):
         raise UsageError(f"a URL of {store.name} looks like {store.form}, not {scheme}://…")
@@ -200,7 +203,7 @@ def _may_replace(folder: Path, answers: Answers) -> dict[str, Any]:
     """
     present = settings_file.read(folder)
     kept = {name: value for name, value in present.items() if name not in ("url", "options")}
-    if not (folder / FILE_LOCAL).exists() or answers.force:
+    if not settings_file.is_there(folder) or answers.force:
         return kept
     if not can_ask():
         raise UsageError(f"{folder / FILE_LOCAL} is there already; --force replaces its url")
@@ -231,7 +234,7 @@ def _try(invocation: Invocation, text: str, access: Access) -> None:
 def _as_written(text: str) -> Settings:
     """The settings that hold once ``text`` is the file and nothing else speaks."""
     with tempfile.TemporaryDirectory(prefix="holdfast-configure-") as folder:
-        settings_file.write(Path(folder), text)
+        settings_file.write(Path(folder), text, replace=False)
         others = (f"{PREFIX}URL", f"{PREFIX}OPTIONS_")
         environ = {k: v for k, v in os.environ.items() if not k.startswith(others)}
         return settings_module.load({}, environ=environ, directory=Path(folder))
@@ -249,7 +252,13 @@ async def _probe(invocation: Invocation, settings: Settings) -> list[str]:
 
 
 def _offer_ignoring(folder: Path) -> None:
-    if can_ask() and click.confirm(f"Add {FILE_LOCAL} to .gitignore?", default=True, err=True):
+    try:
+        wanted = can_ask() and click.confirm(
+            f"Add {FILE_LOCAL} to .gitignore?", default=True, err=True
+        )
+    except click.Abort:
+        raise errors.Stopped(signal.SIGINT) from None
+    if wanted:
         settings_file.ignore(folder)
     else:
         say(f"keep {FILE_LOCAL} out of the repository: it belongs into .gitignore")

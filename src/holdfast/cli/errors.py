@@ -92,7 +92,9 @@ def secrets_of(settings: Settings) -> frozenset[str]:
     """Every form in which a secret of ``settings`` could turn up in a message."""
     found: set[str] = set()
     shown = shown_options(settings.options)
-    found.update(str(value) for name, value in settings.options.items() if shown[name] != value)
+    for name, value in settings.options.items():
+        if shown[name] != value:
+            found |= {str(value), *secrets_in(str(value))}
     if settings.url is not None:
         found |= secrets_in(settings.url)
     return _with_escapes(found)

@@ -53,20 +53,43 @@ def render(settings: Mapping[str, Any]) -> str:
     return _HEAD + "\n".join([*lines, *tables]) + "\n"
 
 
-def write(folder: Path, text: str) -> Path:
+def is_there(folder: Path) -> bool:
+    """Whether ``folder`` has the file already, or a link of its name that leads nowhere."""
+    return os.path.lexists(folder / FILE_LOCAL)
+
+
+def can_hold(text: str) -> bool:
+    """Whether ``text`` can be written into the file; an argument may hold any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def write(folder: Path, text: str, *, replace: bool) -> Path:
     """Put ``text`` into the file of ``folder``, whole or not at all, readable by its owner alone.
 
     Raises:
-        ConfigurationError: The folder cannot be written.
+        ConfigurationError: The folder cannot be written; or there is a file, and ``replace`` is
+            false. It is left as it is.
     """
     path = folder / FILE_LOCAL
     new = path.with_suffix(".toml.new")
     try:
         new.unlink(missing_ok=True)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(path)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            # Asked last: questions and the try of a store take a while.
+            if not replace and is_there(folder):
+                raise ConfigurationError(
+                    f"{path} was written by somebody else meanwhile; --force replaces its url"
+                )
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
     return path
@@ -76,7 +99,7 @@ def is_ignored(folder: Path) -> bool:
     """Whether git would leave the file alone, as far as the repository's own list tells."""
     for parent in (folder, *folder.parents):
         ignored = parent / ".gitignore"
-        if ignored.is_file() and FILE_LOCAL in ignored.read_text(encoding="utf-8").split():
+        if ignored.is_file() and FILE_LOCAL.encode() in ignored.read_bytes().split():
             return True
         if (parent / ".git").exists():
             return False
@@ -87,9 +110,10 @@ def is_ignored(folder: Path) -> bool:
 def ignore(folder: Path) -> None:
     """Add the file to the ``.gitignore`` of ``folder``."""
     path = folder / ".gitignore"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    gap = "" if not text or text.endswith("\n") else "\n"
-    path.write_text(f"{text}{gap}{FILE_LOCAL}\n", encoding="utf-8")
+    before = path.read_bytes() if path.exists() else b""
+    gap = b"" if not before or before.endswith(b"\n") else b"\n"
+    with path.open("ab") as file:
+        file.write(gap + FILE_LOCAL.encode() + b"\n")
 
 
 def _line(name: str, value: object) -> str:

@@ -22,6 +22,10 @@ RACE_MAX = 16
 # A process that has not connected after this long never will; imports take a second or two.
 _READY_S = 60.0
 
+# Giving a lock back takes milliseconds. Who has not ended after this long is stopped, or its store
+# is away; then the lock ends by its ttl.
+_END_S = 5.0
+
 _REGIONS = ("us-east", "eu-west", "ap-south", "sa-east", "af-south", "me-central")
 
 Hear = Callable[[str, Mapping[str, Any]], None]
@@ -135,9 +139,18 @@ class Race:
             if process.returncode is None:
                 # Not SIGKILL: what an instance owns is given back at once.
                 process.terminate()
-        for process in self._processes.values():
             _stdin(process).close()
-            await process.wait()
+        if not self._processes:
+            return
+        ending = [asyncio.ensure_future(process.wait()) for process in self._processes.values()]
+        try:
+            await asyncio.wait(ending, timeout=_END_S)
+        finally:
+            # Also when told to stop a second time: nobody is left behind.
+            for process in self._processes.values():
+                if process.returncode is None:
+                    process.kill()
+        await asyncio.wait(ending)
 
 
 def _stdin(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:

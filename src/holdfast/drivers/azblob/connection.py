@@ -126,6 +126,9 @@ class Connection:
         if self._closed:
             return
         self._closed = True
+        if current.pid != self._pid:
+            # A child of a fork must leave the parent's connections alone: they share a poller.
+            return
         await self.container.close()
         if self._identity is not None:
             await self._identity.close()

@@ -79,6 +79,9 @@ class Item:
             and self.version == written.version
             and self.token == written.token
             and self.owner == written.owner
+            # A host and its keeper may write in the same microsecond.
+            and self.ttl_us == written.ttl_us
+            and self.state == written.state
         )
 
     def body(self) -> dict[str, Any]:

@@ -201,6 +201,11 @@ class CosmosLeaseStore:
         if sighting is None or not self._is_worth_a_write(sighting, grant):
             sighting = await self._reader.look(grant.key)
         for _ in range(_RACES_MAX):
+            if sighting is not None and _is_before(sighting.item, grant):
+                raise StoreUnavailable(
+                    f"Azure Cosmos DB is behind: it showed lease {grant.key!r} as it was before "
+                    "its last write; nothing was applied"
+                )
             if sighting is None or not _is_of(sighting.item, grant):
                 raise Fenced(grant.key)
             item, sighting = await self._write(change(sighting))
@@ -270,6 +275,14 @@ class CosmosLeaseStore:
             f"the item of lease {key!r} was changed by others {_RACES_MAX} times while this write "
             "was tried; nothing was applied"
         )
+
+
+def _is_before(item: Item, grant: Grant) -> bool:
+    """Whether a read showed the past, as one by another connection may: a keeper's, or its host's.
+
+    Versions grow with each write, and a record that was lost begins anew with a greater token.
+    """
+    return item.version < grant.version and item.token <= grant.token
 
 
 def _is_of(item: Item, grant: Grant) -> bool:

@@ -40,8 +40,10 @@ _TRANSIENT = frozenset({408, 410, 500, 502, 503, 504})
 _BEHIND = 1002
 _CONTAINER_GONE = 1003
 
-# The pause where the service names none.
+# The pause where the service names none, and the least where it names one: a request that is sent
+# again at once would be throttled again.
 _PAUSE_S = 0.1
+_PAUSE_LEAST_S = 0.01
 
 # The request was never sent: no address, no connection, no TLS.
 _NEVER_SENT = frozenset(
@@ -79,13 +81,9 @@ def judge(error: BaseException, *, write: bool, sends: int, shown: str) -> Failu
     """What ``error`` means, after the client sent the request ``sends`` times to ``shown``."""
     if isinstance(error, HoldfastError):
         return Failure(error)
-    status = status_of(error)
-    if status is not None:
-        return _answered(error, status, write=write, shown=shown)
-    name = type(error).__name__
-    if isinstance(error, TimeoutError):
-        return _lost("no reply in time", write=write)
     if _is_a(error, "ClientAuthenticationError"):
+        # Raised by the identity alone, before anything is sent; it may carry its own service's
+        # status.
         return Failure(
             ConfigurationError(
                 f"no token for {shown}: the identity of this process was not found or not accepted "
@@ -93,6 +91,12 @@ def judge(error: BaseException, *, write: bool, sends: int, shown: str) -> Failu
                 "account_key or connection_string"
             )
         )
+    status = status_of(error)
+    if status is not None:
+        return _answered(error, status, write=write, shown=shown)
+    name = type(error).__name__
+    if isinstance(error, TimeoutError):
+        return _lost("no reply in time", write=write)
     inner = getattr(error, "inner_exception", None)
     cause = name if inner is None else type(inner).__name__
     if sends <= 1 and (cause in _NEVER_SENT or name == "ServiceRequestTimeoutError"):
@@ -158,7 +162,7 @@ def _retry_after(error: BaseException) -> float:
     headers = cast("Mapping[str, Any]", getattr(error, "headers", None) or {})
     for name, unit in (("x-ms-retry-after-ms", 1e-3), ("Retry-After", 1.0)):
         try:
-            return max(0.0, float(headers[name]) * unit)
+            return max(_PAUSE_LEAST_S, float(headers[name]) * unit)
         except (KeyError, TypeError, ValueError):
             continue
     return _PAUSE_S

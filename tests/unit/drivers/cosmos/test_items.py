@@ -168,3 +168,13 @@ def test_a_foreign_item_is_named(missing):
     del document[missing]
     with pytest.raises(StoreError, match="lease-default~"):
         read_item(document)
+
+
+def test_another_write_of_the_same_microsecond_is_not_taken_for_ones_own():
+    # The host and its keeper write from two connections.
+    before = stored(first())
+    mine = renewed(before, WRITER, moment(7), ttl_us=9_000_000, state='{"tick":2}')
+    assert stored(mine).is_write(mine)
+    for state, ttl_us in ((None, 9_000_000), ('{"tick":2}', 8_000_000)):
+        theirs = renewed(before, WRITER, moment(7), ttl_us=ttl_us, state=state)
+        assert not stored(theirs).is_write(mine)

@@ -193,3 +193,20 @@ def test_a_missing_library_names_the_command(module, monkeypatch):
     opening = CosmosFactory().open(parse_url("cosmos://shop"), context)
     with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[cosmos\]'"):
         asyncio.run(opening)
+
+
+@pytest.mark.parametrize("wanted", ["0", "-5", "nan"])
+def test_a_throttled_request_is_never_sent_again_at_once(wanted):
+    error = Answered(429, x_ms_retry_after_ms=wanted)
+    pause_s = judge(error, write=True, sends=1, shown="cosmos://a").retry_s
+    assert pause_s is not None
+    assert pause_s >= 0.01
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+def test_an_identity_that_is_refused_is_told_from_a_key(status):
+    error = ClientAuthenticationError()
+    error.status_code = status
+    said = judge(error, write=True, sends=0, shown="cosmos://a").error
+    assert isinstance(said, ConfigurationError)
+    assert "the identity of this process" in str(said)
