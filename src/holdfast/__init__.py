@@ -3,8 +3,10 @@
 The public names, and nothing else.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from holdfast.app import App
-from holdfast.charts.orchestrator import Orchestrator, orchestrator
 from holdfast.clock import Clock, SystemClock
 from holdfast.connect import connect
 from holdfast.errors import (
@@ -49,6 +51,9 @@ from holdfast.runtime.prometheus import PrometheusTelemetry
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.tracing import TracingTelemetry
+
+if _TYPE_CHECKING:
+    from holdfast.charts.orchestrator import Orchestrator, orchestrator
 
 __version__ = "0.1.0"
 
@@ -109,3 +114,12 @@ __all__ = [
     "connect",
     "orchestrator",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    # Charts take as long to import as all the rest, and many programs have none.
+    if name in {"Orchestrator", "orchestrator"}:
+        from holdfast.charts import orchestrator as charts
+
+        return getattr(charts, name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

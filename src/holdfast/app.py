@@ -9,15 +9,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.charts.chart import Chart, Implementations
-from holdfast.charts.document import Source
 from holdfast.errors import UsageError
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
 from holdfast.model.options import Duration, seconds
 from holdfast.names import check_host, check_key
+
+if TYPE_CHECKING:
+    from holdfast.charts.chart import Chart, Implementations
+    from holdfast.charts.document import Source
 
 LeaderFunction = TypeVar("LeaderFunction", bound=Callable[[Lease], Awaitable[None]])
 PeriodicFunction = TypeVar("PeriodicFunction", bound=Callable[..., Awaitable[None] | None])
@@ -126,6 +128,9 @@ class App:
             UsageError: The name is used twice.
             InvalidChart: The document is wrong; the error lists everything that is.
         """
+        # Here, so that a program without charts does not pay for their import.
+        from holdfast.charts.chart import Chart
+
         made = Chart.load(
             config,
             actions=actions,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.resources
+import subprocess
+import sys
 import types
 
 import holdfast
@@ -45,3 +47,11 @@ def _get(name: str) -> object:
 def _is_ours(value: object) -> bool:
     """Tell whether ``value`` is a submodule: importing one sets it on its package."""
     return isinstance(value, types.ModuleType) and value.__name__.startswith("holdfast.")
+
+
+def test_a_program_without_charts_does_not_import_them():
+    program = "import sys, holdfast.cli.main; print('holdfast.charts' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "False\n"
