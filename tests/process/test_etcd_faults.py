@@ -182,7 +182,7 @@ async def test_opening_that_is_cancelled_leaves_nothing_behind(drivers, etcd_ser
         return [task.get_coro().__qualname__ for task in tasks]
 
     opening = asyncio.create_task(drivers.open(etcd_server.url))
-    while "EtcdWakeups._listen" not in begun():
+    while "EtcdWakeups._listen" not in begun():  # noqa: ASYNC110 - a moment between two turns
         await asyncio.sleep(0)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -146,7 +146,7 @@ async def test_what_is_not_an_exception_of_ours_counts_as_an_error(monkeypatch):
     recorder = Recorder()
     async with connect("memory://", host="h", telemetry=recorder) as hf:
 
-        async def wrong(*_args):
+        async def wrong(*_args, **_how):
             raise ZeroDivisionError
 
         monkeypatch.setattr(hf.leases._acquirer, "attempt", wrong)
