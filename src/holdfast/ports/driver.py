@@ -98,8 +98,8 @@ class Driver(Protocol):
     async def close(self) -> None:
         """Give everything back. Repeatable.
 
-        Calls under way end with ``StoreUnavailable``, or with ``OutcomeUnknown`` where they may have
-        been applied.
+        Calls under way end with ``StoreUnavailable``, or with ``OutcomeUnknown`` where they may
+        have been applied.
         """
         ...
 
