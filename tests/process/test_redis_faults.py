@@ -188,7 +188,7 @@ async def test_opening_that_is_cancelled_leaves_nothing_behind(
         return [task.get_coro().__qualname__ for task in tasks]
 
     opening = asyncio.create_task(drivers.open(redis_url))
-    while step not in begun():  # noqa: ASYNC110 - a moment between two turns of the loop
+    while step not in begun():  # noqa: ASYNC110 - there is no signal to wait for
         await asyncio.sleep(0)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -468,6 +468,7 @@ def _refusals(driver: RedisDriver, granted: Grant) -> int:
     except StopIteration:
         return 7
     except BaseException:
+        # The child must not go on as a second pytest.
         return 2
     return 3
 

@@ -133,11 +133,11 @@ class Connections:
             unsure = verdict is not Verdict.NOT_APPLIED and write and not repeatable
             if unsure or members <= 0:
                 break
-        raise self._reported(failure, verdict, write=write) from failure
+        raise self._explain(failure, verdict, write=write) from failure
 
-    def _reported(self, failure: CallFailed, verdict: Verdict, *, write: bool) -> Exception:
+    def _explain(self, failure: CallFailed, verdict: Verdict, *, write: bool) -> Exception:
+        """The error to raise; a write that closing cut off may still have been applied."""
         if verdict is not Verdict.UNKNOWN or not write:
-            # A write that closing cut off may still have been applied, and its error must say so.
             self._check()
         return translate(failure, self._settings.shown, write=write)
 
