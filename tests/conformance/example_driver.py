@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import Finding, Migration
+from holdfast.ports.hearing import NoWakeups
 from tests.conformance.example_lease_store import FileLeaseStore
 
 PROMISES = Capabilities(
@@ -27,22 +28,13 @@ PROMISES = Capabilities(
 )
 
 
-class NoWakeups:
-    deaf = True  # Waiters must poll: nothing ever arrives here.
-
-    def subscribe(self, listener):
-        return lambda: None
-
-    async def ring(self, wakeup, *, host=None):
-        """Hints may be lost; these all are."""
-
-
 class FileDriver:
     capabilities = PROMISES
     hosts = None  # No sessions: the port is left out, and the capabilities say so.
 
     def __init__(self, path, context):
         self.leases = FileLeaseStore(path, context)
+        # Waiters must poll: nothing ever arrives here.
         self.wakeups = NoWakeups()
 
     async def check(self):

@@ -14,11 +14,11 @@ from holdfast.drivers.azblob.lease_store import AzureBlobLeaseStore
 from holdfast.drivers.azblob.service_clock import ServiceClock
 from holdfast.drivers.azblob.settings import OPTIONS, AzureBlobSettings, read_settings
 from holdfast.drivers.azblob.ttls import TTL_MAX_S, TTL_MIN_S
-from holdfast.drivers.azblob.wakeups import NoWakeups
 from holdfast.model.location import Location
 from holdfast.model.options import CLOCK_DRIFT
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import DriverContext, Finding, Migration
+from holdfast.ports.hearing import NoWakeups
 
 CAPABILITIES = Capabilities(
     backend="Azure Blob Storage",

@@ -16,11 +16,11 @@ from holdfast.drivers.cosmos.lease_store import CosmosLeaseStore
 from holdfast.drivers.cosmos.observation import Observations
 from holdfast.drivers.cosmos.provisioning import Account, prepare, read_account
 from holdfast.drivers.cosmos.settings import OPTIONS, CosmosSettings, read_settings
-from holdfast.drivers.cosmos.wakeups import NoWakeups
 from holdfast.model.location import Location
 from holdfast.model.options import CLOCK_DRIFT
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import DriverContext, Finding, Migration
+from holdfast.ports.hearing import NoWakeups
 
 CAPABILITIES = Capabilities(
     backend="Azure Cosmos DB",

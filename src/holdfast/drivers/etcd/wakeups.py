@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.model.turns import RING_DEPTH
 from holdfast.names import HostId
 from holdfast.ports.driver import DriverContext
+from holdfast.ports.hearing import Listeners
 from holdfast.ports.wakeups import Listener, Wakeup
 
 # How long opening waits for the watch to begin; without it the driver goes on, deaf.
@@ -58,7 +59,7 @@ class EtcdWakeups:
         self._names = folders.names
         self._terms = terms
         self._context = context
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners(context.logger)
         self._waiting = waiting
         self._due: dict[str, None] = {}
         self._some_due = asyncio.Event()
@@ -83,13 +84,7 @@ class EtcdWakeups:
         """Call ``listener`` for each hint; see the port."""
         if self._closed:
             raise StoreUnavailable("the driver is closed")
-        self._listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return end
+        return self._listeners.add(listener)
 
     async def ring(self, wakeup: Wakeup, *, host: HostId | None = None) -> None:
         """Send a hint; see the port. It may be lost."""
@@ -198,7 +193,7 @@ class EtcdWakeups:
         except (ValueError, KeyError, TypeError):
             # Somebody else's key under our prefix.
             return
-        self._dispatch(wakeup)
+        self._listeners.tell(wakeup)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -224,15 +219,7 @@ class EtcdWakeups:
             return
         for position, place in enumerate(folder.counted()[:RING_DEPTH]):
             if place.host == self._context.host:
-                self._dispatch(Wakeup(f"lease/{key}", place.id, position))
-
-    def _dispatch(self, wakeup: Wakeup) -> None:
-        for listener in list(self._listeners):
-            try:
-                listener(wakeup)
-            except Exception:
-                # One broken listener must not cost the others their hint.
-                self._context.logger.exception("a listener of wake-ups failed")
+                self._listeners.tell(Wakeup(f"lease/{key}", place.id, position))
 
     def _now_hearing(self) -> None:
         if self._warned:

@@ -18,6 +18,7 @@ from holdfast.drivers.postgres.settings import PostgresSettings
 from holdfast.errors import StoreError
 from holdfast.names import HostId
 from holdfast.ports.driver import DriverContext
+from holdfast.ports.hearing import Listeners
 from holdfast.ports.wakeups import Listener, Wakeup
 
 # Often enough that a pooler or a firewall that swallows notifications is found before people
@@ -60,7 +61,7 @@ class PostgresWakeups:
         self._own_address = settings.listen_dsn is not None
         self._context = context
         self._channel = channel
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners(context.logger)
         self._task: asyncio.Task[None] | None = None
         self._heard = asyncio.Event()
         self._settled = asyncio.Event()
@@ -81,13 +82,7 @@ class PostgresWakeups:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` for each hint; see the port."""
-        self._listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return end
+        return self._listeners.add(listener)
 
     async def start(self) -> None:
         """Begin to listen; returns once hints arrive, or soon after if they do not."""
@@ -199,11 +194,7 @@ class PostgresWakeups:
         except (ValueError, KeyError, TypeError):
             # Others may notify on this channel: proofs of other hosts, or strangers.
             return
-        for listener in list(self._listeners):
-            try:
-                listener(wakeup)
-            except Exception:
-                self._context.logger.exception("a listener of wake-ups failed")
+        self._listeners.tell(wakeup)
 
     def _now_hearing(self) -> None:
         if self._warned:

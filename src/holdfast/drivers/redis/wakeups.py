@@ -18,6 +18,7 @@ from holdfast.drivers.redis.wire import Wire
 from holdfast.errors import StoreError
 from holdfast.names import HostId
 from holdfast.ports.driver import DriverContext
+from holdfast.ports.hearing import Listeners
 from holdfast.ports.wakeups import Listener, Wakeup
 
 # Often enough that a firewall which forgot the connection is found before people notice; rare
@@ -48,7 +49,7 @@ class RedisWakeups:
         self._context = context
         self._epoch = epoch
         self._bell = f"{settings.keys_of(context.namespace)}bell:"
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners(context.logger)
         self._task: asyncio.Task[None] | None = None
         self._heard = asyncio.Event()
         self._settled = asyncio.Event()
@@ -68,13 +69,7 @@ class RedisWakeups:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` for each hint; see the port."""
-        self._listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return end
+        return self._listeners.add(listener)
 
     async def start(self) -> None:
         """Begin to listen; returns once hints arrive, or soon after if they do not."""
@@ -168,11 +163,7 @@ class RedisWakeups:
             # A stranger published on our channel.
             return
         wakeup = Wakeup(parts[2], int(parts[0]), int(parts[1]))
-        for listener in list(self._listeners):
-            try:
-                listener(wakeup)
-            except Exception:
-                self._context.logger.exception("a listener of wake-ups failed")
+        self._listeners.tell(wakeup)
 
     def _now_hearing(self) -> None:
         if self._warned:
