@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.process.wall_clock import read_offset
+
 ROOT = Path(__file__).parents[2]
 # A busy machine of two cores starts a program in a second; this is for the worst of days.
 WAIT_LIMIT_S = 20.0
@@ -37,6 +39,8 @@ class Actor:
     ) -> None:
         self.name = f"{program}-{time.monotonic_ns()}"
         self.heard: list[Message] = []
+        # Of the machine's clocks, one with each message.
+        self.readings: list[tuple[float, float]] = []
         self.ended_at: float | None = None
         self._taken: dict[str, int] = {}
         self._news = threading.Condition()
@@ -64,7 +68,10 @@ class Actor:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             message = json.loads(line)
+            reading = read_offset()
             with self._news:
+                if reading is not None:
+                    self.readings.append(reading)
                 self.heard.append(message)
                 self._news.notify_all()
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from holdfast.testing.checker import Facts, Violation, check_l1, check_l2, check_l3, check_l7
 from holdfast.testing.history import Call, History
 from tests.process.actors import Actor, Message
+from tests.process.wall_clock import forward_steps
 
 # The events of a contender, as operations of a history.
 _OPS = {
@@ -21,6 +22,9 @@ _OPS = {
     "lost": "lost",
     "release": "release",
 }
+
+# The stores that judge expiry by the wall clock of their server.
+_BY_WALL_CLOCK = ("postgres", "redis")
 
 
 def history_of(actors: Iterable[Actor]) -> History:
@@ -53,19 +57,26 @@ def _call(proc: str, message: Message) -> Call:
     return call
 
 
-def violations_of(actors: Iterable[Actor]) -> list[Violation]:
+def violations_of(actors: Iterable[Actor], store: str) -> list[Violation]:
     """What ``actors`` said that must not be.
 
     A token granted twice or out of order, two owners at one time, or a renewal after somebody else
-    was granted the key.
+    was granted the key. Where ``store`` follows the wall clock and that was set forward meanwhile,
+    two owners at one time prove nothing, and the test says so.
     """
+    actors = list(actors)
     facts = Facts(history_of(actors))
-    return [*check_l1(facts), *check_l2(facts), *check_l3(facts), *check_l7(facts)]
+    found = [*check_l1(facts), *check_l2(facts), *check_l7(facts)]
+    steps = forward_steps(reading for actor in actors for reading in actor.readings)
+    if steps and store in _BY_WALL_CLOCK:
+        print(f"the wall clock of the machine was set forward, so L3 was not judged: {steps}")
+        return found
+    return [*found, *check_l3(facts)]
 
 
-def check_history(actors: Iterable[Actor]) -> None:
+def check_history(actors: Iterable[Actor], store: str) -> None:
     """Tokens are granted once and grow; nobody believes in a key while another does."""
-    violations = violations_of(actors)
+    violations = violations_of(actors, store)
     assert violations == [], "\n".join(map(str, violations[:10]))
 
 

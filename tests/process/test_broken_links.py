@@ -46,7 +46,7 @@ def test_clients_outlive_a_crash_of_the_server(services, cast):
     for contender in contenders:
         assert contender.join() == 0, contender
     print(f"down for {revived_at - crashed_at:.2f} s")
-    check_history(contenders)
+    check_history(contenders, "postgres")
     met = [message for contender in contenders for message in contender.all("met")]
     assert all(message["typed"] for message in met)
     assert {message["error"] for message in met} <= {"StoreUnavailable", "OutcomeUnknown"}

@@ -75,7 +75,7 @@ def test_no_key_has_two_owners_while_processes_are_killed(sqlite_store, cast):
     for contender in running:
         assert contender.join() == 0, contender
     print(f"seed {seed}, {len(cast.actors) - 6} kills, {kills_while_held} of owners")
-    check_history(cast.actors)
+    check_history(cast.actors, sqlite_store.kind)
     assert kills_while_held >= 2
     assert {m["error"] for a in cast.actors for m in a.all("met")} <= {"StoreUnavailable"}
     for key in keys:
@@ -107,7 +107,7 @@ def test_wall_clocks_hours_apart_and_jumping_change_nothing(store, cast, libfake
     jumped = let_run(contenders, 2.0)
     for contender in contenders:
         assert contender.join() == 0, contender
-    check_history(contenders)
+    check_history(contenders, store.kind)
     for contender in contenders:
         assert contender.all("lost") == contender.all("met") == [], contender
     assert handovers(contenders, "k") >= 2

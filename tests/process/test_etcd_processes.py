@@ -41,7 +41,7 @@ def test_contenders_outlive_a_stop_and_a_crash_of_the_server(services, cast):
         continue
     for contender in (stopped, *well):
         assert contender.join() == 0, contender
-    check_history(contenders)
+    check_history(contenders, "etcd")
     met = [message for contender in contenders for message in contender.all("met")]
     assert {message["error"] for message in met} <= {"StoreUnavailable", "OutcomeUnknown"}
     for key in ("a", "b"):

@@ -113,7 +113,7 @@ def test_no_key_has_two_owners_while_the_server_is_killed(services, cast, kept):
         contender.forget("granted")
         contender.wait("granted", limit_s=QUIET_S)
         assert contender.join() == 0, contender
-    check_history(contenders)
+    check_history(contenders, "redis")
     met = {m["error"] for contender in contenders for m in contender.all("met")}
     assert met <= {"StoreUnavailable", "OutcomeUnknown"}
     for key in keys:

@@ -20,6 +20,10 @@ SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 PROCESSES = 8
 KEYS = ("a", "b")
 SECONDS = 60.0 if SOAK else 5.0
+# Whether a stalled owner finds its lease lost is chance: it may have been about to release. A run
+# goes on until some have, for so long at most.
+MOST_SECONDS = 4 * SECONDS
+LOST_LEAST = 2
 
 
 def fleet(cast, store, seed: int, manner: str = "careful") -> list[Actor]:
@@ -36,11 +40,16 @@ def fleet(cast, store, seed: int, manner: str = "careful") -> list[Actor]:
     return actors
 
 
-def stall_at_random(actors: list[Actor], ttl_s: float, dice: random.Random) -> int:
+def stall_at_random(
+    actors: list[Actor], ttl_s: float, dice: random.Random, *, lost_least: int = LOST_LEAST
+) -> int:
     """Stop one after the other for longer than the ttl; how many of them owned a key then."""
     owned = 0
-    until = now() + SECONDS
-    while now() < until:
+    begun = now()
+    while now() < begun + SECONDS or (
+        sum(len(actor.all("lost")) for actor in actors) < lost_least
+        and now() < begun + MOST_SECONDS
+    ):
         victim = dice.choice(actors)
         if dice.random() < 0.7:
             # A stalled owner is the one who could do harm.
@@ -57,7 +66,7 @@ def stall_at_random(actors: list[Actor], ttl_s: float, dice: random.Random) -> i
     return owned
 
 
-@pytest.mark.timeout(60 + 4 * SECONDS)
+@pytest.mark.timeout(60 + 2 * MOST_SECONDS)
 def test_stalled_owners_never_overlap_their_successors(shared_store, cast):
     seed = random.randrange(10**6)
     actors = fleet(cast, shared_store, seed)
@@ -68,22 +77,23 @@ def test_stalled_owners_never_overlap_their_successors(shared_store, cast):
         event: sum(len(a.all(event)) for a in actors) for event in ("granted", "renewed", "lost")
     }
     print(f"seed {seed}: {heard}, {owned} owners stalled")
-    violations = violations_of(actors)
+    violations = violations_of(actors, shared_store.kind)
     assert violations == [], "\n".join(map(str, violations[:10]))
     assert {m["error"] for a in actors for m in a.all("met")} <= {"StoreUnavailable"}
     # Without these the run would prove nothing.
     assert owned >= 1
-    assert heard["lost"] >= 1
+    assert heard["lost"] >= LOST_LEAST
     assert heard["renewed"] >= 5
     for key in KEYS:
         assert handovers(actors, key) >= 3
 
 
-@pytest.mark.timeout(60 + 4 * SECONDS)
+@pytest.mark.timeout(60 + 2 * MOST_SECONDS)
 def test_the_checker_reports_owners_that_never_look_at_their_deadline(sqlite_store, cast):
     seed = random.randrange(10**6)
     actors = fleet(cast, sqlite_store, seed, "careless")
-    stall_at_random(actors, sqlite_store.short_ttl_s, random.Random(seed))
+    # These never notice a loss.
+    stall_at_random(actors, sqlite_store.short_ttl_s, random.Random(seed), lost_least=0)
     for actor in actors:
         actor.join()
-    assert {violation.rule for violation in violations_of(actors)} >= {"L3"}
+    assert {violation.rule for violation in violations_of(actors, sqlite_store.kind)} >= {"L3"}
