@@ -142,6 +142,56 @@ class AcquireTimeout(HoldfastError, TimeoutError):
         self.timeout_s = timeout_s
 
 
+class JobNotFound(NotFound):
+    """No job has this id in this namespace; its retention may have ended."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - it is one
+        super().__init__(f"no job {id!r} in this namespace; it may have been pruned")
+        self.id = id
+
+
+class DuplicateJob(Conflict):
+    """A live job of the queue has the unique key already; ``existing`` is its id."""
+
+    def __init__(self, queue: str, unique_key: str, existing: str) -> None:
+        super().__init__(
+            f"queue {queue!r} has a live job with the unique key {unique_key!r}: {existing}"
+        )
+        self.queue = queue
+        self.unique_key = unique_key
+        self.existing = existing
+
+
+class QueueClosed(Conflict):
+    """The queue drains and takes no more jobs. Nothing was added."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue!r} drains and takes no more jobs; resume it to open it")
+        self.queue = queue
+
+
+class ClaimLost(HoldfastError):
+    """The claim of a job is no longer ours: stop side effects at once.
+
+    ``reason`` is a short, stable code (``fenced``, ``expired``, ``cancelled``, ``settled``).
+    """
+
+    def __init__(self, id: str, reason: str, message: str | None = None) -> None:  # noqa: A002
+        super().__init__(message or f"the claim of job {id!r} was lost ({reason})")
+        self.id = id
+        self.reason = reason
+
+
+class JobFailed(HoldfastError):
+    """The job whose result was asked for is dead or cancelled; ``error`` says why."""
+
+    def __init__(self, id: str, state: str, error: Any = None) -> None:  # noqa: A002 - it is one
+        super().__init__(f"job {id!r} is {state}" + (f": {error}" if error else ""))
+        self.id = id
+        self.state = state
+        self.error = error
+
+
 class StoreError(HoldfastError):
     """The store could not do what was asked."""
 

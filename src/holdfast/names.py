@@ -23,6 +23,9 @@ Token = NewType("Token", int)
 WaiterId = NewType("WaiterId", int)
 """A place in the queue of one key, in order of arrival."""
 
+JobId = NewType("JobId", str)
+"""One job: chosen by who enqueues it, so that asking again after a lost reply adds nothing."""
+
 # The tightest backend decides: a Cosmos item id holds 1,023 bytes, and an encoded key grows by a
 # third; 512 leaves room for prefixes everywhere and is longer than any sane path.
 KEY_BYTES_MAX = 512
@@ -86,6 +89,18 @@ def check_namespace(namespace: str) -> str:
             "digits, '_', '.' or '-', starting with a letter or digit"
         )
     return namespace
+
+
+def check_queue(name: str) -> str:
+    """Return ``name`` if it may name a queue: the rules are those of a key.
+
+    Raises:
+        InvalidName: See ``check_key``.
+    """
+    try:
+        return check_key(name)
+    except InvalidName as error:
+        raise InvalidName(f"as the name of a queue: {error}") from None
 
 
 def check_host(name: str) -> str:

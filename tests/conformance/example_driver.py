@@ -31,6 +31,7 @@ PROMISES = Capabilities(
 class FileDriver:
     capabilities = PROMISES
     hosts = None  # No sessions: the port is left out, and the capabilities say so.
+    jobs = None
 
     def __init__(self, path, context):
         self.leases = FileLeaseStore(path, context)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.errors import (
     AcquireTimeout,
+    ClaimLost,
     Conflict,
     HoldfastError,
     LeaseHeld,
@@ -45,6 +46,7 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (LeaseHeld, HELD),
     (AcquireTimeout, HELD),
     (LeaseLost, LOST),
+    (ClaimLost, LOST),
     (NotFound, NOT_FOUND),
     (UsageError, USAGE),
     (SchemaMismatch, SCHEMA),

@@ -27,6 +27,9 @@ class Capabilities:
         drift: The clock rate difference to allow for; 0 where owner and store share one clock.
         ttl_min_s: The shortest ttl the backend accepts.
         ttl_max_s: The longest, or ``None`` for no limit of its own.
+        jobs: Work can be queued and claimed (the ``JobStore`` port).
+        ordering: Jobs may have an ordering key.
+        queue_limits: A queue may have a limit of concurrency and of rate for the whole fleet.
         observes: A key is taken from a silent owner only by who has watched it for one ttl: a
             newcomer waits that long, whenever the owner died.
         expiry_late_s: How much later than its ttl a grant may end that nobody renews: a backend
@@ -46,5 +49,8 @@ class Capabilities:
     drift: float
     ttl_min_s: float
     ttl_max_s: float | None
+    jobs: bool = False
+    ordering: bool = False
+    queue_limits: bool = False
     observes: bool = False
     expiry_late_s: float = 0.0

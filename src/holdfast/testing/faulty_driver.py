@@ -270,6 +270,11 @@ class FaultyDriver:
         return self._hosts
 
     @property
+    def jobs(self) -> None:
+        """No jobs yet."""
+        return
+
+    @property
     def wakeups(self) -> FaultyWakeups:
         """Hints through the network."""
         return self._wakeups

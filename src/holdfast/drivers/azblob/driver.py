@@ -102,6 +102,11 @@ class AzureBlobDriver:
         return
 
     @property
+    def jobs(self) -> None:
+        """No jobs are kept."""
+        return
+
+    @property
     def wakeups(self) -> NoWakeups:
         """No hints either; waiters poll."""
         return self._wakeups

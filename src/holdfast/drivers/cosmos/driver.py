@@ -121,6 +121,11 @@ class CosmosDriver:
         return
 
     @property
+    def jobs(self) -> None:
+        """No jobs are kept."""
+        return
+
+    @property
     def wakeups(self) -> NoWakeups:
         """None that arrive."""
         return self._wakeups

@@ -117,6 +117,11 @@ class EtcdDriver:
         return
 
     @property
+    def jobs(self) -> None:
+        """No jobs are kept."""
+        return
+
+    @property
     def wakeups(self) -> EtcdWakeups:
         """Hints between hosts."""
         return self._wakeups

@@ -80,6 +80,11 @@ class MemoryDriver:
         return self._hosts
 
     @property
+    def jobs(self) -> None:
+        """No jobs are kept yet."""
+        return
+
+    @property
     def wakeups(self) -> MemoryWakeups:
         """Hints between the drivers of this store."""
         return self._wakeups

@@ -117,6 +117,11 @@ class PostgresDriver:
         return self._hosts
 
     @property
+    def jobs(self) -> None:
+        """No jobs are kept yet."""
+        return
+
+    @property
     def wakeups(self) -> PostgresWakeups:
         """Hints between hosts."""
         return self._wakeups

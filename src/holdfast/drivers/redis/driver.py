@@ -114,6 +114,11 @@ class RedisDriver:
         return
 
     @property
+    def jobs(self) -> None:
+        """No jobs are kept."""
+        return
+
+    @property
     def wakeups(self) -> RedisWakeups:
         """Hints between hosts."""
         return self._wakeups

@@ -94,6 +94,7 @@ class SqliteDriver:
             namespace=namespace,
             domain=domain,
         )
+        self.jobs = None
         self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
         self.wakeups.open(listen=context.role == "host")
 
