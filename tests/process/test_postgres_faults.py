@@ -102,6 +102,30 @@ async def test_a_command_into_a_black_hole_ends_by_itself(opened, proxy, postgre
     await driver.leases.renew(granted, 30_000_000)
 
 
+async def test_a_cancelled_acquire_is_over_before_the_key_is_asked_for_again(
+    opened, proxy, postgres_url
+) -> None:
+    driver = await opened(proxy.url_of(postgres_url))
+    for turn in range(3):
+        # One after the other, so that the next goes out in its caller's own task.
+        granted = await driver.leases.acquire(request("k", f"a/{turn}"))
+        await driver.leases.release(granted)
+    proxy.delay(0.4)
+    asking = asyncio.create_task(driver.leases.acquire(request("k", "a/late")))
+    # Until it is held on its way to the server.
+    await asyncio.to_thread(proxy.wait_for, lambda counters: counters.delayed > 0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    # What is sent from now on would overtake it.
+    proxy.pass_through()
+    again = await driver.leases.acquire(request("k", "a/late"))
+    await driver.leases.release(again)
+    await asyncio.sleep(0.6)
+    (record,) = await driver.leases.get("k")
+    assert record.owner is None, "a cancelled acquire was carried out after its withdrawal"
+
+
 async def test_a_refused_connection_is_unavailable_and_nothing_applied(
     opened, proxy, postgres_url
 ) -> None:

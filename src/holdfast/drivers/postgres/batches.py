@@ -61,6 +61,7 @@ class LeaseBatches:
                 request.ttl_us,
                 request.metadata,
                 write=True,
+                settles=True,
             )
             if rows:
                 return rows
@@ -80,6 +81,7 @@ class LeaseBatches:
             [request.waiter or 0 for request in batch],
             HISTORY_MAX,
             write=True,
+            settles=True,
         )
         outcomes: list[Any] = [None] * len(batch)
         first: dict[str, Any] = {}

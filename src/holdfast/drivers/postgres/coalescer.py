@@ -5,9 +5,10 @@ way, so that whatever arrives meanwhile shares the next one: the busier, the lar
 
 Where ``lone`` is set, and once a batch was of one and nobody came meanwhile, the next operation
 goes out at once in its caller's own task, because handing it to another and back costs two turns of
-the loop. Cancelling that caller gives the operation up while the server may still carry it out, so
-this is only for operations that may be carried out late without harm. Where several came together
-the last time, one turn is spent on collecting.
+the loop. Cancelling that caller gives the operation up while the server may still carry it out:
+harmless for operations that may be carried out late, and for others nothing more is sent until
+``settled`` says that it is over. Where several came together the last time, one turn is spent on
+collecting.
 
 Two operations on the same row never share a batch. A caller that is cancelled does not disturb the
 others of its batch, except where ``abandons`` is set: there the batch itself is given up at once.
@@ -17,9 +18,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 
@@ -50,10 +51,12 @@ class Coalescer(Generic[Operation, Outcome]):
         run: Callable[[Sequence[Operation]], Awaitable[Sequence[Outcome | Exception]]],
         *,
         abandons: bool = False,
-        lone: bool = False,
+        lone: bool | Callable[[], bool] = False,
+        settled: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._run = run
-        self._may_go_alone = lone
+        self._settled = settled
+        self._may_go_alone = lone if callable(lone) else lambda: lone
         self._abandons = abandons
         self._pending: deque[_Entry[Operation, Outcome]] = deque()
         self._worker: asyncio.Task[None] | None = None
@@ -73,7 +76,7 @@ class Coalescer(Generic[Operation, Outcome]):
             raise StoreUnavailable("the driver is closed")
         if len(self._pending) >= PENDING_MAX:
             raise StoreUnavailable(f"{PENDING_MAX} operations are already waiting for PostgreSQL")
-        if self._may_go_alone and self._quiet and not self._lone and self._worker is None:
+        if self._quiet and not self._lone and self._worker is None and self._may_go_alone():
             return await self._alone(operation)
         loop = asyncio.get_running_loop()
         # Not written as _Entry[Operation, Outcome](…): a subscript costs more than the object.
@@ -91,14 +94,27 @@ class Coalescer(Generic[Operation, Outcome]):
         self._lone = True
         try:
             (outcome,) = await self._run((operation,))
-        finally:
-            self._lone = False
-            if self._pending:
-                self._quiet = False
-                self._start_worker()
+        except asyncio.CancelledError:
+            if self._settled is None:
+                self._alone_no_more()
+            else:
+                settling = asyncio.get_running_loop().create_task(self._settled())
+                settling.add_done_callback(self._alone_no_more)
+            raise
+        except BaseException:
+            self._alone_no_more()
+            raise
+        self._alone_no_more()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    def _alone_no_more(self, settling: asyncio.Task[None] | None = None) -> None:
+        del settling
+        self._lone = False
+        if self._pending:
+            self._quiet = False
+            self._start_worker()
 
     def _start_worker(self) -> None:
         if self._worker is None and not self._lone and not self._closed:

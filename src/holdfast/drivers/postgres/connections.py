@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from holdfast.drivers.postgres.lease_sql import PLANNER
+from holdfast.drivers.postgres.overdue import Overdue
 from holdfast.drivers.postgres.settings import PostgresSettings
 from holdfast.drivers.postgres.translate import (
     POOLED,
@@ -80,6 +81,8 @@ class Connections:
         self._context = context
         self._asyncpg = import_asyncpg()
         self._timeout_s = settings.command_timeout_s
+        self._overdue = Overdue(self._timeout_s)
+        self._settling: set[asyncio.Task[None]] = set()
         self.pooled = settings.pooler is True
         self._idle: list[Any] = []
         self._open: set[Any] = set()
@@ -92,27 +95,64 @@ class Connections:
 
     # -- statements -----------------------------------------------------------------------------
 
-    async def fetch(self, text: str, *args: Any, write: bool) -> list[Any]:
+    async def fetch(self, text: str, *args: Any, write: bool, settles: bool = False) -> list[Any]:
         """Run one statement as its own transaction and return its rows.
+
+        A caller that is cancelled gives its connection up, and the server may carry the statement
+        out later. With ``settles``, ``settled`` tells when that can happen no more.
 
         Raises:
             StoreUnavailable: Nothing was applied.
             OutcomeUnknown: ``write`` is true and the reply was lost.
         """
+        overdue = self._overdue
         for _ in range(_VICTIM_RETRIES_MAX):
             connection = await self._take()
+            overdue.begin(connection)
             try:
                 if self.pooled:
                     rows = await self._fetch_pooled(connection, text, args)
                 else:
-                    rows = await connection.fetch(text, *args, timeout=self._timeout_s)
+                    rows = await connection.fetch(text, *args)
             except BaseException as error:
+                late = overdue.end(connection)
+                if settles and isinstance(error, asyncio.CancelledError) and not self.pooled:
+                    self._settle(connection)
+                    raise
                 if not self._survives(connection, error):
-                    raise translate(error, write=write) from error
+                    raise translate(TimeoutError() if late else error, write=write) from error
             else:
+                overdue.end(connection)
                 self._give(connection)
                 return rows
         raise StoreUnavailable("PostgreSQL kept choosing this statement as a deadlock victim")
+
+    async def settled(self) -> None:
+        """Return when no statement whose caller was cancelled can be carried out any more."""
+        while self._settling:
+            await asyncio.wait(set(self._settling))
+
+    def _settle(self, connection: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._prove_over(connection))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _prove_over(self, connection: Any) -> None:
+        """Ask something else on ``connection``: the answer comes after the end of what went before.
+
+        asyncpg has told the server to cancel that; done or cancelled, it is over then.
+        """
+        self._overdue.begin(connection)
+        try:
+            await connection.fetch("SELECT 1")
+        except BaseException as error:
+            self._drop(connection)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._give(connection)
+        finally:
+            self._overdue.end(connection)
 
     async def transact(self, body: Callable[[Any], Awaitable[_Result]]) -> _Result:
         """Run ``body`` in one transaction; again from its beginning if it was made a victim.
@@ -323,6 +363,7 @@ class Connections:
     async def close(self) -> None:
         """Terminate all; calls under way end with an error. Repeatable."""
         self._closed = True
+        self._overdue.close()
         for connection in list(self._open):
             self._drop(connection)
         self._idle.clear()

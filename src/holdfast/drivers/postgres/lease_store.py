@@ -69,9 +69,15 @@ class PostgresLeaseStore:
         batches = LeaseBatches(connections, settings, context.namespace, channel)
         self._batches = batches
         abandons = context.role == "keeper"
-        self._acquiring = Coalescer[AcquireRequest, Any](batches.acquire, abandons=abandons)
         # A renewal or release that is carried out late meets its own token, or changes nothing; a
-        # late acquire would own a key for nobody.
+        # late acquire would own a key for nobody, so that its end is waited for, which cannot be
+        # done through a pooler.
+        self._acquiring = Coalescer[AcquireRequest, Any](
+            batches.acquire,
+            abandons=abandons,
+            lone=lambda: not (abandons or connections.pooled),
+            settled=connections.settled,
+        )
         self._renewing = Coalescer[Renewal, Any](batches.renew, abandons=abandons, lone=True)
         self._releasing = Coalescer[Grant, Any](batches.release, abandons=abandons, lone=True)
 

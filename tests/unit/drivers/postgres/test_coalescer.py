@@ -181,6 +181,29 @@ async def test_a_lone_caller_that_is_cancelled_gives_its_operation_up_and_others
     assert await waiting == 4
 
 
+async def test_nothing_is_sent_until_what_a_cancelled_caller_sent_is_over() -> None:
+    store, over = Store(), asyncio.Event()
+
+    async def settled() -> None:
+        await over.wait()
+
+    line = Coalescer[int, int](store.run, lone=True, settled=settled)
+    await line.submit(0, 0)
+    store.gate.clear()
+    alone = asyncio.create_task(line.submit(1, 1))
+    await settle()
+    alone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await alone
+    store.gate.set()
+    waiting = asyncio.create_task(line.submit(1, 2))
+    await settle()
+    assert store.batches == [[0], [1]]
+    over.set()
+    assert await waiting == 4
+    assert store.batches == [[0], [1], [2]]
+
+
 async def test_a_lone_failure_is_raised() -> None:
     line = await quiet_line(Store())
     with pytest.raises(ValueError, match="bad"):
