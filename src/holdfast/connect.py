@@ -13,12 +13,11 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import settings as settings_module
 from holdfast.app import App
@@ -32,6 +31,9 @@ from holdfast.runtime.logs import bind_host
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _log = logging.getLogger("holdfast.connect")
 
@@ -51,9 +53,16 @@ _BUILT_IN = {
 _GROUP = "holdfast.drivers"
 
 
+def _third_parties() -> Iterable[EntryPoint]:
+    # Here, because few programs need it, and it takes a tenth of the time to import all of this.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=_GROUP)
+
+
 def driver_schemes() -> list[str]:
     """The URL schemes that can be connected to, third-party ones included."""
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=_GROUP))})
+    return sorted({*_BUILT_IN, *(point.name for point in _third_parties())})
 
 
 def find_factory(scheme: str) -> DriverFactory:
@@ -66,7 +75,7 @@ def find_factory(scheme: str) -> DriverFactory:
     if target is not None:
         module, _, name = target.partition(":")
         return getattr(importlib.import_module(module), name)()
-    for point in entry_points(group=_GROUP):
+    for point in _third_parties():
         if point.name == scheme:
             factory = point.load()
             return factory() if isinstance(factory, type) else factory

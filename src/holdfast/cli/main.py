@@ -5,6 +5,7 @@ Every end of the process passes here and becomes a documented exit code.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
@@ -14,13 +15,7 @@ import click
 
 from holdfast import __version__
 from holdfast.cli import errors
-from holdfast.cli.config import config
-from holdfast.cli.configure import configure
-from holdfast.cli.demo import demo
-from holdfast.cli.doctor import doctor
 from holdfast.cli.invocation import Invocation, current, global_options
-from holdfast.cli.lease import lease
-from holdfast.cli.migrate import migrate
 from holdfast.cli.output import clean_lines, say
 
 _NAME = "holdfast"
@@ -29,20 +24,32 @@ _NAME = "holdfast"
 _COMPLETION = "_HOLDFAST_COMPLETE"
 
 
+# Where each command is, under its own name: only the one that is asked for is imported, because
+# all of them together take longer to import than most of them take to run.
+_COMMANDS = {
+    "chart": "holdfast.cli.chart",
+    "config": "holdfast.cli.config",
+    "configure": "holdfast.cli.configure",
+    "demo": "holdfast.cli.demo",
+    "doctor": "holdfast.cli.doctor",
+    "lease": "holdfast.cli.lease",
+    "migrate": "holdfast.cli.migrate",
+}
+
+
 class _Commands(click.Group):
-    """All commands. That of charts is imported when asked for: it doubles the time of a start."""
+    """All commands, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, in alphabetical order."""
-        return sorted([*super().list_commands(ctx), "chart"])
+        del ctx
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
-        if cmd_name == "chart":
-            from holdfast.cli.chart import chart
-
-            return chart
-        return super().get_command(ctx, cmd_name)
+        del ctx
+        module = _COMMANDS.get(cmd_name)
+        return None if module is None else getattr(importlib.import_module(module), cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -56,10 +63,6 @@ def cli() -> None:
     1 anything else.
     """
     current().listen_to_logs()
-
-
-for command in (lease, migrate, doctor, config, configure, demo):
-    cli.add_command(command)
 
 
 def main() -> NoReturn:
