@@ -16,15 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, TypeVar
 
-from holdfast.testing.loop_host import (
-    Callback,
-    LoopHost,
-    NumberedFuture,
-    NumberedTask,
-    Timer,
-    current,
-    end_coroutine,
-)
+from holdfast.flows.numbered import NumberedFuture, NumberedTask, end_coroutine
+from holdfast.testing.loop_host import Callback, LoopHost, Timer, current
 
 T = TypeVar("T")
 

@@ -8,14 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
-
-T = TypeVar("T")
-
-# A coroutine that refuses to end this often while it is being closed is left to the collector.
-_CLOSE_ATTEMPTS_MAX = 50
 
 
 class LoopHost:
@@ -84,37 +77,3 @@ class Timer(asyncio.TimerHandle):
     def run(self) -> None:
         """Call it in its context; errors go to the loop's exception handler."""
         self._run()
-
-
-class NumberedTask(asyncio.Task[T]):
-    """A task hashed by creation, so that sets of tasks are walked in the same order every run."""
-
-    def __init__(self, number: int, coro: Coroutine[Any, Any, T], **kwargs: Any) -> None:
-        self._number = number
-        super().__init__(coro, **kwargs)
-
-    def __hash__(self) -> int:
-        return self._number
-
-
-class NumberedFuture(asyncio.Future[Any]):
-    """A future hashed by creation, for the same reason."""
-
-    def __init__(self, number: int, **kwargs: Any) -> None:
-        self._number = number
-        super().__init__(**kwargs)
-
-    def __hash__(self) -> int:
-        return self._number
-
-
-def end_coroutine(coroutine: Any) -> None:
-    """Close ``coroutine``, whatever its clean-up tries on the way."""
-    for _ in range(_CLOSE_ATTEMPTS_MAX):
-        try:
-            coroutine.close()
-        except BaseException:  # noqa: BLE001, S112
-            # It awaited in a finally block, or its clean-up needs a loop that runs: try again
-            # from where it stands now.
-            continue
-        return

@@ -1,0 +1,1 @@
+"""Durable orchestrations: plain ``async def`` that survives its host."""

@@ -1,0 +1,290 @@
+"""The event loop that flow code runs on: deterministic, and without anything of the outside world.
+
+Owns the order of callbacks and the timers that flow code sets. Fed the same things in the same
+order, the same code does the same, on any host and in any release: that is what replay stands on.
+Time moves only by what is fed. It must never ask a clock, open a socket or start a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
+from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any, NoReturn
+
+from holdfast.errors import UsageError
+from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_coroutine
+
+# One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
+# thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
+CALLBACKS_MAX = 1_000_000
+
+ErrorHandler = Callable[[dict[str, Any]], None]
+
+# What asyncio offers and a flow must not do itself, with what it is called in the error.
+_OUTSIDE = {
+    "run_in_executor": "run code in a thread",
+    "call_soon_threadsafe": "be called from another thread",
+    "create_connection": "open a connection",
+    "create_server": "serve connections",
+    "create_unix_connection": "open a connection",
+    "create_unix_server": "serve connections",
+    "create_datagram_endpoint": "open a socket",
+    "sock_connect": "use a socket",
+    "sock_recv": "use a socket",
+    "sock_recv_into": "use a socket",
+    "sock_sendall": "use a socket",
+    "sock_accept": "use a socket",
+    "sendfile": "send a file",
+    "start_tls": "use a socket",
+    "add_reader": "watch a file",
+    "add_writer": "watch a file",
+    "remove_reader": "watch a file",
+    "remove_writer": "watch a file",
+    "connect_read_pipe": "open a pipe",
+    "connect_write_pipe": "open a pipe",
+    "subprocess_shell": "start a process",
+    "subprocess_exec": "start a process",
+    "getaddrinfo": "look up an address",
+    "getnameinfo": "look up an address",
+    "add_signal_handler": "handle signals",
+    "remove_signal_handler": "handle signals",
+    "run_forever": "run an event loop",
+    "run_until_complete": "run an event loop",
+    "stop": "stop the event loop",
+    "set_task_factory": "change how tasks are made",
+    "set_default_executor": "run code in a thread",
+}
+
+
+class FlowLoop(asyncio.AbstractEventLoop):
+    """One flow's event loop. ``now`` is the time of what was fed last, in seconds since 1970."""
+
+    def __init__(self, now: float, on_error: ErrorHandler) -> None:
+        self._now = now
+        self._on_error = on_error
+        self._ready: deque[asyncio.Handle] = deque()
+        self._numbers = 0
+        # Held here, because asyncio itself keeps tasks weakly.
+        self._tasks: dict[int, NumberedTask[Any]] = {}
+        self._timers: dict[int, Timer] = {}
+        self._armed: list[Timer] = []
+        self._disarmed: list[int] = []
+        self._running = False
+        self._closed = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _OUTSIDE:
+            return _Refusal(name)
+        return super().__getattribute__(name)
+
+    # -- fed from outside -------------------------------------------------------------------------
+
+    def run(self, now: float | None = None) -> None:
+        """Run what is ready until nothing is; time moves to ``now`` first, never back.
+
+        Raises:
+            UsageError: The code spins without waiting for anything.
+        """
+        if now is not None:
+            self._now = max(self._now, now)
+        with self._being_the_running_loop():
+            left = CALLBACKS_MAX
+            while self._ready:
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+                left -= 1
+                if left == 0:
+                    raise UsageError(
+                        f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
+                        "look for a loop that never awaits a step, a timer or a signal"
+                    )
+
+    def fire(self, number: int, now: float) -> None:
+        """A timer came due: let its callback be ready. One that was cancelled changes nothing."""
+        self._now = max(self._now, now)
+        timer = self._timers.pop(number, None)
+        if timer is not None:
+            self._ready.append(timer)
+
+    def take_timers(self) -> tuple[list[tuple[int, float]], list[int]]:
+        """Timers set (number and due time) and timers cancelled since this was last asked.
+
+        One that was set and cancelled in between is in neither.
+        """
+        armed = [timer for timer in self._armed if not timer.cancelled()]
+        disarmed = self._disarmed
+        self._armed, self._disarmed = [], []
+        for timer in armed:
+            timer.told = True
+        return [(timer.number, timer.when()) for timer in armed], disarmed
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready to run."""
+        return not self._ready
+
+    def close(self) -> None:
+        """Drop the flow's coroutines, the newest first. Repeatable.
+
+        Their ``finally`` blocks run, but nothing they ask of this loop does anything any more.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._ready.clear()
+        with self._being_the_running_loop():
+            while self._tasks:
+                _, task = self._tasks.popitem()
+                task.forget()
+                end_coroutine(task.get_coro())
+        self._timers.clear()
+
+    @contextmanager
+    def _being_the_running_loop(self) -> Generator[None, None, None]:
+        outer, hooks = get_running_loop(), sys.get_asyncgen_hooks()
+        # The outer loop must not hear of this one's generators: it would end them by itself, at a
+        # time that is its own.
+        sys.set_asyncgen_hooks(firstiter=_unnoticed, finalizer=_unnoticed)
+        set_running_loop(self)
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+            set_running_loop(outer)
+            sys.set_asyncgen_hooks(*hooks)
+
+    # -- what asyncio asks ------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """The flow's time."""
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run ``callback`` after what is ready already."""
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._closed:
+            self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Set a durable timer ``delay`` seconds from now."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Set a durable timer; one that is due already is run without."""
+        timer = Timer(self._number(), when, callback, args, self, context)
+        if self._closed:
+            return timer
+        if when <= self._now:
+            self._ready.append(timer)
+        else:
+            timer.arm()
+            self._timers[timer.number] = timer
+            self._armed.append(timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        assert isinstance(handle, Timer)
+        if self._timers.pop(handle.number, None) is not None and handle.told:
+            self._disarmed.append(handle.number)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future that is hashed by its number."""
+        return NumberedFuture(self._number(), loop=self)
+
+    def create_task(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        """A task that is hashed by its number; anything that can be awaited will do."""
+        number = self._number()
+        coroutine = coro if asyncio.iscoroutine(coro) else _await(coro)
+        task: NumberedTask[Any] = NumberedTask(
+            number, coroutine, loop=self, name=name or f"task-{number}", context=context
+        )
+        if self._closed:
+            # Asked for while the flow was being dropped: it never begins.
+            coroutine.close()
+            task.forget()
+        else:
+            self._tasks[number] = task
+            task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        assert isinstance(task, NumberedTask)
+        self._tasks.pop(task.number, None)
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def is_running(self) -> bool:
+        """Whether flow code runs now."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        """Whether the flow was dropped."""
+        return self._closed
+
+    def get_debug(self) -> bool:
+        """Never: it would change what is run."""
+        return False
+
+    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - as asyncio has it
+        """Change nothing."""
+
+    def get_task_factory(self) -> None:
+        """None."""
+        return
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tell an error that no task of the flow observed."""
+        self._on_error(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """The same."""
+        self._on_error(context)
+
+
+class _Refusal:
+    """In place of a method that would reach out of the flow."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        del args, kwargs
+        raise UsageError(
+            f"flow code cannot {_OUTSIDE[self._name]} ({self._name}): it is run again from its "
+            "history after a crash; do it in a step (@app.step) and await that"
+        )
+
+
+def _unnoticed(generator: AsyncGenerator[Any, Any]) -> None:
+    """Leave an async generator to itself."""
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
