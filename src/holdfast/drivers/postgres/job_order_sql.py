@@ -9,7 +9,7 @@ for the prefix of its name, ``{s}`` for the quoted schema.
 
 from __future__ import annotations
 
-from holdfast.drivers.postgres.job_sql import RING
+from holdfast.drivers.postgres.job_sql import compose, ring_to
 
 # The keys of new jobs. Sorted, so that two batches wait for each other in one direction only. The
 # lock of the queue is shared by all who lock keys; see LOCK_QUEUE.
@@ -57,33 +57,39 @@ SELECT j.id, j.queue, j.ordering_key FROM unnest($2::text[]) AS r(id) CROSS JOIN
 """
 
 # Under the locks of these keys: where nobody has the turn, the oldest live job gets it.
-UNBLOCK = f"""
+UNBLOCK = compose(
+    """
 WITH head AS MATERIALIZED (
     SELECT $1::text AS namespace, h.id
     FROM (SELECT DISTINCT queue, key FROM unnest($2::text[], $3::text[]) AS k(queue, key)) k
     CROSS JOIN LATERAL (
-        SELECT id, blocked FROM {{s}}.job
+        SELECT id, blocked FROM {s}.job
         WHERE namespace = $1 AND queue = k.queue AND ordering_key = k.key AND ended_at IS NULL
         ORDER BY blocked, number LIMIT 1
     ) h
     WHERE h.blocked
 ), freed AS (
-    UPDATE {{s}}.job j SET blocked = false FROM head h
+    UPDATE {s}.job j SET blocked = false FROM head h
     WHERE j.namespace = h.namespace AND j.id = h.id
     RETURNING j.queue, j.state = 'ready' OR j.due_at <= clock_timestamp() AS claimable
 ), fresh AS MATERIALIZED (
     SELECT f.queue, count(*) AS jobs FROM freed f WHERE f.claimable GROUP BY f.queue
-), {RING.replace("{channel}", "$4")}
+), {ring}
 SELECT (SELECT count(*) FROM freed) AS freed, (SELECT hosts FROM told) AS told
-"""
+""",
+    ring=ring_to("$4"),
+)
 
 # Jobs became claimable in these queues, so many in each.
-RING_QUEUES = f"""
+RING_QUEUES = compose(
+    """
 WITH fresh AS MATERIALIZED (
     SELECT f.queue, f.jobs FROM unnest($2::text[], $3::bigint[]) AS f(queue, jobs)
-), {RING.replace("{channel}", "$4")}
+), {ring}
 SELECT hosts AS told FROM told
-"""
+""",
+    ring=ring_to("$4"),
+)
 
 # What became of a request that changed nothing.
 LOOK = """
@@ -131,26 +137,28 @@ FROM asked a GROUP BY a.n
 
 # Jobs that wait for their time, and dead and cancelled ones, which begin again. Refused where a
 # live job has the unique key; of several in one batch the first gets it.
-RETRY = f"""
+RETRY = compose(
+    """
 WITH req AS MATERIALIZED (
     SELECT $1::text AS namespace, r.* FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n)
 ), cand AS MATERIALIZED (
     SELECT r.*, j.* FROM (SELECT * FROM req ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
-        SELECT queue, unique_key, ended_at IS NOT NULL AS ended FROM {{s}}.job
+        SELECT queue, unique_key, ended_at IS NOT NULL AS ended FROM {s}.job
         WHERE namespace = r.namespace AND id = r.id
             AND state IN ('scheduled', 'retrying', 'dead', 'cancelled')
         FOR NO KEY UPDATE
     ) j
 ), ranked AS MATERIALIZED (
-    SELECT c.*, row_number() OVER (PARTITION BY c.queue, c.unique_key, c.ended ORDER BY c.n) AS place
+    SELECT c.*, row_number() OVER (
+        PARTITION BY c.queue, c.unique_key, c.ended ORDER BY c.n) AS place
     FROM cand c
     WHERE NOT c.ended OR c.unique_key IS NULL OR NOT EXISTS (
-        SELECT FROM {{s}}.job o
+        SELECT FROM {s}.job o
         WHERE o.namespace = c.namespace AND o.queue = c.queue AND o.unique_key = c.unique_key
             AND o.unique_key IS NOT NULL AND o.ended_at IS NULL
     )
 ), upd AS (
-    UPDATE {{s}}.job j SET state = 'ready', seq = DEFAULT, due_at = clock_timestamp(),
+    UPDATE {s}.job j SET state = 'ready', seq = DEFAULT, due_at = clock_timestamp(),
         blocked = j.blocked OR c.ended AND j.ordering_key IS NOT NULL,
         attempts = CASE WHEN c.ended THEN 0 ELSE j.attempts END,
         losses = CASE WHEN c.ended THEN 0 ELSE j.losses END,
@@ -165,9 +173,11 @@ WITH req AS MATERIALIZED (
     RETURNING c.n, j.queue, j.blocked
 ), fresh AS MATERIALIZED (
     SELECT u.queue, count(*) AS jobs FROM upd u WHERE NOT u.blocked GROUP BY u.queue
-), {RING.replace("{channel}", "$3")}
+), {ring}
 SELECT u.n, (SELECT hosts FROM told) AS told FROM upd u
-"""
+""",
+    ring=ring_to("$3"),
+)
 
 # Which claims stand, and what they have got to.
 EXTEND = """

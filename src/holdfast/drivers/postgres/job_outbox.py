@@ -53,7 +53,7 @@ class JobOutbox:
             if row["began"] != there["began"]:
                 not_open("enqueue")
             if there["isolation"] != "read committed" and has_ordering(jobs):
-                raise UsageError(  # noqa: TRY301 - what our own checks raise passes below
+                raise UsageError(
                     "jobs with an ordering key need a READ COMMITTED transaction: a snapshot from "
                     "its beginning cannot tell whose turn it is"
                 )

@@ -5,12 +5,16 @@ Owns their text and nothing else. ``{s}`` stands for the quoted schema.
 
 from __future__ import annotations
 
+from holdfast.drivers.postgres.job_sql import CLAIMED_COLUMNS, compose
+
 _COLUMNS = """j.id, j.queue, j.state, j.priority, j.payload, j.headers, j.token, j.attempts,
     j.losses, j.max_attempts, j.max_losses, j.retry, j.unique_key, j.ordering_key, j.blocked,
     j.cancel IS NOT NULL AND j.state = 'claimed' AS cancel_requested, j.worker, j.session,
     j.claimed_at, j.enqueued_at, j.due_at, j.ended_at, j.result, j.error, j.progress, j.number"""
 
-GET = f"SELECT {_COLUMNS} FROM {{s}}.job j WHERE j.namespace = $1 AND j.id = $2"
+GET = compose(
+    "SELECT {columns} FROM {s}.job j WHERE j.namespace = $1 AND j.id = $2", columns=_COLUMNS
+)
 
 # Every name of a queue that has jobs: one step in the index each, whatever the number of jobs.
 _NAMES = """
@@ -23,12 +27,13 @@ WITH RECURSIVE walk AS (
 )"""
 
 # A page of one queue, or of each queue merged, in order of enqueueing.
-LIST = f"""{_NAMES}, name AS MATERIALIZED (
+LIST = compose(
+    """{names}, name AS MATERIALIZED (
     SELECT $2::text AS queue WHERE $2::text IS NOT NULL
     UNION ALL SELECT queue FROM walk WHERE $2::text IS NULL
 )
 SELECT j.* FROM name n CROSS JOIN LATERAL (
-    SELECT {_COLUMNS} FROM {{s}}.job j
+    SELECT {columns} FROM {s}.job j
     WHERE j.namespace = $1 AND j.queue = n.queue AND j.number > $3
         AND ($4::text[] IS NULL OR j.state = ANY($4::text[]))
         AND ($5::text IS NULL OR j.unique_key = $5::text)
@@ -37,7 +42,10 @@ SELECT j.* FROM name n CROSS JOIN LATERAL (
     ORDER BY j.number LIMIT $8
 ) j
 ORDER BY j.number LIMIT $8
-"""
+""",
+    names=_NAMES,
+    columns=_COLUMNS,
+)
 
 ATTEMPTS = """
 SELECT token, outcome, worker, claimed_at, ended_at, error FROM {s}.job_attempt
@@ -45,7 +53,8 @@ WHERE namespace = $1 AND job = $2 ORDER BY number DESC LIMIT $3
 """
 
 # What is still claimed under one request of a session.
-AGAIN = """
+AGAIN = compose(
+    """
 WITH RECURSIVE walk AS (
     (
         SELECT queue FROM {s}.job WHERE namespace = $1 AND state = 'claimed'
@@ -62,7 +71,9 @@ SELECT j.* FROM walk w CROSS JOIN LATERAL (
     WHERE j.namespace = $1 AND j.queue = w.queue AND j.session = $2 AND j.state = 'claimed'
         AND j.request = $3 OFFSET 0
 ) j
-"""
+""",
+    columns=CLAIMED_COLUMNS,
+)
 
 # The session of a repeated claim. Waits for claims of the session that are still on their way: one
 # of them may be the claim whose reply was lost.
@@ -144,19 +155,22 @@ SELECT count(*) AS jobs FROM (
 ) j
 """
 
-QUEUES = f"""{_NAMES}, name AS MATERIALIZED (
-    SELECT queue FROM walk UNION SELECT name FROM {{s}}.queue WHERE namespace = $1
+QUEUES = compose(
+    """{names}, name AS MATERIALIZED (
+    SELECT queue FROM walk UNION SELECT name FROM {s}.queue WHERE namespace = $1
 )
 SELECT n.queue, q.mode, q.concurrency, q.rate, q.rate_period_us, c.state, c.jobs, c.oldest_ready_s
 FROM name n
 LEFT JOIN LATERAL (
-    SELECT mode, concurrency, rate, rate_period_us FROM {{s}}.queue
+    SELECT mode, concurrency, rate, rate_period_us FROM {s}.queue
     WHERE namespace = $1 AND name = n.queue OFFSET 0
 ) q ON true
 LEFT JOIN LATERAL (
     SELECT state, count(*) AS jobs, extract(epoch FROM clock_timestamp() - min(due_at) FILTER (
         WHERE state = 'ready' AND NOT blocked))::float8 AS oldest_ready_s
-    FROM {{s}}.job WHERE namespace = $1 AND queue = n.queue GROUP BY state
+    FROM {s}.job WHERE namespace = $1 AND queue = n.queue GROUP BY state
 ) c ON true
 ORDER BY n.queue, c.state
-"""
+""",
+    names=_NAMES,
+)

@@ -50,9 +50,9 @@ class JobSettler:
         self._look_sql = tables.text(job_order_sql.LOOK)
         self._try_keys_sql = tables.text(job_order_sql.TRY_KEYS)
         self._keys_sql = tables.text(job_order_sql.KEYS_OF)
-        self._done = _Kind[Completion]("done", self._end_done)
-        self._failed = _Kind[Failure]("failed", self._end_failed)
-        self._released = _Kind[Return]("released", self._end_released)
+        self._done = _Kind("done", self._end_done)
+        self._failed = _Kind("failed", self._end_failed)
+        self._released = _Kind("released", self._end_released)
         # Each of these meets its own token when it is carried out late, or changes nothing.
         abandons = tables.abandons
         self._completing = Coalescer[Completion, Settled](

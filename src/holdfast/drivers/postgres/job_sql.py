@@ -11,7 +11,7 @@ from __future__ import annotations
 # Tells the hosts that wait in the queues of ``fresh`` (queue, jobs): the oldest notes, one more
 # than there are jobs, and takes their notes away. Without a note nothing is sent: a commit that
 # notifies takes a lock of the whole database. ``{channel}`` is the parameter with the channel.
-RING = """
+_RING = """
 bell AS MATERIALIZED (
     SELECT $1::text AS namespace, f.queue, w.host FROM fresh f CROSS JOIN LATERAL (
         SELECT host FROM {s}.waiting
@@ -28,6 +28,19 @@ bell AS MATERIALIZED (
         'position', 0)::text)) AS hosts
     FROM bell b
 )"""
+
+
+def compose(text: str, **parts: str) -> str:
+    """``text`` with each ``{name}`` in it replaced by the part of that name; other braces stay."""
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part)
+    return text
+
+
+def ring_to(channel: str) -> str:
+    """``_RING`` with the parameter that holds the channel."""
+    return compose(_RING, channel=channel)
+
 
 # Jobs of one call, in their order. An id that is there already changes nothing, and neither does a
 # live unique key; who asked learns which of them it was by looking (see ``job_enqueue``). A job
@@ -78,18 +91,30 @@ WITH req AS MATERIALIZED (
 )"""
 
 # Who waits hears of what can be claimed at once.
-_ENQUEUE_RINGING = f"""{_ENQUEUE}, fresh AS MATERIALIZED (
+_ENQUEUE_RINGING = compose(
+    """{enqueue}, fresh AS MATERIALIZED (
     SELECT i.queue, count(*) AS jobs FROM ins i
     WHERE i.state = 'ready' AND NOT i.blocked GROUP BY i.queue
-), {RING.replace("{channel}", "$16")}
+), {ring}
 SELECT (SELECT hosts FROM told) AS told,
-    ARRAY(SELECT n.queue FROM name n WHERE n.closed) AS closed"""
+    ARRAY(SELECT n.queue FROM name n WHERE n.closed) AS closed""",
+    ring=ring_to("$16"),
+    enqueue=_ENQUEUE,
+)
 
 # A batch without keys: nothing more is to be known of it.
-ENQUEUE_PLAIN = f"{_ENQUEUE_RINGING}, (SELECT count(*) FROM ins) AS made"
+ENQUEUE_PLAIN = compose("{enqueue}, (SELECT count(*) FROM ins) AS made", enqueue=_ENQUEUE_RINGING)
 
 # The same with keys, inside a transaction that looks after them.
-ENQUEUE_KEYED = f"{_ENQUEUE_RINGING}, ARRAY(SELECT i.id FROM ins i) AS made"
+ENQUEUE_KEYED = compose(
+    "{enqueue}, ARRAY(SELECT i.id FROM ins i) AS made", enqueue=_ENQUEUE_RINGING
+)
+
+# What a claimant is given of a job.
+CLAIMED_COLUMNS = """j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.max_attempts,
+        j.retry, j.priority, j.headers,
+        (extract(epoch FROM j.enqueued_at) * 1000000)::bigint AS enqueued_at_us,
+        j.unique_key, j.ordering_key"""
 
 # One claim, one statement.
 #
@@ -102,7 +127,8 @@ ENQUEUE_KEYED = f"{_ENQUEUE_RINGING}, ARRAY(SELECT i.id FROM ins i) AS made"
 # picked  the first of each queue in the order of the index, skipping what others are taking. The
 #         newest version of each row is judged again under its lock.
 # taken   the claims, with fresh tokens.
-_CLAIM = """
+_CLAIM = compose(
+    """
 WITH host AS MATERIALIZED (
     SELECT h.id FROM {s}.host h
     WHERE h.namespace = $1 AND h.id = $2 AND h.ended_at IS NULL
@@ -146,13 +172,9 @@ WITH host AS MATERIALIZED (
     FROM picked p
     WHERE j.namespace = p.namespace AND j.id = p.id
     RETURNING p.n, j.seq, {columns}
-)"""
-
-# What a claimant is given of a job.
-CLAIMED_COLUMNS = """j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.max_attempts,
-        j.retry, j.priority, j.headers,
-        (extract(epoch FROM j.enqueued_at) * 1000000)::bigint AS enqueued_at_us,
-        j.unique_key, j.ordering_key"""
+)""",
+    columns=CLAIMED_COLUMNS,
+)
 
 _ANSWER = """
 SELECT g.alive, g.due, g.limited, g.next_due_s, t.* FROM gate g LEFT JOIN taken t ON true
@@ -161,8 +183,9 @@ SELECT g.alive, g.due, g.limited, g.next_due_s, t.* FROM gate g LEFT JOIN taken 
 CLAIM = _CLAIM + _ANSWER
 
 # The same for a host that wants to be told of more: its notes enter with what was too little.
-CLAIM_WAITING = f"""{_CLAIM}, note AS (
-    INSERT INTO {{s}}.waiting AS w (namespace, queue, host, since, until)
+CLAIM_WAITING = compose(
+    """{claim}, note AS (
+    INSERT INTO {s}.waiting AS w (namespace, queue, host, since, until)
     SELECT $1, v.queue, $10, clock_timestamp(),
         clock_timestamp() + $11::bigint * interval '1 microsecond'
     FROM (SELECT DISTINCT queue FROM want) v
@@ -170,13 +193,17 @@ CLAIM_WAITING = f"""{_CLAIM}, note AS (
         AND (SELECT count(*) FROM picked) < $7
     ORDER BY v.queue
     ON CONFLICT (namespace, queue, host) DO UPDATE SET until = greatest(w.until, excluded.until)
-){_ANSWER}"""
+){answer}""",
+    claim=_CLAIM,
+    answer=_ANSWER,
+)
 
 # One job by its id, whatever stands before it. Said so that no index but that of ids can be meant.
 _FIRST = """WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
             AND (expires_at IS NULL OR expires_at > clock_timestamp())
         ORDER BY priority DESC, seq LIMIT w.most"""
-_NAMED = """WHERE namespace = $1 AND id = $11 AND state = 'ready' AND coalesce(blocked, false) = false
+_NAMED = """WHERE namespace = $1 AND id = $11 AND state = 'ready'
+            AND coalesce(blocked, false) = false
             AND (expires_at IS NULL OR expires_at > clock_timestamp())"""
 CLAIM_NAMED = CLAIM.replace(_FIRST, _NAMED)
 
@@ -223,12 +250,13 @@ WHERE namespace = $1 AND id = $2 AND state IN ('scheduled', 'retrying')
 # the answer is looked at by ``job_settle``. Rows come sorted, so that two batches that share some
 # meet them in one order. A claim stands while ``settled`` is null; asking for the state instead
 # would offer the planner the index of claimed jobs, of which it would read all.
-COMPLETE = f"""
+COMPLETE = compose(
+    """
 WITH req AS MATERIALIZED (
     SELECT $1::text AS namespace, r.* FROM unnest($2::text[], $3::bigint[], $4::text[])
         WITH ORDINALITY AS r(id, token, result, n)
 ), kept AS (
-    UPDATE {{s}}.job j SET state = 'done', settled = 'done', result = r.result,
+    UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
         ended_at = clock_timestamp(),
         kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'
     FROM req r
@@ -236,24 +264,26 @@ WITH req AS MATERIALIZED (
         AND r.token > 0 AND j.settled IS NULL AND j.ordering_key IS NULL AND j.retention_us > 0
     RETURNING r.n, j.queue
 ), gone AS (
-    DELETE FROM {{s}}.job j USING req r
+    DELETE FROM {s}.job j USING req r
     WHERE j.namespace = r.namespace AND j.id = r.id AND j.token = r.token
         AND r.token > 0 AND j.settled IS NULL AND j.ordering_key IS NULL AND j.retention_us <= 0
     RETURNING r.n, j.queue, j.namespace, j.id, j.attempts + j.losses > 0 AS tried
 ), forgotten AS (
-    DELETE FROM {{s}}.job_attempt a USING gone g
+    DELETE FROM {s}.job_attempt a USING gone g
     WHERE g.tried AND a.namespace = g.namespace AND a.job = g.id
 ), ended AS MATERIALIZED (
     SELECT n, queue FROM kept UNION ALL SELECT n, queue FROM gone
 ), fresh AS MATERIALIZED (
     SELECT e.queue, e.jobs FROM (SELECT queue, count(*) AS jobs FROM ended GROUP BY queue) e
     CROSS JOIN LATERAL (
-        SELECT FROM {{s}}.queue
+        SELECT FROM {s}.queue
         WHERE namespace = $1 AND name = e.queue AND concurrency IS NOT NULL OFFSET 0
     ) q
-), {RING.replace("{channel}", "$5")}
+), {ring}
 SELECT e.n, (SELECT hosts FROM told) AS told FROM ended e
-"""
+""",
+    ring=ring_to("$5"),
+)
 
 # The same for jobs with an ordering key, whose locks the caller holds.
 COMPLETE_ORDERED = COMPLETE.replace("j.ordering_key IS NULL", "j.ordering_key IS NOT NULL")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.job_order_sql import LOCK_KEYS, LOCK_QUEUE, UNBLOCK
-from holdfast.drivers.postgres.job_sql import CLAIMED_COLUMNS
+from holdfast.drivers.postgres.job_sql import compose
 from holdfast.drivers.postgres.settings import PostgresSettings
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.ports.driver import DriverContext
@@ -49,9 +49,11 @@ class JobTables:
         """A statement with the names of this store in it."""
         schema = self._settings.schema
         return self._settings.sql(
-            template.replace("{columns}", CLAIMED_COLUMNS)
-            .replace("{flight}", f"'{schema}/work/' || $1::text || '/'")
-            .replace("{order}", f"'{schema}/order/' || $1::text || '/'")
+            compose(
+                template,
+                flight=f"'{schema}/work/' || $1::text || '/'",
+                order=f"'{schema}/order/' || $1::text || '/'",
+            )
         )
 
     async def fetch(self, text: str, *args: Any, write: bool = True) -> list[Any]:

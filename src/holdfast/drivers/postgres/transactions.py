@@ -45,7 +45,7 @@ async def join(tx: Any, purpose: str) -> Run:
         return await _sqlalchemy(tx, purpose)
     if _from(modules, "django"):
         return _django(tx, purpose)
-    _refuse(purpose, f"{type(tx).__module__}.{type(tx).__name__}")
+    return _refuse(purpose, f"{type(tx).__module__}.{type(tx).__name__}")
 
 
 def foreign(purpose: str) -> NoReturn:
