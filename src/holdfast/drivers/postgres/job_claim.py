@@ -141,8 +141,8 @@ class JobClaimer:
         locked = [row["name"] for row in await run(self._lock_queues_sql, list(queues))]
         self._limited.difference_update(queues)
         self._limited.update(locked)
-        rows = await run(self._room_sql, locked) if locked else []
-        waits = [row["wait_s"] for row in rows if row["wait_s"] is not None]
+        rows: Sequence[Any] = await run(self._room_sql, locked) if locked else ()
+        waits: list[float] = [row["wait_s"] for row in rows if row["wait_s"] is not None]
         return {row["name"]: row["room"] for row in rows}, min(waits, default=None)
 
     async def _record_pace(self, run: Run, jobs: Sequence[ClaimedJob], limited: set[str]) -> None:
