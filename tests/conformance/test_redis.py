@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 from holdfast.drivers.redis import RedisFactory
-from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
+from holdfast.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
 from tests.services.redis import RedisServer
 
 pytestmark = pytest.mark.service
@@ -24,6 +24,12 @@ def direct(redis_server: RedisServer) -> Lab:
 
 
 class TestLeases(LeaseStoreSuite):
+    @pytest.fixture
+    def lab(self, direct: Lab) -> Lab:
+        return direct
+
+
+class TestHosts(HostStoreSuite):
     @pytest.fixture
     def lab(self, direct: Lab) -> Lab:
         return direct
