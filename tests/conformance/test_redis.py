@@ -10,7 +10,13 @@ import itertools
 import pytest
 
 from holdfast.drivers.redis import RedisFactory
-from holdfast.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
+from holdfast.testing.conformance import (
+    HostStoreSuite,
+    JobStoreSuite,
+    Lab,
+    LeaseStoreSuite,
+    WakeupsSuite,
+)
 from tests.services.redis import RedisServer
 
 pytestmark = pytest.mark.service
@@ -30,6 +36,12 @@ class TestLeases(LeaseStoreSuite):
 
 
 class TestHosts(HostStoreSuite):
+    @pytest.fixture
+    def lab(self, direct: Lab) -> Lab:
+        return direct
+
+
+class TestJobs(JobStoreSuite):
     @pytest.fixture
     def lab(self, direct: Lab) -> Lab:
         return direct
