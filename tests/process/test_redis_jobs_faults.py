@@ -263,6 +263,30 @@ async def test_crashes_under_load_lose_no_job_and_finish_none_twice(drivers, ser
     assert failed > 0
 
 
+async def test_claims_of_a_session_whose_record_was_removed_are_taken_back(
+    drivers, redis_server, redis_url
+) -> None:
+    worker = await RedisWorker(await drivers.open(redis_url)).open()
+    await worker.jobs.enqueue([job("a")])
+    (claimed,) = await worker.claim()
+    assert await worker.jobs.reclaim(limit=10) == []
+    redis_server.command("DEL", "holdfast:{default}:hosts")
+    (taken,) = await worker.jobs.reclaim(limit=10)
+    assert (taken.id, taken.state) == ("a", JobState.READY)
+    assert await worker.jobs.complete(done(claimed)) == [Settled.LOST]
+
+
+async def test_a_large_orphanage_is_taken_back_in_parts(drivers, redis_url) -> None:
+    worker = await RedisWorker(await drivers.open(redis_url)).open()
+    await worker.jobs.enqueue([job(f"j{n}") for n in range(1300)])
+    await worker.claim(1000)
+    await worker.claim(300)
+    await worker.hosts.close(worker.session)
+    assert len(await worker.jobs.reclaim(limit=700)) == 700
+    assert len(await worker.jobs.reclaim(limit=10_000)) == 600
+    assert await worker.jobs.reclaim(limit=10) == []
+
+
 # -- the server refuses -----------------------------------------------------------------------
 
 
