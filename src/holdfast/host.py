@@ -127,6 +127,11 @@ class Holdfast:
         """What the backend promises."""
         return self._driver.capabilities
 
+    @property
+    def driver(self) -> Driver:
+        """The open driver and its ports, for those who serve them to others."""
+        return self._driver
+
     async def start(self) -> None:
         """Start the keeper and the session. Called once, by ``connect``."""
         await self._keeper.start()

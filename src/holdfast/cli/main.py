@@ -22,6 +22,8 @@ from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.lease import lease
 from holdfast.cli.migrate import migrate
 from holdfast.cli.output import clean_lines, say
+from holdfast.cli.serve import serve
+from holdfast.cli.token import token
 
 _NAME = "holdfast"
 
@@ -58,7 +60,7 @@ def cli() -> None:
     current().listen_to_logs()
 
 
-for command in (lease, migrate, doctor, config, configure, demo):
+for command in (lease, migrate, doctor, config, configure, demo, serve, token):
     cli.add_command(command)
 
 
