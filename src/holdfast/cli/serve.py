@@ -30,14 +30,24 @@ from holdfast.cli.output import say
     multiple=True,
     help="A name that clients reach the server by, beside --host. May be repeated.",
 )
+@click.option(
+    "--max-wait",
+    type=click.FloatRange(0, 55),
+    default=55.0,
+    show_default=True,
+    help="Seconds that a request for work may wait at most.",
+)
 @global_options
-def serve(host: str, port: int, more: tuple[str, ...], names: tuple[str, ...]) -> None:
+def serve(
+    host: str, port: int, more: tuple[str, ...], names: tuple[str, ...], max_wait: float
+) -> None:
     """Serve the HTTP API until stopped.
 
     Without tokens only this machine may use it. Make one with `holdfast token create`, and every
     request is asked for one.
     """
     # Starlette and uvicorn are an extra, and no other command needs them.
+    from holdfast.server.limits import Limits
     from holdfast.server.serving import ServePlan
     from holdfast.server.serving import serve as run
 
@@ -49,6 +59,7 @@ def serve(host: str, port: int, more: tuple[str, ...], names: tuple[str, ...]) -
         host=host,
         port=port,
         allowed_hosts=names,
+        bounds=Limits(wait_s=max_wait),
     )
 
     def started(address: str, authenticated: bool) -> None:

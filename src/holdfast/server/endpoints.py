@@ -18,6 +18,7 @@ from holdfast.model.bearer import Scope
 from holdfast.server.access import Principal
 
 JSON = "application/json"
+TEXT = "text/plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Endpoint:
         scope: What the bearer must have; ``None`` is for everybody, and gets no principal.
         query: The type of the query string, if it takes one.
         body: The type of the JSON body, if it takes one.
-        answers: Status to what it means and the type of its body.
+        answers: Status to what it means and the type of its body; ``str`` is plain text.
         problems: Codes of the refusals that are this endpoint's own.
     """
 

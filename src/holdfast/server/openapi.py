@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast import server
-from holdfast.server.endpoints import JSON, Endpoint
+from holdfast.server.endpoints import JSON, TEXT, Endpoint
 from holdfast.server.problems import MEDIA_TYPE, TITLES, ProblemDocument
 from holdfast.server.schemas import Name
 
@@ -105,7 +105,8 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     for status, (description, kind) in endpoint.answers.items():
         found[str(status)] = {"description": description}
         if kind is not None:
-            found[str(status)]["content"] = {JSON: {"schema": known[repr(kind)]}}
+            media = TEXT if kind is str else JSON
+            found[str(status)]["content"] = {media: {"schema": known[repr(kind)]}}
     codes = [*endpoint.problems, *_COMMON]
     codes += _AUTHENTICATED if endpoint.scope is not None else ()
     codes += _WITH_BODY if endpoint.body is not None else ()

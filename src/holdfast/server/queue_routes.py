@@ -92,11 +92,11 @@ class QueueRoutes:
         """Add one item or many."""
         space = self._spaces.of(call.principal)
         queue = check_queue(call.path["queue"])
-        if isinstance(call.body, list):
-            many: list[schemas.NewItem] = call.body
-            entries = await space.jobs.enqueue([self._job(space, queue, new) for new in many])
+        body: schemas.NewItem | list[schemas.NewItem] = call.body
+        if isinstance(body, list):
+            entries = await space.jobs.enqueue([self._job(space, queue, new) for new in body])
             return Reply(200, schemas.QueuedMany(items=[_queued(entry) for entry in entries]))
-        (entry,) = await space.jobs.enqueue([self._job(space, queue, call.body)])
+        (entry,) = await space.jobs.enqueue([self._job(space, queue, body)])
         if entry.entry is Entry.REJECTED:
             raise Problem("duplicate", f"The live item {entry.id} has this unique key.")
         if entry.entry is Entry.CLOSED:
@@ -111,12 +111,12 @@ class QueueRoutes:
             id=JobId(new.id or f"{self._spaces.runtime.new_id()}{self._spaces.runtime.new_id()}"),
             queue=queue,
             payload=encode_json(new.payload, "the payload", limit=PAYLOAD_BYTES_MAX),
-            priority=new.priority,
+            priority=round(new.priority),
             delay_us=round(new.delay * 1e6),
             unique_key=new.unique_key,
             on_duplicate=OnDuplicate(new.on_duplicate),
             ordering_key=new.ordering_key,
-            max_attempts=MAX_ATTEMPTS if new.max_attempts is None else new.max_attempts,
+            max_attempts=MAX_ATTEMPTS if new.max_attempts is None else round(new.max_attempts),
             expires_us=None if new.expires is None else round(new.expires * 1e6),
             headers=encode_json(new.headers, "headers", limit=METADATA_BYTES_MAX),
         )

@@ -122,16 +122,19 @@ class Heartbeat(Request):
 
 
 class NewItem(Request):
-    """An item to be queued; see ``enqueue`` in the API reference for what each means."""
+    """An item to be queued; see ``enqueue`` in the API reference for what each means.
+
+    Whole numbers are multiples of one, because JSON does not tell 3 from 3.0.
+    """
 
     payload: Any = None
     id: Name | None = None
-    priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
+    priority: Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX, multiple_of=1)] = 0
     delay: Seconds = 0.0
     unique_key: Name | None = None
     on_duplicate: Annotated[str, Meta(pattern="^(reject|replace|return)$")] = "reject"
     ordering_key: Name | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    max_attempts: Annotated[float, Meta(ge=1, le=1000, multiple_of=1)] | None = None
     expires: Annotated[float, Meta(ge=0.001, le=_SECONDS_MAX)] | None = None
     retention: Seconds | None = None
     headers: Annotated[dict[Name, Annotated[str, Meta(max_length=1024)]], Meta(max_length=32)] = {}
@@ -148,7 +151,7 @@ class ItemsQuery(Request):
         | None
     ) = None
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_MAX)] = limits.PAGE_DEFAULT
-    after: Annotated[str, Meta(min_length=1, max_length=512, pattern=_PLAIN)] | None = None
+    after: Annotated[str, Meta(pattern="^[0-9]{1,18}$")] | None = None
 
 
 class Answer(msgspec.Struct, kw_only=True):

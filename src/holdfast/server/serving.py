@@ -11,7 +11,7 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.connect import connect
@@ -23,6 +23,7 @@ from holdfast.server import limits
 from holdfast.server.access import any_token
 from holdfast.server.application import Application
 from holdfast.server.hosts import is_loopback
+from holdfast.server.limits import Limits
 
 try:
     import uvicorn
@@ -44,6 +45,7 @@ class ServePlan:
     host: str = "127.0.0.1"
     port: int = PORT_DEFAULT
     allowed_hosts: tuple[str, ...] = ()
+    bounds: Limits = field(default_factory=Limits)
 
 
 async def serve(plan: ServePlan, *, started: Callable[[str, bool], None]) -> None:
@@ -82,6 +84,7 @@ async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, boo
         application = Application(
             drivers,
             runtime=Runtime(),
+            bounds=plan.bounds,
             open_to=plan.namespaces[0] if is_loopback(plan.host) else None,
             allowed_hosts=_names(plan),
         )
