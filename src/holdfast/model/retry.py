@@ -148,7 +148,7 @@ def _known(kinds: tuple[ErrorKind, ...]) -> frozenset[str]:
 
 
 def _kinds(name: str, value: object) -> tuple[ErrorKind, ...]:
-    if isinstance(value, type) or isinstance(value, str):
+    if isinstance(value, (type, str)):
         value = (value,)
     if not isinstance(value, (tuple, list)):
         raise UsageError(f"Retry.{name} is a tuple of error classes, not {value!r}")
