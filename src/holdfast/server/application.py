@@ -24,7 +24,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ports.driver import Driver
 from holdfast.runtime.runtime import Runtime
 from holdfast.server.access import Authenticator, nobody
-from holdfast.server.bodies import decode, decode_query, read_body
+from holdfast.server.bodies import decode, decode_name, decode_query, read_body
 from holdfast.server.endpoints import Call, Endpoint
 from holdfast.server.hosts import HostCheck
 from holdfast.server.limits import Limits
@@ -108,7 +108,7 @@ class Application:
             body = decode(data, endpoint.body)
         elif endpoint.query is not None:
             body = decode_query(request, endpoint.query, _lists_of(endpoint.query))
-        path = {name: str(value) for name, value in request.path_params.items()}
+        path = {name: decode_name(value) for name, value in request.path_params.items()}
         call = Call(request=request, principal=principal, body=body, path=path)
         return (await endpoint.run(call)).response()
 

@@ -16,10 +16,13 @@ from starlette.requests import ClientDisconnect, Request
 from holdfast.codec import DEPTH_MAX
 from holdfast.server.limits import BODY_TIMEOUT_S, BODY_VALUES_MAX
 from holdfast.server.problems import Problem
+from holdfast.server.schemas import Name
 
 T = TypeVar("T")
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A text that never ends reaches to the end of the body, and nothing is tried twice: otherwise each
+# of its quotes would be a new beginning, and the time would grow with the square of the length.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
 
@@ -96,6 +99,18 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise Problem("invalid-request", f"{error}") from None
     except (ValueError, RecursionError):
         raise Problem("invalid-request", "The body is not valid JSON in UTF-8.") from None
+
+
+def decode_name(value: object) -> str:
+    """A name in the path.
+
+    Raises:
+        Problem: Nothing can have this name.
+    """
+    try:
+        return msgspec.convert(value, Name)
+    except msgspec.ValidationError as error:
+        raise Problem("invalid-request", f"{error} - in the path") from None
 
 
 def decode_query(request: Request, kind: type[T], lists: frozenset[str]) -> T:

@@ -110,7 +110,7 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     codes = [*endpoint.problems, *_COMMON]
     codes += _AUTHENTICATED if endpoint.scope is not None else ()
     codes += _WITH_BODY if endpoint.body is not None else ()
-    codes += _WITH_QUERY if endpoint.query is not None else ()
+    codes += _WITH_QUERY if endpoint.query is not None or "{" in endpoint.path else ()
     problem = {"content": {MEDIA_TYPE: {"schema": known[repr(ProblemDocument)]}}}
     for status in sorted({TITLES[code][0] for code in codes}):
         of = sorted(code for code in codes if TITLES[code][0] == status)

@@ -54,7 +54,7 @@ class QueueRoutes:
                     201: ("The item that stands in the queue now.", schemas.Queued),
                     200: ("What became of each item of a list.", schemas.QueuedMany),
                 },
-                problems=("invalid-request", "duplicate", "queue-draining", "unsupported"),
+                problems=("duplicate", "queue-draining", "unsupported"),
             ),
             Endpoint(
                 method="GET",
@@ -84,7 +84,7 @@ class QueueRoutes:
                 run=self.item,
                 scope=Scope.READ,
                 answers={200: ("The item.", schemas.Item)},
-                problems=("invalid-request", "not-found"),
+                problems=("not-found",),
             ),
         ]
 
@@ -108,7 +108,7 @@ class QueueRoutes:
         if new.ordering_key is not None and not capabilities.ordering:
             raise UnsupportedByDriver(f"{capabilities.backend} has no ordering keys")
         job = NewJob(
-            id=JobId(new.id or f"{self._spaces.runtime.new_id()}{self._spaces.runtime.new_id()}"),
+            id=JobId(new.id or self._spaces.runtime.ordered_id()),
             queue=queue,
             payload=encode_json(new.payload, "the payload", limit=PAYLOAD_BYTES_MAX),
             priority=round(new.priority),
