@@ -124,11 +124,17 @@ class Client:
         return [(found["id"], found["outcome"]) for found in _expect(answer, 200)["items"]]
 
     async def next(
-        self, queues: Sequence[str], *, wait: float = 0.0, item: str | None = None
+        self,
+        queues: Sequence[str],
+        *,
+        wait: float = 0.0,
+        item: str | None = None,
+        request_id: str | None = None,
     ) -> Item | None:
         """Claim one item, or ``None`` if there was none within ``wait`` seconds.
 
-        A lost answer is asked for again and gives the same item.
+        A lost answer is asked for again and gives the same item; ``request_id`` lets a later
+        call do that too.
 
         Raises:
             ClaimLost: The session of this worker had ended, and everything it had claimed is
@@ -142,7 +148,7 @@ class Client:
             "queues": list(queues),
             "wait": wait,
             "ttl": self.ttl,
-            "request_id": self._runtime.new_id(),
+            "request_id": request_id or self._runtime.new_id(),
         }
         if item is not None:
             document["item"] = item

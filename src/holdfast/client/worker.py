@@ -12,7 +12,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 from holdfast.client.client import Client, Item
@@ -32,6 +32,15 @@ _WAIT_S = 25.0
 # A claim is let go so much before its deadline, a tenth of a short ttl at most: cancelling takes
 # time too.
 _MARGIN_S = 0.5
+
+# The part of the ttl that must be left when an item is begun, so that it lasts until a heartbeat.
+_FRESH = 2 / 3
+
+# How soon a heartbeat that failed is tried again.
+_OUTAGE_BEAT_S = 1.0
+
+# For the last request of a worker that stops; the claim's ttl does what it could not.
+_LAST_WORD_S = 5.0
 
 
 class HttpWorker:
@@ -112,26 +121,35 @@ class HttpWorker:
 
     async def _next(self) -> Item | None:
         """The next item, or ``None``; a stop ends the wait, and gives back what it brings."""
+        request = self._client.runtime.new_id()
         asking = asyncio.create_task(
-            self._client.next(self._queues, wait=_WAIT_S), name="holdfast-client-next"
+            self._client.next(self._queues, wait=_WAIT_S, request_id=request),
+            name="holdfast-client-next",
         )
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([asking, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                # The server sees that nobody waits any more, and gives nothing out; what it had
-                # given already comes back with the end of the session.
-                asking.cancel()
-                await asyncio.wait([asking])
-                return None
-            return asking.result()
         finally:
             stopping.cancel()
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait([asking])
+                await self._give_back(request)
+        return None if asking.cancelled() else asking.result()
+
+    async def _give_back(self, request: str) -> None:
+        """Release what a request that was cut off may have brought, or what it brings now."""
+        try:
+            async with asyncio.timeout(_LAST_WORD_S):
+                item = await self._client.next(self._queues, request_id=request)
+                if item is not None:
+                    await self._client.release(item)
+        except (HoldfastError, TimeoutError) as error:
+            _log.warning("an item may have been taken and not been returned: %s", error)
 
     async def _begin(self, item: Item) -> None:
-        """Start the task of an item, if it is certain to be ours when it begins."""
-        now = self._clock.monotonic()
-        if item.deadline - now < self._client.ttl / 3:
+        """Start the task of an item, if it is certain to be ours until the next heartbeat."""
+        if item.deadline - self._clock.monotonic() < self._client.ttl * _FRESH:
             # It came at the end of a long wait, or slowly: ask before anything is done with it.
             try:
                 deadline, states = await self._client.heartbeat([item])
@@ -140,9 +158,9 @@ class HttpWorker:
                 return
             if states[item.id] != "ok":
                 return
-            self._deadline = max(self._deadline, deadline)
         else:
-            self._deadline = max(self._deadline, item.deadline)
+            deadline = item.deadline
+        self._deadline = max(self._deadline, deadline)
         task = asyncio.create_task(self._handle(item), name=f"holdfast-item-{item.id}")
         self._running[item.id] = (item, task)
         self._changed.set()
@@ -154,12 +172,12 @@ class HttpWorker:
             except asyncio.CancelledError:
                 if item.id not in self._gone:
                     # Stopped before it was done: somebody else begins it again at once.
-                    await asyncio.shield(self._client.release(item))
+                    await _surely(self._client.release(item))
                 return
             except Exception as error:  # noqa: BLE001 - whatever the user's function raises
-                await self._client.fail(item, f"{type(error).__name__}: {error}"[:2000] or "failed")
+                await _surely(self._client.fail(item, f"{type(error).__name__}: {error}"[:2000]))
                 return
-            await self._client.complete(item, result)
+            await _surely(self._client.complete(item, result))
             self.done += 1
         except ClaimLost:
             _log.warning("item %s was given to another worker before it was done", item.id)
@@ -172,20 +190,23 @@ class HttpWorker:
             self._changed.set()
 
     async def _beat(self) -> None:
-        """Keep the claims at a third of the ttl; past the deadline, let go of them."""
+        """Keep the claims at a third of the ttl; at their deadline, let go of them."""
+        margin_s = min(_MARGIN_S, self._client.ttl / 10)
         while True:
-            await self._clock.sleep(self._client.ttl / 3 if not self.outage else 1.0)
+            pause_s = min(_OUTAGE_BEAT_S, self._client.ttl / 3)
+            await self._clock.sleep(pause_s if self.outage else self._client.ttl / 3)
             items = [item for item, _ in self._running.values()]
             if not items:
                 continue
+            left_s = self._deadline - margin_s - self._clock.monotonic()
+            if left_s <= 0:
+                self._lose_all("the server was away for too long")
+                continue
             try:
-                deadline, states = await self._client.heartbeat(items)
-            except HoldfastError as error:
+                async with asyncio.timeout(left_s):
+                    deadline, states = await self._client.heartbeat(items)
+            except (HoldfastError, TimeoutError) as error:
                 self._away(error)
-                margin_s = min(_MARGIN_S, self._client.ttl / 10)
-                if self._clock.monotonic() > self._deadline - self._client.ttl / 3 - margin_s:
-                    await self._clock.sleep(self._deadline - margin_s - self._clock.monotonic())
-                    self._lose_all("the server was away for too long")
                 continue
             self.outage = False
             self._deadline = max(self._deadline, deadline)
@@ -216,7 +237,7 @@ class HttpWorker:
         if late:
             await asyncio.wait(late)
 
-    def _away(self, error: HoldfastError) -> None:
+    def _away(self, error: Exception) -> None:
         if not self.outage:
             _log.warning("the server is away: %s", error)
         self.outage = True
@@ -234,8 +255,20 @@ class HttpWorker:
                 await self._stop.wait()
 
 
+async def _surely(settling: Coroutine[Any, Any, None]) -> None:
+    """Finish ``settling`` though the caller is cancelled: half a word helps nobody."""
+    task = asyncio.ensure_future(settling)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        task.result()
+
+
 @contextlib.contextmanager
-def _signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Any:
+def _signals(
+    loop: asyncio.AbstractEventLoop, stop: Callable[[], None]
+) -> Generator[None, None, None]:
     """Let SIGTERM and SIGINT stop the worker, where this thread may say so."""
     handled: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():
