@@ -150,6 +150,14 @@ class JobNotFound(NotFound):
         self.id = id
 
 
+class TokenNotFound(NotFound):
+    """No bearer token of the HTTP API has this id in this namespace."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - it is one
+        super().__init__(f"no token {id!r} in this namespace; see `holdfast token ls`")
+        self.id = id
+
+
 class DuplicateJob(Conflict):
     """A live job of the queue has the unique key already; ``existing`` is its id."""
 

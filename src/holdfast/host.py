@@ -159,6 +159,11 @@ class Holdfast:
             )
         return self._work
 
+    @property
+    def driver(self) -> Driver:
+        """The open driver and its ports, for those who serve them to others."""
+        return self._driver
+
     async def start(self) -> None:
         """Start the keeper and the session. Called once, by ``connect``."""
         await self._keeper.start()

@@ -34,6 +34,8 @@ _COMMANDS = {
     "doctor": "holdfast.cli.doctor",
     "lease": "holdfast.cli.lease",
     "migrate": "holdfast.cli.migrate",
+    "serve": "holdfast.cli.serve",
+    "token": "holdfast.cli.token",
 }
 
 

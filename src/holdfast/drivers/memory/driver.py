@@ -16,6 +16,7 @@ from holdfast.drivers.memory.host_store import MemoryHostStore
 from holdfast.drivers.memory.job_store import MemoryJobStore
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore
 from holdfast.drivers.memory.rows import MemoryStore
+from holdfast.drivers.memory.token_store import MemoryTokenStore
 from holdfast.drivers.memory.wakeups import MemoryWakeups
 from holdfast.errors import StoreUnavailable
 from holdfast.model.location import Location
@@ -68,6 +69,7 @@ class MemoryDriver:
         self._leases = MemoryLeaseStore(space, context.clock, self._wakeups.ring_place)
         self._hosts = MemoryHostStore(space, context.clock)
         self._jobs = MemoryJobStore(space, context.clock, context.host, self._wakeups.ring_host)
+        self._tokens = MemoryTokenStore(space, context.clock)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -88,6 +90,11 @@ class MemoryDriver:
     def jobs(self) -> MemoryJobStore:
         """Jobs of the namespace."""
         return self._jobs
+
+    @property
+    def tokens(self) -> MemoryTokenStore:
+        """Bearer tokens of the namespace."""
+        return self._tokens
 
     @property
     def wakeups(self) -> MemoryWakeups:
@@ -111,6 +118,7 @@ class MemoryDriver:
         self._leases.close()
         self._hosts.close_store()
         self._jobs.close()
+        self._tokens.close()
         self._wakeups.close()
         self._store = None
 

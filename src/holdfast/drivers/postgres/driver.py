@@ -15,6 +15,7 @@ from holdfast.drivers.postgres.job_store import PostgresJobStore
 from holdfast.drivers.postgres.lease_store import PostgresLeaseStore
 from holdfast.drivers.postgres.schema import prepare, store_id
 from holdfast.drivers.postgres.settings import OPTIONS, PostgresSettings, read_settings
+from holdfast.drivers.postgres.token_store import PostgresTokenStore
 from holdfast.drivers.postgres.wakeups import PostgresWakeups, channel_of
 from holdfast.model.location import Location
 from holdfast.model.options import CLOCK_DRIFT
@@ -106,6 +107,7 @@ class PostgresDriver:
             connections, settings, context, channel=channel, identity=identity
         )
         self._hosts = PostgresHostStore(connections, settings, context.namespace)
+        self._tokens = PostgresTokenStore(connections, settings, context.namespace)
         self._wakeups = PostgresWakeups(connections, settings, context, channel)
 
     @property
@@ -127,6 +129,11 @@ class PostgresDriver:
     def jobs(self) -> PostgresJobStore:
         """Jobs of the namespace."""
         return self._jobs
+
+    @property
+    def tokens(self) -> PostgresTokenStore:
+        """Bearer tokens of the namespace."""
+        return self._tokens
 
     @property
     def wakeups(self) -> PostgresWakeups:

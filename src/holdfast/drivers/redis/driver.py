@@ -14,6 +14,7 @@ from holdfast.drivers.redis.job_store import RedisJobStore
 from holdfast.drivers.redis.lease_store import RedisLeaseStore
 from holdfast.drivers.redis.link import Link
 from holdfast.drivers.redis.settings import OPTIONS, RedisSettings, read_settings
+from holdfast.drivers.redis.token_store import RedisTokenStore
 from holdfast.drivers.redis.wakeups import RedisWakeups
 from holdfast.model.location import Location
 from holdfast.model.options import CLOCK_DRIFT
@@ -104,6 +105,7 @@ class RedisDriver:
         self._leases = RedisLeaseStore(link, epoch, keys)
         self._hosts = RedisHostStore(link, epoch, keys)
         self._jobs = RedisJobStore(link, epoch, keys, context.host)
+        self._tokens = RedisTokenStore(link, keys)
         self._wakeups = RedisWakeups(link, settings, context, epoch)
 
     @property
@@ -125,6 +127,11 @@ class RedisDriver:
     def jobs(self) -> RedisJobStore:
         """Jobs of the namespace."""
         return self._jobs
+
+    @property
+    def tokens(self) -> RedisTokenStore:
+        """Bearer tokens of the namespace."""
+        return self._tokens
 
     @property
     def wakeups(self) -> RedisWakeups:

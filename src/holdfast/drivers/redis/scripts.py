@@ -55,6 +55,7 @@ _PARTS = {
     "job_get": ("clock", "jobs", "job_read"),
     "job_list": ("clock", "jobs", "job_read"),
     "job_queues": ("clock", "jobs"),
+    "tokens": ("clock",),
 }
 
 
@@ -79,6 +80,7 @@ class Scripts:
     get: Script
     list: Script
     adopt: Script
+    tokens: Script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,7 @@ def load_scripts() -> Scripts:
         get=_script("get", writes=False),
         list=_script("list", writes=False),
         adopt=_script("adopt"),
+        tokens=_script("tokens"),
     )
 
 

@@ -1,0 +1,285 @@
+"""A worker over HTTP: takes items, runs a function on each, and never outstays a claim.
+
+Owns the slots, the heartbeat and the end. When the server is away it goes on with what it has until
+the claims' own deadline, then lets go; it comes back by itself. When told to stop it takes nothing
+more, gives what runs a while, and returns the rest to the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any
+
+from holdfast.client.client import Client, Item
+from holdfast.errors import ClaimLost, HoldfastError, StoreError, UsageError
+
+_log = logging.getLogger("holdfast.client")
+
+Work = Callable[[Item], Awaitable[Any]]
+"""What is done with an item; its result is kept, and whatever it raises is a failure."""
+
+# Longest pause while the server is away, and the first one.
+_OUTAGE_S = (0.2, 10.0)
+
+# How long one request waits for work: most of what a server allows.
+_WAIT_S = 25.0
+
+# A claim is let go so much before its deadline, a tenth of a short ttl at most: cancelling takes
+# time too.
+_MARGIN_S = 0.5
+
+# The part of the ttl that must be left when an item is begun, so that it lasts until a heartbeat.
+_FRESH = 2 / 3
+
+# How soon a heartbeat that failed is tried again.
+_OUTAGE_BEAT_S = 1.0
+
+# For the last request of a worker that stops; the claim's ttl does what it could not.
+_LAST_WORD_S = 5.0
+
+
+class HttpWorker:
+    """Runs ``work`` on items of ``queues``, ``concurrency`` at a time, until it is stopped.
+
+    A claim that is lost or to be cancelled cancels the task that works on it. ``grace`` is how long
+    tasks may go on after a stop before they are cancelled and their items released.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        queues: Sequence[str],
+        work: Work,
+        *,
+        concurrency: int = 1,
+        grace: float = 10.0,
+    ) -> None:
+        if concurrency < 1 or not queues:
+            raise UsageError("a worker has at least one queue and one slot")
+        self._client = client
+        self._clock = client.runtime.clock
+        self._queues = list(queues)
+        self._work = work
+        self._concurrency = concurrency
+        self._grace_s = grace
+        self._running: dict[str, tuple[Item, asyncio.Task[None]]] = {}
+        self._deadline = 0.0
+        # Ids of items whose task was cancelled because the claim is gone.
+        self._gone: set[str] = set()
+        self._stop = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.outage = False
+        self.done = 0
+
+    def stop(self) -> None:
+        """Take nothing more and come to an end. Safe in a signal handler of the loop."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Work until ``stop``, SIGTERM or SIGINT; then finish or give back what is held.
+
+        Raises:
+            ConfigurationError, UsageError: The server will never take these requests: the token,
+                its scope or the arguments are wrong.
+        """
+        loop = asyncio.get_running_loop()
+        with _signals(loop, self.stop):
+            beating = loop.create_task(self._beat(), name="holdfast-client-heartbeat")
+            try:
+                await self._take()
+            finally:
+                await self._drain()
+                beating.cancel()
+                await asyncio.wait([beating])
+
+    async def _take(self) -> None:
+        """Fill the slots until told to stop."""
+        pause_s = _OUTAGE_S[0]
+        while not self._stop.is_set():
+            if len(self._running) >= self._concurrency:
+                await self._until_changed()
+                continue
+            try:
+                item = await self._next()
+            except ClaimLost:
+                self._lose_all("its session had ended")
+                continue
+            except StoreError as error:
+                self._away(error)
+                await self._pause(pause_s)
+                pause_s = min(_OUTAGE_S[1], pause_s * 2)
+                continue
+            pause_s = _OUTAGE_S[0]
+            self.outage = False
+            if item is not None:
+                await self._begin(item)
+
+    async def _next(self) -> Item | None:
+        """The next item, or ``None``; a stop ends the wait, and gives back what it brings."""
+        request = self._client.runtime.new_id()
+        asking = asyncio.create_task(
+            self._client.next(self._queues, wait=_WAIT_S, request_id=request),
+            name="holdfast-client-next",
+        )
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([asking, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait([asking])
+                await self._give_back(request)
+        return None if asking.cancelled() else asking.result()
+
+    async def _give_back(self, request: str) -> None:
+        """Release what a request that was cut off may have brought, or what it brings now."""
+        try:
+            async with asyncio.timeout(_LAST_WORD_S):
+                item = await self._client.next(self._queues, request_id=request)
+                if item is not None:
+                    await self._client.release(item)
+        except (HoldfastError, TimeoutError) as error:
+            _log.warning("an item may have been taken and not been returned: %s", error)
+
+    async def _begin(self, item: Item) -> None:
+        """Start the task of an item, if it is certain to be ours until the next heartbeat."""
+        if item.deadline - self._clock.monotonic() < self._client.ttl * _FRESH:
+            # It came at the end of a long wait, or slowly: ask before anything is done with it.
+            try:
+                deadline, states = await self._client.heartbeat([item])
+            except StoreError as error:
+                self._away(error)
+                return
+            if states[item.id] != "ok":
+                return
+        else:
+            deadline = item.deadline
+        self._deadline = max(self._deadline, deadline)
+        task = asyncio.create_task(self._handle(item), name=f"holdfast-item-{item.id}")
+        self._running[item.id] = (item, task)
+        self._changed.set()
+
+    async def _handle(self, item: Item) -> None:
+        try:
+            try:
+                result = await self._work(item)
+            except asyncio.CancelledError:
+                if item.id not in self._gone:
+                    # Stopped before it was done: somebody else begins it again at once.
+                    await _surely(self._client.release(item))
+                return
+            except Exception as error:  # noqa: BLE001 - whatever the user's function raises
+                await _surely(self._client.fail(item, f"{type(error).__name__}: {error}"[:2000]))
+                return
+            await _surely(self._client.complete(item, result))
+            self.done += 1
+        except ClaimLost:
+            _log.warning("item %s was given to another worker before it was done", item.id)
+        except HoldfastError as error:
+            # Its claim ends by the ttl, and the item is tried again.
+            _log.warning("item %s could not be settled: %s", item.id, error)
+        finally:
+            self._running.pop(item.id, None)
+            self._gone.discard(item.id)
+            self._changed.set()
+
+    async def _beat(self) -> None:
+        """Keep the claims at a third of the ttl; at their deadline, let go of them."""
+        margin_s = min(_MARGIN_S, self._client.ttl / 10)
+        while True:
+            pause_s = min(_OUTAGE_BEAT_S, self._client.ttl / 3)
+            await self._clock.sleep(pause_s if self.outage else self._client.ttl / 3)
+            items = [item for item, _ in self._running.values()]
+            if not items:
+                continue
+            left_s = self._deadline - margin_s - self._clock.monotonic()
+            if left_s <= 0:
+                self._lose_all("the server was away for too long")
+                continue
+            try:
+                async with asyncio.timeout(left_s):
+                    deadline, states = await self._client.heartbeat(items)
+            except (HoldfastError, TimeoutError) as error:
+                self._away(error)
+                continue
+            self.outage = False
+            self._deadline = max(self._deadline, deadline)
+            for item_id, state in states.items():
+                if state != "ok":
+                    self._lose(item_id, state)
+
+    def _lose_all(self, why: str) -> None:
+        for item_id in list(self._running):
+            self._lose(item_id, why)
+
+    def _lose(self, item_id: str, why: str) -> None:
+        item, task = self._running.get(item_id, (None, None))
+        if item is None or task is None:
+            return
+        _log.warning("stopping work on item %s: %s", item_id, why)
+        if why != "cancel":
+            self._gone.add(item_id)
+        task.cancel()
+
+    async def _drain(self) -> None:
+        tasks = [task for _, task in self._running.values()]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=self._grace_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    def _away(self, error: Exception) -> None:
+        if not self.outage:
+            _log.warning("the server is away: %s", error)
+        self.outage = True
+
+    async def _until_changed(self) -> None:
+        self._changed.clear()
+        waits = [asyncio.create_task(event.wait()) for event in (self._changed, self._stop)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _pause(self, pause_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s * self._client.runtime.random.uniform(0.5, 1.0)):
+                await self._stop.wait()
+
+
+async def _surely(settling: Coroutine[Any, Any, None]) -> None:
+    """Finish ``settling`` though the caller is cancelled: half a word helps nobody."""
+    task = asyncio.ensure_future(settling)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        task.result()
+
+
+@contextlib.contextmanager
+def _signals(
+    loop: asyncio.AbstractEventLoop, stop: Callable[[], None]
+) -> Generator[None, None, None]:
+    """Let SIGTERM and SIGINT stop the worker, where this thread may say so."""
+    handled: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(number, stop)
+            except (NotImplementedError, RuntimeError, ValueError):
+                continue
+            handled.append(number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,164 @@
+"""The ASGI application: every request passes here, in and out.
+
+Owns the order of checks: the server's own name, the browser's origin, the route, the bearer, the
+scope, the body. Whatever goes wrong becomes a problem document, and what nobody foresaw a plain
+500 that tells nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError
+from holdfast.ports.driver import Driver
+from holdfast.runtime.runtime import Runtime
+from holdfast.server.access import Authenticator, nobody
+from holdfast.server.bodies import decode, decode_name, decode_query, read_body
+from holdfast.server.endpoints import Call, Endpoint
+from holdfast.server.hosts import HostCheck
+from holdfast.server.limits import Limits
+from holdfast.server.problems import Problem, problem_of, problem_response
+from holdfast.server.queue_routes import QueueRoutes
+from holdfast.server.service_routes import ServiceRoutes
+from holdfast.server.spaces import Spaces
+from holdfast.server.worker_routes import WorkerRoutes
+
+_log = logging.getLogger("holdfast.server")
+
+# Nothing here is a page: a browser that gets one of these answers must not keep, guess or run it.
+_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Application:
+    """The whole server as an ASGI application. ``close`` lets waiting requests go.
+
+    ``open_to`` is the namespace that everybody may use as long as no token exists; only for a
+    server that nobody but this machine can reach.
+    """
+
+    def __init__(
+        self,
+        drivers: Mapping[str, Driver],
+        *,
+        runtime: Runtime | None = None,
+        bounds: Limits | None = None,
+        open_to: str | None = None,
+        allowed_hosts: Sequence[str] = (),
+    ) -> None:
+        runtime, bounds = runtime or Runtime(), bounds or Limits()
+        self.spaces = Spaces(drivers, runtime, bounds)
+        self._access = Authenticator(self.spaces.tokens, runtime.clock, bounds, open_to=open_to)
+        service = ServiceRoutes(self.spaces, __version__)
+        self.endpoints = [
+            *WorkerRoutes(self.spaces).endpoints(),
+            *QueueRoutes(self.spaces).endpoints(),
+            *service.endpoints(),
+        ]
+        service.describe(self.endpoints)
+        self._app = HostCheck(_routed(self.endpoints, self._serve), allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; only HTTP is spoken."""
+        if scope["type"] == "http":
+            await self._app(scope, receive, _with_headers(send))
+
+    def close(self) -> None:
+        """Let every waiting request go, and stop listening for work. Repeatable."""
+        self.spaces.close()
+
+    async def _serve(self, endpoint: Endpoint, request: Request) -> Response:
+        try:
+            return await self._answer(endpoint, request)
+        except Problem as problem:
+            return problem_response(problem)
+        except HoldfastError as error:
+            problem = problem_of(error)
+            if problem.status >= 500:  # noqa: PLR2004 - the family of the server's own failures
+                _log.warning("%s %s: %s", endpoint.method, endpoint.path, error)
+            return problem_response(problem)
+        except Exception:  # noqa: BLE001
+            # The last place an error can reach; a client is told nothing of it.
+            _log.exception("%s %s failed", endpoint.method, endpoint.path)
+            return problem_response(Problem("internal", "The server's log says more."))
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        principal = nobody("")
+        if endpoint.scope is not None:
+            principal = await self._access.principal(request)
+            principal.require(endpoint.scope)
+        body: Any = None
+        if endpoint.body is not None:
+            data = await read_body(request, self.spaces.bounds.body_bytes)
+            body = decode(data, endpoint.body)
+        elif endpoint.query is not None:
+            body = decode_query(request, endpoint.query, _lists_of(endpoint.query))
+        path = {name: decode_name(value) for name, value in request.path_params.items()}
+        call = Call(request=request, principal=principal, body=body, path=path)
+        return (await endpoint.run(call)).response()
+
+
+class _Methods:
+    """The endpoints of one path: an ASGI application that chooses by method."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], serve: Any) -> None:
+        self._endpoints = endpoints
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is None:
+            allowed = ", ".join(sorted(self._endpoints))
+            response = problem_response(
+                Problem("method-not-allowed", f"This path takes {allowed}.", Allow=allowed)
+            )
+        else:
+            response = await self._serve(endpoint, Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def _routed(endpoints: Sequence[Endpoint], serve: Any) -> ASGIApp:
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    routes = [Route(path, _Methods(methods, serve)) for path, methods in by_path.items()]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    del request, error
+    return problem_response(Problem("not-found", "There is no such path."))
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+        await send(message)
+
+    return sending
+
+
+def _lists_of(kind: Any) -> frozenset[str]:
+    """The fields of a request that may stand several times in a query."""
+    fields = msgspec.structs.fields(kind)
+    return frozenset(field.name for field in fields if _is_list(field.type))
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is list or any(_is_list(part) for part in get_args(kind)[:1])

@@ -1,0 +1,133 @@
+"""Reading what a client sends: limited while it streams, checked before it is parsed.
+
+Owns the way from bytes to a request type. It must never hold more than the limit, and never hand
+a document to the parser whose depth or number of values nobody has looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from holdfast.codec import DEPTH_MAX
+from holdfast.server.limits import BODY_TIMEOUT_S, BODY_VALUES_MAX
+from holdfast.server.problems import Problem
+from holdfast.server.schemas import Name
+
+T = TypeVar("T")
+
+# A text that never ends reaches to the end of the body, and nothing is tried twice: otherwise each
+# of its quotes would be a new beginning, and the time would grow with the square of the length.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, at most ``limit`` bytes of JSON.
+
+    Raises:
+        Problem: It is too large, too slow, compressed, or says that it is something else.
+    """
+    headers = request.headers
+    if _JSON.fullmatch(headers.get("content-type", "").strip()) is None:
+        raise Problem("unsupported-media-type", "Send JSON, and Content-Type: application/json.")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        # A few bytes could unpack to gigabytes.
+        raise Problem("unsupported-media-type", "Send the body without Content-Encoding.")
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                parts.append(part)
+    except TimeoutError:
+        raise Problem("request-timeout", "Send the whole body at once.") from None
+    except ClientDisconnect:
+        raise Problem("request-timeout", "The connection was closed.") from None
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        "too-large",
+        f"A body is at most {limit} bytes; send fewer items, or keep large things elsewhere.",
+        Connection="close",
+    )
+
+
+def check_shape(body: bytes) -> None:
+    """Refuse a document that is deep or has very many values, in time linear in its length.
+
+    Raises:
+        Problem: It is not for us.
+    """
+    bare = _STRING.sub(b"", body)
+    if bare.count(b",") > BODY_VALUES_MAX:
+        raise Problem("invalid-request", f"A body has at most {BODY_VALUES_MAX} values.")
+    # Without commas between them brackets can only nest, so that this loop is short as well.
+    depth = 0
+    for byte in bare.translate(None, _NOT_BRACKETS):
+        if byte in b"[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise Problem("invalid-request", f"JSON is nested at most {DEPTH_MAX} levels deep.")
+        else:
+            depth -= 1
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """The request in ``body``.
+
+    Raises:
+        Problem: It is not JSON, or not what this route takes; says which part.
+    """
+    check_shape(body)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Problem("invalid-request", f"{error}") from None
+    except (ValueError, RecursionError):
+        raise Problem("invalid-request", "The body is not valid JSON in UTF-8.") from None
+
+
+def decode_name(value: object) -> str:
+    """A name in the path.
+
+    Raises:
+        Problem: Nothing can have this name.
+    """
+    try:
+        return msgspec.convert(value, Name)
+    except msgspec.ValidationError as error:
+        raise Problem("invalid-request", f"{error} - in the path") from None
+
+
+def decode_query(request: Request, kind: type[T], lists: frozenset[str]) -> T:
+    """The request in the query string; names in ``lists`` may be given several times.
+
+    Raises:
+        Problem: A parameter is unknown, repeated or not what this route takes.
+    """
+    found: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name in lists:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise Problem("invalid-request", "A parameter is given twice.")
+        else:
+            found[name] = value
+    try:
+        return msgspec.convert(found, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem("invalid-request", f"{error}") from None

@@ -1,0 +1,223 @@
+"""Routes of those who fill queues and look at them.
+
+Owns what is shown of an item. What users wrote stays hidden from who lacks ``payload:read``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.codec import METADATA_BYTES_MAX, encode_json
+from holdfast.errors import UnsupportedByDriver
+from holdfast.model.bearer import Scope
+from holdfast.model.job import (
+    MAX_ATTEMPTS,
+    PAYLOAD_BYTES_MAX,
+    Attempt,
+    Enqueued,
+    Entry,
+    JobFilter,
+    JobRecord,
+    JobState,
+    NewJob,
+    OnDuplicate,
+    QueueRecord,
+)
+from holdfast.names import JobId, check_queue
+from holdfast.server import schemas
+from holdfast.server.endpoints import Call, Endpoint, Reply
+from holdfast.server.problems import Problem
+from holdfast.server.spaces import Space, Spaces
+
+
+class QueueRoutes:
+    """Queues and items."""
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._spaces = spaces
+
+    def endpoints(self) -> list[Endpoint]:
+        """The routes."""
+        return [
+            Endpoint(
+                method="POST",
+                path="/queues/{queue:path}/items",
+                name="enqueue",
+                summary="Add one item, or a list of them: all or none.",
+                run=self.enqueue,
+                scope=Scope.ENQUEUE,
+                body=schemas.NewItem | schemas.NewItems,
+                answers={
+                    201: ("The item that stands in the queue now.", schemas.Queued),
+                    200: ("What became of each item of a list.", schemas.QueuedMany),
+                },
+                problems=("duplicate", "queue-draining", "unsupported"),
+            ),
+            Endpoint(
+                method="GET",
+                path="/queues",
+                name="queues",
+                summary="Every queue, and how many items it has in each state.",
+                run=self.queues,
+                scope=Scope.READ,
+                answers={200: ("The queues.", schemas.Queues)},
+            ),
+            Endpoint(
+                method="GET",
+                path="/queues/{queue:path}/items",
+                name="items",
+                summary="A page of the items of a queue, in order of enqueueing.",
+                run=self.items,
+                scope=Scope.READ,
+                query=schemas.ItemsQuery,
+                answers={200: ("A page.", schemas.Items)},
+                problems=("not-found",),
+            ),
+            Endpoint(
+                method="GET",
+                path="/items/{item:path}",
+                name="item",
+                summary="What is known of one item.",
+                run=self.item,
+                scope=Scope.READ,
+                answers={200: ("The item.", schemas.Item)},
+                problems=("not-found",),
+            ),
+        ]
+
+    async def enqueue(self, call: Call) -> Reply:
+        """Add one item or many."""
+        space = self._spaces.of(call.principal)
+        queue = check_queue(call.path["queue"])
+        body: schemas.NewItem | list[schemas.NewItem] = call.body
+        if isinstance(body, list):
+            entries = await space.jobs.enqueue([self._job(space, queue, new) for new in body])
+            return Reply(200, schemas.QueuedMany(items=[_queued(entry) for entry in entries]))
+        (entry,) = await space.jobs.enqueue([self._job(space, queue, body)])
+        if entry.entry is Entry.REJECTED:
+            raise Problem("duplicate", f"The live item {entry.id} has this unique key.")
+        if entry.entry is Entry.CLOSED:
+            raise Problem("queue-draining", "The queue drains. Nothing was added.")
+        return Reply(201, _queued(entry))
+
+    def _job(self, space: Space, queue: str, new: schemas.NewItem) -> NewJob:
+        capabilities = space.driver.capabilities
+        if new.ordering_key is not None and not capabilities.ordering:
+            raise UnsupportedByDriver(f"{capabilities.backend} has no ordering keys")
+        job = NewJob(
+            id=JobId(new.id or self._spaces.runtime.ordered_id()),
+            queue=queue,
+            payload=encode_json(new.payload, "the payload", limit=PAYLOAD_BYTES_MAX),
+            priority=round(new.priority),
+            delay_us=round(new.delay * 1e6),
+            unique_key=new.unique_key,
+            on_duplicate=OnDuplicate(new.on_duplicate),
+            ordering_key=new.ordering_key,
+            max_attempts=MAX_ATTEMPTS if new.max_attempts is None else round(new.max_attempts),
+            expires_us=None if new.expires is None else round(new.expires * 1e6),
+            headers=encode_json(new.headers, "headers", limit=METADATA_BYTES_MAX),
+        )
+        if new.retention is None:
+            return job
+        return msgspec.structs.replace(job, retention_us=round(new.retention * 1e6))
+
+    async def queues(self, call: Call) -> Reply:
+        """All queues."""
+        records = await self._spaces.of(call.principal).jobs.queues()
+        return Reply(200, schemas.Queues(queues=[_queue(record) for record in records]))
+
+    async def items(self, call: Call) -> Reply:
+        """One page of a queue."""
+        wanted: schemas.ItemsQuery = call.body
+        jobs = self._spaces.of(call.principal).jobs
+        queue = check_queue(call.path["queue"])
+        states = () if wanted.state is None else (JobState(wanted.state),)
+        found = await jobs.list(
+            JobFilter(queue=queue, states=states), after=wanted.after, limit=wanted.limit
+        )
+        if not found and not any(record.settings.name == queue for record in await jobs.queues()):
+            raise Problem("not-found", "There is no such queue.")
+        shown = call.principal.may(Scope.PAYLOAD)
+        return Reply(
+            200,
+            schemas.Items(
+                items=[_item(record, shown=shown) for record in found],
+                next_after=found[-1].cursor if len(found) >= wanted.limit else None,
+            ),
+        )
+
+    async def item(self, call: Call) -> Reply:
+        """One item and what went wrong with it."""
+        jobs = self._spaces.of(call.principal).jobs
+        record = await jobs.get(JobId(call.path["item"]))
+        if record is None:
+            raise Problem("not-found", "There is no such item.")
+        shown = call.principal.may(Scope.PAYLOAD)
+        item = _item(record, shown=shown)
+        item.tries = [_try(attempt, shown=shown) for attempt in await jobs.attempts(record.id)]
+        return Reply(200, item)
+
+
+def _queued(entry: Enqueued) -> schemas.Queued:
+    return schemas.Queued(id=entry.id, outcome=entry.entry.value)
+
+
+def _queue(record: QueueRecord) -> schemas.Queue:
+    settings = record.settings
+    return schemas.Queue(
+        name=settings.name,
+        mode=settings.mode.value,
+        concurrency=settings.concurrency,
+        rate=settings.rate,
+        rate_period=settings.rate_period_us / 1e6,
+        counts={state.value: count for state, count in record.counts.items()},
+        oldest_ready=record.oldest_ready_s,
+    )
+
+
+def _item(record: JobRecord, *, shown: bool) -> schemas.Item:
+    item = schemas.Item(
+        id=record.id,
+        queue=record.queue,
+        state=record.state.value,
+        priority=record.priority,
+        token=record.token,
+        attempts=record.attempts,
+        losses=record.losses,
+        max_attempts=record.max_attempts,
+        unique_key=record.unique_key,
+        ordering_key=record.ordering_key,
+        blocked=record.blocked,
+        cancel_requested=record.cancel_requested,
+        claimed_by=record.claimed_by,
+        claimed_at=record.claimed_at,
+        enqueued_at=record.enqueued_at,
+        due_at=record.due_at,
+        ended_at=record.ended_at,
+    )
+    if shown:
+        item.payload = _stored(record.payload)
+        item.headers = msgspec.json.decode(record.headers, type=dict[str, Any])
+        item.result = _stored(record.result)
+        item.error = _stored(record.error)
+        item.progress = _stored(record.progress)
+    return item
+
+
+def _try(attempt: Attempt, *, shown: bool) -> schemas.Try:
+    return schemas.Try(
+        token=attempt.token,
+        outcome=attempt.outcome,
+        worker=attempt.worker,
+        claimed_at=attempt.claimed_at,
+        ended_at=attempt.ended_at,
+        error=_stored(attempt.error) if shown else UNSET,
+    )
+
+
+def _stored(text: str | None) -> Any:
+    """JSON text of a store, to be passed on as it is."""
+    return None if text is None else msgspec.Raw(text.encode())

@@ -1,0 +1,266 @@
+"""The worker's routes: next, complete, fail, release, heartbeat.
+
+Owns what each does to the store. Everything but ``next`` goes by a claim id, which proves
+namespace, item and fencing token; one that is not this bearer's is not found, and one whose claim
+has ended is refused and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from holdfast.codec import encode_json
+from holdfast.model import job as model
+from holdfast.model.bearer import Scope
+from holdfast.model.job import PAYLOAD_BYTES_MAX, ClaimedJob, JobRecord
+from holdfast.model.retry import Retry
+from holdfast.names import JobId
+from holdfast.server import limits, schemas
+from holdfast.server.access import Principal
+from holdfast.server.claim_ids import ClaimRef, sign, verify
+from holdfast.server.claiming import Claiming
+from holdfast.server.endpoints import Call, Endpoint, Reply
+from holdfast.server.problems import Problem
+from holdfast.server.spaces import Space, Spaces
+from holdfast.work.failures import describe
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class WorkerRoutes:
+    """What workers ask for."""
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._spaces = spaces
+
+    def endpoints(self) -> list[Endpoint]:
+        """The routes."""
+        taken = {
+            200: ("An item, claimed for this worker.", schemas.ClaimedItem),
+            204: ("Nothing to do, within the time that the worker wanted to wait.", None),
+        }
+        settled = {200: ("Done.", schemas.Settled)}
+        return [
+            Endpoint(
+                method="GET",
+                path="/worker/next",
+                name="next",
+                summary="Claim the next item.",
+                run=self.next,
+                scope=Scope.WORK,
+                query=schemas.Next,
+                answers=taken,
+                problems=("not-found", "session-ended"),
+            ),
+            Endpoint(
+                method="POST",
+                path="/worker/next",
+                name="postNext",
+                summary="Claim the next item.",
+                run=self.next,
+                scope=Scope.WORK,
+                body=schemas.Next,
+                answers=taken,
+                problems=("not-found", "session-ended"),
+            ),
+            *(
+                Endpoint(
+                    method="POST",
+                    path=f"/worker/{name}",
+                    name=name,
+                    summary=summary,
+                    run=run,
+                    scope=Scope.WORK,
+                    body=body,
+                    answers=settled,
+                    problems=("not-found", "claim-stale"),
+                )
+                for name, summary, run, body in (
+                    ("complete", "The item is done.", self.complete, schemas.Complete),
+                    ("fail", "The item failed.", self.fail, schemas.Fail),
+                    ("release", "Give the item back untried.", self.release, schemas.Release),
+                )
+            ),
+            Endpoint(
+                method="POST",
+                path="/worker/heartbeat",
+                name="heartbeat",
+                summary="Keep claims, and learn which are lost or to be stopped.",
+                run=self.heartbeat,
+                scope=Scope.WORK,
+                body=schemas.Heartbeat,
+                answers={200: ("What became of each claim.", schemas.Beaten)},
+            ),
+        ]
+
+    async def next(self, call: Call) -> Reply:
+        """Claim one item, waiting for it if asked to."""
+        wanted: schemas.Next = call.body
+        space = self._spaces.of(call.principal)
+        claiming = Claiming(self._spaces, space, call.principal, wanted)
+        gone = asyncio.create_task(_disconnected(call.request), name="holdfast-disconnect")
+        try:
+            taken = await claiming.run(gone)
+        finally:
+            gone.cancel()
+            await asyncio.wait([gone])
+        if taken is None:
+            if wanted.item is not None and await space.jobs.get(JobId(wanted.item)) is None:
+                raise Problem("not-found", "There is no such item.")
+            return Reply(204)
+        job, session = taken
+        return Reply(200, self._claimed(call.principal, job, session))
+
+    def _claimed(self, principal: Principal, job: ClaimedJob, session: Any) -> Any:
+        now = self._spaces.clock.now()
+        expires_at = now + timedelta(seconds=limits.CLAIM_AGE_MAX_S)
+        claim = ClaimRef(
+            namespace=principal.namespace,
+            session=session.id,
+            job=job.id,
+            token=job.token,
+            expires_at_us=round((expires_at - _EPOCH) / timedelta(microseconds=1)),
+        )
+        deadline, left_s = self._spaces.at(session.deadline)
+        return schemas.ClaimedItem(
+            id=job.id,
+            queue=job.queue,
+            claim_id=sign(principal.key, claim),
+            token=job.token,
+            payload=msgspec.Raw(job.payload.encode()),
+            headers=msgspec.json.decode(job.headers, type=dict[str, Any]),
+            attempt=job.attempts + 1,
+            priority=job.priority,
+            enqueued_at=_EPOCH + timedelta(microseconds=job.enqueued_at_us),
+            deadline=deadline,
+            expires_in=left_s,
+        )
+
+    async def complete(self, call: Call) -> Reply:
+        """End the item as done."""
+        wanted: schemas.Complete = call.body
+        space, claim = self._claim(call, wanted.claim_id)
+        result = None
+        if wanted.result is not None:
+            result = encode_json(wanted.result, "the result", limit=PAYLOAD_BYTES_MAX)
+        completion = model.Completion(claim.job, claim.token, result)
+        return _settled(await space.jobs.complete([completion]))
+
+    async def fail(self, call: Call) -> Reply:
+        """End the claim; the item is tried again as the request or its policy says."""
+        wanted: schemas.Fail = call.body
+        space, claim = self._claim(call, wanted.claim_id)
+        record = await space.jobs.get(claim.job)
+        if record is None or record.token != claim.token:
+            raise _stale()
+        retry_s = self._retry_s(record, wanted)
+        document = {"message": wanted.error}
+        if wanted.error_type is not None:
+            document["type"] = wanted.error_type
+        failure = model.Failure(
+            claim.job,
+            claim.token,
+            describe(document),
+            None if retry_s is None else round(retry_s * 1e6),
+        )
+        return _settled(await space.jobs.fail([failure]))
+
+    def _retry_s(self, record: JobRecord, wanted: schemas.Fail) -> float | None:
+        failures = record.attempts + 1
+        if wanted.dead or failures >= record.max_attempts:
+            return None
+        if wanted.retry_in is not None:
+            return wanted.retry_in
+        policy = Retry(max_attempts=record.max_attempts).overridden(record.retry)
+        return policy.delay_s(failures, wanted.error_type, self._spaces.runtime.random.random())
+
+    async def release(self, call: Call) -> Reply:
+        """Give the item back untried."""
+        wanted: schemas.Release = call.body
+        space, claim = self._claim(call, wanted.claim_id)
+        returned = model.Return(claim.job, claim.token, round(wanted.delay * 1e6))
+        return _settled(await space.jobs.release([returned]))
+
+    async def heartbeat(self, call: Call) -> Reply:
+        """Renew the worker's sessions, and say what became of each claim."""
+        wanted: schemas.Heartbeat = call.body
+        space = self._spaces.of(call.principal)
+        refs = [
+            verify(call.principal.key, space.namespace, beat.claim_id) for beat in wanted.claims
+        ]
+        sessions = space.sessions.named(call.principal, wanted.worker_id, wanted.session)
+        sessions |= {ref.session for ref in refs if ref is not None}
+        alive = {session: await space.sessions.renew(session, wanted.ttl) for session in sessions}
+        deadlines = {session: end for session, end in alive.items() if end is not None}
+        states = await self._extend(space, wanted, refs, frozenset(deadlines))
+        deadline, left_s = self._spaces.at(min(deadlines.values(), default=0.0))
+        beats = [
+            schemas.Beat(claim_id=beat.claim_id, state=state)
+            for beat, state in zip(wanted.claims, states, strict=True)
+        ]
+        return Reply(200, schemas.Beaten(claims=beats, deadline=deadline, expires_in=left_s))
+
+    async def _extend(
+        self,
+        space: Space,
+        wanted: schemas.Heartbeat,
+        refs: list[ClaimRef | None],
+        alive: frozenset[str],
+    ) -> list[str]:
+        """The state of each claim; one that is not ours, or whose session ended, is lost."""
+        states = [model.Settled.LOST.value] * len(refs)
+        asked = [
+            (place, ref)
+            for place, ref in enumerate(refs)
+            if ref is not None and ref.session in alive and not self._too_old(ref)
+        ]
+        extensions = [
+            model.Extension(ref.job, ref.token, _progress(wanted.claims[place].progress))
+            for place, ref in asked
+        ]
+        if extensions:
+            for (place, _), state in zip(asked, await space.jobs.extend(extensions), strict=True):
+                states[place] = state.value
+        return states
+
+    def _claim(self, call: Call, claim_id: str) -> tuple[Space, ClaimRef]:
+        space = self._spaces.of(call.principal)
+        claim = verify(call.principal.key, space.namespace, claim_id)
+        if claim is None:
+            raise Problem("not-found", "There is no such claim.")
+        if self._too_old(claim):
+            raise _stale()
+        return space, claim
+
+    def _too_old(self, claim: ClaimRef) -> bool:
+        return _EPOCH + timedelta(microseconds=claim.expires_at_us) <= self._spaces.clock.now()
+
+
+def _progress(progress: Any) -> str | None:
+    return None if progress is None else encode_json(progress, "the progress", limit=16 * 1024)
+
+
+def _settled(outcomes: Any) -> Reply:
+    (outcome,) = outcomes
+    if outcome is model.Settled.LOST:
+        raise _stale()
+    return Reply(200, schemas.Settled(state=outcome.value))
+
+
+def _stale() -> Problem:
+    return Problem(
+        "claim-stale",
+        "The item was given to another worker, or has ended. Nothing was changed: stop working on "
+        "it.",
+    )
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,159 @@
+"""Hostile bodies: too long, too deep, too many, not JSON, not told to be. Nobody is hurt."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.server.bodies import check_shape
+from holdfast.server.limits import BODY_BYTES_MAX, BODY_VALUES_MAX, Limits
+from holdfast.server.problems import Problem
+from tests.server.api import application
+
+PATH = "/queues/mail/items"
+
+
+async def refused(api, body, status, **more):
+    got = await api.send("POST", PATH, body, **more)
+    assert got.status == status, got
+    assert got.code
+    assert (await api.get("/queues")).document == {"queues": []}
+    return got
+
+
+async def test_a_body_is_cut_off_while_it_streams(api):
+    got = await refused(api, [b'{"payload": "'] + [b"x" * 65536] * 64, 413)
+    assert str(BODY_BYTES_MAX) in got.document["detail"]
+
+
+async def test_a_declared_length_is_refused_before_anything_is_read(api):
+    headers = (("content-type", "application/json"), ("content-length", "99999999999999"))
+    await refused(api, b"{}", 413, headers=headers)
+
+
+async def test_the_limit_can_be_lowered(drivers, api):
+    api.app = application(drivers, bounds=Limits(body_bytes=100, failure_s=0.0))
+    await refused(api, json.dumps({"payload": "x" * 100}).encode(), 413)
+    assert (await api.send("POST", PATH, json.dumps({"payload": "x"}).encode())).status == 201
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (("content-type", ""),),
+        (("content-type", "text/plain"),),
+        (("content-type", "application/x-www-form-urlencoded"),),
+        (("content-type", "application/jsonp"),),
+        (("content-type", "application/json; charset=utf-16"),),
+        (("content-type", "application/json"), ("content-encoding", "gzip")),
+        (("content-type", "application/json"), ("content-encoding", "br")),
+    ],
+)
+async def test_what_is_not_said_to_be_plain_json_is_refused(api, headers):
+    got = await refused(api, b'{"payload": 1}', 415, headers=headers)
+    assert got.code == "unsupported-media-type"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=UTF-8"])
+async def test_json_by_any_of_its_names_is_taken(api, kind):
+    got = await api.send("POST", PATH, b'{"payload": 1}', headers=(("content-type", kind),))
+    assert got.status == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"nul",
+        b"\xff\xfe{}",
+        b'{"payload": "\xff"}',
+        b'{"payload": NaN}',
+        b'{"payload": 1} x',
+        b'{"payload": 1}{"payload": 2}',
+        b'{"payload": "\\ud800"}',
+        b'{"payload": 1, "no_such_field": 2}',
+        b'{"payload": 1, "priority": "high"}',
+        b'{"payload": 1, "priority": 99999999}',
+        b'{"payload": 1, "priority": 1.5}',
+        b'{"payload": 1, "delay": -1}',
+        b'{"payload": 1, "delay": 1e300}',
+        b'{"payload": 1, "delay": 1e999}',
+        b'{"payload": 1, "id": ""}',
+        b'{"payload": 1, "id": "a\\u0000b"}',
+        b'{"payload": 1, "on_duplicate": "explode"}',
+        b'{"payload": 1, "headers": {"a": 1}}',
+        b'"text"',
+        b"7",
+        b"null",
+        b"[]",
+        b"[1]",
+        b"[[]]",
+        b'{"payload": ' + b"[" * 40 + b"]" * 40 + b"}",
+        b"[" * 500_000,
+        b'{"a":' * 100_000,
+        b"]" * 1000,
+        b'{"payload": [' + b"0," * (BODY_VALUES_MAX + 2) + b"0]}",
+        b'{"payload": "' + b'\\"' * 200_000,
+        b'{"payload": "' + b'\\"' * 200_000 + b"\\",
+        b"[" + b'{"payload":1},' * 1000 + b'{"payload":1}]',
+        b'{"payload": ' + b"9" * 5000 + b"}",
+    ],
+    ids=range(35),
+)
+async def test_what_is_not_a_request_is_refused_and_adds_nothing(api, body):
+    await refused(api, body, 400)
+
+
+async def test_brackets_inside_text_are_text(api):
+    for text in ("[" * 1000, '"]}' * 100, "\\" * 99, ",,,"):
+        body = json.dumps({"payload": text}).encode()
+        assert (await api.send("POST", PATH, body)).status == 201
+
+
+def test_depth_is_counted_without_parsing():
+    check_shape(b"[" * 32 + b"]" * 32)
+    with pytest.raises(Problem):
+        check_shape(b"[" * 33 + b"]" * 33)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "worker_id=w",
+        "queues=a",
+        "worker_id=w&worker_id=w&queues=a",
+        "worker_id=w&queues=",
+        "worker_id=w&queues=a&wait=-1",
+        "worker_id=w&queues=a&wait=999",
+        "worker_id=w&queues=a&wait=x",
+        "worker_id=w&queues=a&wait=nan",
+        "worker_id=w&queues=a&ttl=0",
+        "worker_id=w&queues=a&session=%00",
+        "worker_id=w/w&queues=a",
+        "worker_id=w&queues=a&token=1",
+        "worker_id=w&" + "&".join(f"queues={n}" for n in range(40)),
+    ],
+)
+async def test_a_query_is_checked_like_a_body(api, query):
+    got = await api.get("/worker/next", query)
+    assert (got.status, got.code) == (400, "invalid-request")
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "a\x1bb", "\u2028", "x" * 129])
+async def test_a_name_in_the_path_is_checked(api, name):
+    for path in (f"/queues/{name}/items", f"/items/{name}"):
+        got = await api.get(path)
+        assert (got.status, got.code) == (400, "invalid-request")
+
+
+async def test_no_such_path_and_no_such_method(api):
+    got = await api.get("/worker")
+    assert (got.status, got.code) == (404, "not-found")
+    for method in ("HEAD", "PUT", "DELETE", "TRACE", "OPTIONS"):
+        got = await api.send(method, "/worker/next")
+        assert (got.status, got.code) == (405, "method-not-allowed")
+        assert got.headers["allow"] == "GET, POST"

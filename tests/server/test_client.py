@@ -1,0 +1,265 @@
+"""The Python client against a server in the same process, over real sockets that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from holdfast.client import Client, HttpWorker
+from holdfast.client.http import Http
+from holdfast.errors import (
+    ConfigurationError,
+    Conflict,
+    NotFound,
+    OutcomeUnknown,
+    StoreUnavailable,
+    UsageError,
+)
+from holdfast.model.bearer import Scope
+from tests.server.api import make_token
+
+
+@contextlib.asynccontextmanager
+async def listening(answers) -> AsyncGenerator[tuple[str, list[bytes]], None]:
+    """A server that gives these raw answers, one for each request; ``None`` hangs up."""
+    heard: list[bytes] = []
+    left = list(answers)
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while left:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = 0
+                for line in head.split(b"\r\n"):
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                heard.append(head + await reader.readexactly(length))
+                answer = left.pop(0)
+                if answer is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+
+
+def answer(status: int, body: bytes = b"", *headers: bytes, kind: bytes = b"application/json"):
+    lines = [b"HTTP/1.1 %d X" % status, b"Content-Length: %d" % len(body), *headers]
+    if body:
+        lines.append(b"Content-Type: " + kind)
+    return b"\r\n".join([*lines, b"", body])
+
+
+def problem(status: int, code: str):
+    body = b'{"detail": "words", "code": "%s"}' % code.encode()
+    return answer(status, body, kind=b"application/problem+json")
+
+
+CREATED = answer(201, b'{"id": "i1", "outcome": "created"}')
+
+
+async def test_an_enqueue_whose_answer_was_lost_is_sent_again_under_the_same_id():
+    answers = [None, problem(503, "store-unavailable"), CREATED]
+    async with listening(answers) as (url, heard), Client(url, "hft_x") as client:
+        assert await client.enqueue("mail", {"a": 1}) == "i1"
+    bodies = {request.partition(b"\r\n\r\n")[2] for request in heard}
+    assert (len(heard), len(bodies)) == (3, 1)
+    assert all(b"Authorization: Bearer hft_x\r\n" in request for request in heard)
+
+
+async def test_one_connection_serves_many_requests_and_a_closed_one_is_replaced():
+    answers = [CREATED, CREATED, None, CREATED]
+    async with listening(answers) as (url, heard), Client(url) as client:
+        for _ in range(3):
+            assert await client.enqueue("mail", 1) == "i1"
+    assert len(heard) == 4
+
+
+async def test_a_chunked_answer_of_a_proxy_is_understood():
+    body = b'5\r\n{"id"\r\n10;x=y\r\n: "i1", "n": 12}\r\n0\r\n\r\n'
+    head = (
+        b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
+    )
+    async with listening([head + b"\r\n" + body]) as (url, _), Client(url) as client:
+        assert await client.enqueue("mail", 1) == "i1"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (400, "invalid-request", UsageError),
+        (401, "unauthenticated", ConfigurationError),
+        (403, "forbidden", ConfigurationError),
+        (404, "not-found", NotFound),
+        (409, "duplicate", Conflict),
+        (413, "too-large", UsageError),
+        (500, "internal", OutcomeUnknown),
+    ],
+)
+async def test_a_refusal_is_the_error_that_says_what_to_do(status, code, error):
+    async with listening([problem(status, code)]) as (url, _), Client(url) as client:
+        with pytest.raises(error, match="words"):
+            await client.enqueue("mail", 1)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\n{{{",
+        b"x" * 100_000,
+    ],
+)
+async def test_what_is_no_answer_is_an_unknown_outcome(raw):
+    async with listening([raw]) as (url, _):
+        http = Http(url, None)
+        with pytest.raises(OutcomeUnknown):
+            await http.request("POST", "/worker/next", {}, timeout=5)
+        await http.close()
+
+
+async def test_a_silent_server_is_an_unknown_outcome_and_a_missing_one_is_unavailable():
+    async with listening([b"", b""]) as (url, _):
+        http = Http(url, None)
+        with pytest.raises(OutcomeUnknown, match=r"within 0\.1 s"):
+            await http.request("GET", "/queues", timeout=0.1)
+    with pytest.raises(StoreUnavailable):
+        await http.request("GET", "/queues", timeout=5)
+    await http.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        ("ftp://x", None),
+        ("localhost:8420", None),
+        ("http://", None),
+        ("http://user:secret@x", None),
+        ("http://x?token=secret", None),
+        ("http://x", "two\r\nlines"),
+        ("http://x", ""),
+    ],
+)
+async def test_a_wrong_address_or_token_is_refused_without_showing_it(url, token):
+    with pytest.raises(ConfigurationError) as refused:
+        Client(url, token)
+    assert "secret" not in str(refused.value)
+    assert "two" not in str(refused.value)
+
+
+async def test_a_client_shows_no_token():
+    client = Client("http://x", "hft_canary")
+    assert "canary" not in repr(client) + repr(vars(client))
+
+
+async def test_a_worker_without_a_queue_or_a_slot_is_refused():
+    client = Client("http://x")
+    with pytest.raises(UsageError):
+        HttpWorker(client, [], print)
+    with pytest.raises(UsageError):
+        HttpWorker(client, ["mail"], print, concurrency=0)
+
+
+async def test_a_worker_whose_token_is_wrong_says_so_and_ends():
+    async with listening([problem(401, "unauthenticated")]) as (url, _), Client(url) as client:
+        with pytest.raises(ConfigurationError, match="words"):
+            await HttpWorker(client, ["mail"], print).run()
+
+
+@pytest.fixture
+async def real(drivers):
+    """A real server on a real socket, in this process."""
+    import uvicorn
+
+    from tests.server.api import application
+
+    app = application(drivers)
+    _, token = await make_token(drivers["shop"], "shop", *Scope)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off", ws="none"))
+    server.capture_signals = contextlib.nullcontext
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}", token, drivers["shop"].jobs
+    app.close()
+    server.should_exit = True
+    await serving
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what others do sets no event here
+            await asyncio.sleep(0.01)
+
+
+async def test_items_are_worked_on_several_at_a_time_and_settled(real):
+    url, token, jobs = real
+    together = asyncio.Barrier(3)
+
+    async def work(item):
+        if item.payload == "bad":
+            raise ValueError("no good")
+        await together.wait()
+        return item.payload * 2
+
+    async with Client(url, token, worker_id="w1") as client:
+        queued = await client.enqueue_many(
+            "mail", [{"payload": 1}, {"payload": 2}, {"payload": 3}, {"payload": "bad"}]
+        )
+        worker = HttpWorker(client, ["mail"], work, concurrency=3)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: worker.done == 3)
+        worker.stop()
+        await running
+    records = [await jobs.get(job) for job, _ in queued]
+    assert [record.state for record in records] == ["done", "done", "done", "retrying"]
+    assert [record.result for record in records[:3]] == ["2", "4", "6"]
+    assert "no good" in records[3].error
+
+
+async def test_a_cancelled_item_stops_the_task_that_works_on_it(real):
+    url, token, jobs = real
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def work(_):
+        began.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.set()
+
+    async with Client(url, token, worker_id="w1", ttl=5) as client:
+        item = await client.enqueue("mail", 1)
+        worker = HttpWorker(client, ["mail"], work)
+        running = asyncio.create_task(worker.run())
+        await asyncio.wait_for(began.wait(), 10)
+        await jobs.cancel([item], reason="not needed")
+        await asyncio.wait_for(ended.wait(), 10)
+        worker.stop()
+        await running
+    assert (await jobs.get(item)).state == "cancelled"
+
+
+async def test_a_stop_during_a_wait_leaves_nothing_claimed(real):
+    url, token, jobs = real
+    for _ in range(5):
+        async with Client(url, token, worker_id="w1") as client:
+            worker = HttpWorker(client, ["mail"], lambda _: asyncio.sleep(600), grace=0)
+            running = asyncio.create_task(worker.run())
+            await asyncio.sleep(0.05)
+            item = await client.enqueue("mail", 1)
+            worker.stop()
+            await asyncio.wait_for(running, 20)
+        record = await jobs.get(item)
+        assert record.state == "ready"
+        await jobs.cancel([item], reason="next round")

@@ -1,0 +1,257 @@
+"""Real servers and workers: killed, stopped, several on one store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import Client, HttpWorker
+from holdfast.errors import ClaimLost
+from tests.server.servers import PATIENCE_S, Fleet, Server, environ
+
+pytestmark = pytest.mark.process
+
+W = {"worker_id": "w1", "queues": ["mail"]}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    found = Fleet(f"sqlite:///{tmp_path}/work.db", tmp_path)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def token(fleet) -> str:
+    return fleet.token("admin", "payload:read")
+
+
+def enqueue(server: Server, token: str, payloads: list) -> list[str]:
+    items = [{"payload": payload} for payload in payloads]
+    status, found = server.ask("POST", "/queues/mail/items", token, items)
+    assert status == 200
+    return [item["id"] for item in found["items"]]
+
+
+def items_of(server: Server, token: str) -> list[dict]:
+    status, found = server.ask("GET", "/queues/mail/items?limit=500", token)
+    assert status == 200
+    return found["items"]
+
+
+def start_worker(server: Server, token: str, ttl: float, grace: float = 10) -> subprocess.Popen:
+    program = Path(__file__).parent / "programs" / "http_worker.py"
+    return subprocess.Popen(
+        [sys.executable, str(program), server.address, str(ttl), str(grace)],
+        env={**environ(), "WORKER_TOKEN": token},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def hear(process: subprocess.Popen, word: str) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(word):
+            return line.strip()
+    raise AssertionError(f"the worker never said {word!r}")
+
+
+def test_two_servers_on_one_store_know_each_others_claims(fleet, token):
+    one, two = fleet.start(), fleet.start()
+    (item,) = enqueue(one, token, ["x"])
+    asked = {**W, "session": "s1", "request_id": "r1"}
+    _, claimed = one.ask("POST", "/worker/next", token, asked)
+    assert claimed["id"] == item
+    # The reply was lost and the next server is asked: the same item under the same token.
+    _, again = two.ask("POST", "/worker/next", token, asked)
+    assert (again["id"], again["token"]) == (item, claimed["token"])
+    beat = {"worker_id": "w1", "session": "s1", "claims": [{"claim_id": claimed["claim_id"]}]}
+    _, beaten = two.ask("POST", "/worker/heartbeat", token, beat)
+    assert [claim["state"] for claim in beaten["claims"]] == ["ok"]
+    status, _ = two.ask("POST", "/worker/complete", token, {"claim_id": claimed["claim_id"]})
+    assert status == 200
+    status, refused = one.ask("POST", "/worker/release", token, {"claim_id": claimed["claim_id"]})
+    assert (status, refused["code"]) == (409, "claim-stale")
+
+
+async def test_an_enqueue_at_one_server_wakes_a_waiter_at_another(fleet, token):
+    one, two = fleet.start(), fleet.start()
+    waiting = asyncio.create_task(
+        asyncio.to_thread(two.ask, "POST", "/worker/next", token, {**W, "wait": 30})
+    )
+    await asyncio.sleep(0.5)
+    (item,) = await asyncio.to_thread(enqueue, one, token, ["x"])
+    status, claimed = await asyncio.wait_for(waiting, 20)
+    assert (status, claimed["id"]) == (200, item)
+
+
+def test_a_client_goes_on_when_its_server_is_killed_and_comes_back(fleet, token):
+    server = fleet.start()
+    worker = start_worker(server, token, ttl=60)
+    try:
+        items = enqueue(server, token, [0.01] * 3 + [2.0] * 3)
+        hear(worker, "done")
+        server.kill()
+        time.sleep(0.5)
+        server = fleet.start(port=server.port)
+        items += enqueue(server, token, [0.01] * 3)
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            found = items_of(server, token)
+            if all(item["state"] == "done" for item in found):
+                break
+            time.sleep(0.1)
+        assert {item["id"] for item in found} == set(items)
+        assert [item["state"] for item in found] == ["done"] * len(items)
+        # Claims outlived the server: nothing was begun twice.
+        assert [item["token"] for item in found] == sorted(item["token"] for item in found)
+        assert [item["losses"] for item in found] == [0] * len(items)
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def test_a_killed_worker_loses_its_items_after_its_ttl_and_they_are_done_by_another(fleet, token):
+    server = fleet.start()
+    worker = start_worker(server, token, ttl=5)
+    (item,) = enqueue(server, token, [600])
+    hear(worker, "begin")
+    worker.kill()
+    worker.communicate()
+    killed = time.monotonic()
+    status, claimed = server.ask(
+        "POST", "/worker/next", token, {**W, "wait": 20, "worker_id": "w2"}
+    )
+    assert (status, claimed["id"]) == (200, item)
+    assert time.monotonic() - killed < 15
+    status, _ = server.ask("POST", "/worker/complete", token, {"claim_id": claimed["claim_id"]})
+    assert status == 200
+
+
+def test_a_stopped_worker_finishes_what_is_short_and_returns_the_rest(fleet, token):
+    server = fleet.start()
+    worker = start_worker(server, token, ttl=60, grace=2)
+    short, long = enqueue(server, token, [1.0, 600])
+    assert {hear(worker, "begin").split()[1] for _ in range(2)} == {short, long}
+    worker.send_signal(signal.SIGTERM)
+    said, _ = worker.communicate(timeout=PATIENCE_S)
+    assert said.splitlines() == [f"done {short}", "stopped"]
+    assert worker.returncode == 0
+    states = {item["id"]: item["state"] for item in items_of(server, token)}
+    assert states == {short: "done", long: "ready"}
+
+
+def test_a_server_that_is_told_to_stop_lets_waiters_go_and_ends(fleet, token):
+    server = fleet.start()
+    begun = time.monotonic()
+    with subprocess.Popen(
+        [
+            *("curl", "-s", "-o", os.devnull, "-w", "%{http_code}"),
+            *("-H", f"Authorization: Bearer {token}"),
+            f"{server.address}/worker/next?worker_id=w&queues=mail&wait=50",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as waiting:
+        time.sleep(0.5)
+        assert server.terminate() == 128 + signal.SIGTERM
+        said, _ = waiting.communicate(timeout=PATIENCE_S)
+    assert said == "204"
+    assert time.monotonic() - begun < 20
+
+
+async def test_a_worker_in_an_outage_lets_go_before_others_may_begin(fleet, token):
+    """The server stays away: at its own deadline the worker cancels what it does."""
+    server = fleet.start()
+    (item,) = await asyncio.to_thread(enqueue, server, token, ["x"])
+    ended: list[str] = []
+    began = asyncio.Event()
+
+    async def work(_: object) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async with Client(server.address, token, worker_id="w1", ttl=5) as client:
+        worker = HttpWorker(client, ["mail"], work, grace=0)
+        running = asyncio.create_task(worker.run())
+        await asyncio.wait_for(began.wait(), 20)
+        claimed = time.monotonic()
+        await asyncio.to_thread(server.kill)
+        while not ended:
+            await asyncio.sleep(0.05)
+            assert time.monotonic() - claimed < 10
+        assert worker.outage
+        server = await asyncio.to_thread(fleet.start, port=server.port)
+        began.clear()
+        # It comes back by itself, under a new session, and the item is given out again.
+        await asyncio.wait_for(began.wait(), 30)
+        worker.stop()
+        await asyncio.wait_for(running, 20)
+    assert await asyncio.to_thread(_token_of, server, token, item) >= 2
+
+
+def _token_of(server: Server, token: str, item: str) -> int:
+    return server.ask("GET", f"/items/{item}", token)[1]["token"]
+
+
+async def test_a_late_completion_is_a_lost_claim(fleet, token):
+    server = fleet.start()
+    async with Client(server.address, token) as client:
+        await client.enqueue("mail", 1)
+        item = await client.next(["mail"])
+        assert item is not None
+        await client.release(item)
+        assert await client.next(["mail"]) is not None
+        with pytest.raises(ClaimLost):
+            await client.complete(item)
+
+
+@pytest.mark.parametrize("arguments", [("--host", "0.0.0.0"), ("--host", "::")])
+def test_without_a_token_only_the_loopback_is_served(fleet, arguments):
+    fleet.holdfast("migrate")
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli.main", "serve", "--url", fleet.url, *arguments],
+        env=environ(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "holdfast token create" in done.stderr
+
+
+def test_schemathesis_finds_nothing(fleet, token, tmp_path):
+    """Requests that fit the OpenAPI document, and many that do not, against the real server."""
+    server = fleet.start("--max-wait", "0.05")
+    enqueue(server, token, list(range(20)))
+    done = subprocess.run(
+        [
+            *(str(Path(sys.executable).parent / "schemathesis"), "run"),
+            f"{server.address}/openapi.json",
+            *("--header", f"Authorization: Bearer {token}"),
+            *("--phases", "examples,coverage,fuzzing", "--max-examples", "8", "--seed", "1"),
+            *("--workers", "2", "--no-color", "--warnings", "off"),
+        ],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "12 passed" in done.stdout
+    assert server.process.poll() is None
