@@ -107,6 +107,11 @@ class AzureBlobDriver:
         return
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def wakeups(self) -> NoWakeups:
         """No hints either; waiters poll."""
         return self._wakeups

@@ -126,6 +126,11 @@ class CosmosDriver:
         return
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def wakeups(self) -> NoWakeups:
         """None that arrive."""
         return self._wakeups

@@ -122,6 +122,11 @@ class EtcdDriver:
         return
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def wakeups(self) -> EtcdWakeups:
         """Hints between hosts."""
         return self._wakeups

@@ -119,6 +119,11 @@ class RedisDriver:
         return
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def wakeups(self) -> RedisWakeups:
         """Hints between hosts."""
         return self._wakeups

@@ -32,6 +32,7 @@ pytest.register_assert_rewrite(
             "lease_ring",
             "lease_semaphore",
             "lease_suite",
+            "schedules",
             "wakeups",
         )
     )
@@ -40,6 +41,15 @@ pytest.register_assert_rewrite(
 from holdfast.testing.conformance.hosts import HostStoreSuite  # noqa: E402
 from holdfast.testing.conformance.lab import Lab, Member, scenario  # noqa: E402
 from holdfast.testing.conformance.lease_suite import LeaseStoreSuite  # noqa: E402
+from holdfast.testing.conformance.schedules import ScheduleStoreSuite  # noqa: E402
 from holdfast.testing.conformance.wakeups import WakeupsSuite  # noqa: E402
 
-__all__ = ["HostStoreSuite", "Lab", "LeaseStoreSuite", "Member", "WakeupsSuite", "scenario"]
+__all__ = [
+    "HostStoreSuite",
+    "Lab",
+    "LeaseStoreSuite",
+    "Member",
+    "ScheduleStoreSuite",
+    "WakeupsSuite",
+    "scenario",
+]
