@@ -26,6 +26,9 @@ WaiterId = NewType("WaiterId", int)
 JobId = NewType("JobId", str)
 """One job: chosen by who enqueues it, so that asking again after a lost reply adds nothing."""
 
+BearerId = NewType("BearerId", str)
+"""One bearer token of the HTTP API, as people name it; never the token itself."""
+
 # The tightest backend decides: a Cosmos item id holds 1,023 bytes, and an encoded key grows by a
 # third; 512 leaves room for prefixes everywhere and is longer than any sane path.
 KEY_BYTES_MAX = 512

@@ -33,6 +33,7 @@ class FileDriver:
     hosts = None  # No sessions: the port is left out, and the capabilities say so.
     jobs = None
     schedules = None
+    tokens = None
 
     def __init__(self, path, context):
         self.leases = FileLeaseStore(path, context)

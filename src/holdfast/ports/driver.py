@@ -20,6 +20,7 @@ from holdfast.ports.host_store import HostStore
 from holdfast.ports.job_store import JobStore
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.schedule_store import ScheduleStore
+from holdfast.ports.token_store import TokenStore
 from holdfast.ports.wakeups import Wakeups
 
 
@@ -96,6 +97,11 @@ class Driver(Protocol):
     @property
     def schedules(self) -> ScheduleStore | None:
         """Schedules of the namespace, or ``None`` where the backend keeps none."""
+        ...
+
+    @property
+    def tokens(self) -> TokenStore | None:
+        """Bearer tokens of the HTTP API, or ``None`` where the backend keeps none."""
         ...
 
     @property

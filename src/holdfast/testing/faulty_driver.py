@@ -285,6 +285,11 @@ class FaultyDriver:
         return self._schedules
 
     @property
+    def tokens(self) -> None:
+        """No bearer tokens: a simulation serves no HTTP."""
+        return
+
+    @property
     def wakeups(self) -> FaultyWakeups:
         """Hints through the network."""
         return self._wakeups

@@ -112,6 +112,11 @@ class AzureBlobDriver:
         return
 
     @property
+    def tokens(self) -> None:
+        """No bearer tokens are kept."""
+        return
+
+    @property
     def wakeups(self) -> NoWakeups:
         """No hints either; waiters poll."""
         return self._wakeups

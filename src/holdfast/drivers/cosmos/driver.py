@@ -131,6 +131,11 @@ class CosmosDriver:
         return
 
     @property
+    def tokens(self) -> None:
+        """No bearer tokens are kept."""
+        return
+
+    @property
     def wakeups(self) -> NoWakeups:
         """None that arrive."""
         return self._wakeups

@@ -127,6 +127,11 @@ class EtcdDriver:
         return
 
     @property
+    def tokens(self) -> None:
+        """No bearer tokens are kept."""
+        return
+
+    @property
     def wakeups(self) -> EtcdWakeups:
         """Hints between hosts."""
         return self._wakeups

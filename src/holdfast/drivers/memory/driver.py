@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from holdfast.drivers.memory.host_store import MemoryHostStore
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore
 from holdfast.drivers.memory.rows import MemoryStore
+from holdfast.drivers.memory.token_store import MemoryTokenStore
 from holdfast.drivers.memory.wakeups import MemoryWakeups
 from holdfast.errors import StoreUnavailable
 from holdfast.model.location import Location
@@ -63,6 +64,7 @@ class MemoryDriver:
         self._wakeups = MemoryWakeups(space, context.host, context.logger)
         self._leases = MemoryLeaseStore(space, context.clock, self._wakeups.ring_place)
         self._hosts = MemoryHostStore(space, context.clock)
+        self._tokens = MemoryTokenStore(space, context.clock)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,6 +87,11 @@ class MemoryDriver:
         return
 
     @property
+    def tokens(self) -> MemoryTokenStore:
+        """Bearer tokens of the namespace."""
+        return self._tokens
+
+    @property
     def wakeups(self) -> MemoryWakeups:
         """Hints between the drivers of this store."""
         return self._wakeups
@@ -105,6 +112,7 @@ class MemoryDriver:
         """Give everything back. Repeatable."""
         self._leases.close()
         self._hosts.close_store()
+        self._tokens.close()
         self._wakeups.close()
         self._store = None
 

@@ -16,6 +16,7 @@ from holdfast.model.session import HostSession
 from holdfast.names import HostId, Owner, WaiterId
 
 if TYPE_CHECKING:
+    from holdfast.drivers.memory.token_store import AccessRows
     from holdfast.drivers.memory.wakeups import MemoryWakeups
 
 
@@ -89,10 +90,12 @@ class SessionRow:
 class Space:
     """One namespace of one store. Whoever reads or writes its rows holds ``lock``."""
 
-    __slots__ = ("ended_hosts", "keys", "listening", "lock", "places_given", "sessions")
+    __slots__ = ("access", "ended_hosts", "keys", "listening", "lock", "places_given", "sessions")
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
+        # Bearer tokens, made when the first one is.
+        self.access: AccessRows | None = None
         self.keys: dict[str, KeyRow] = {}
         self.places_given = 0
         self.sessions: dict[HostId, SessionRow] = {}

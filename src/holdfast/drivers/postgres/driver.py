@@ -14,6 +14,7 @@ from holdfast.drivers.postgres.host_store import PostgresHostStore
 from holdfast.drivers.postgres.lease_store import PostgresLeaseStore
 from holdfast.drivers.postgres.schema import prepare, store_id
 from holdfast.drivers.postgres.settings import OPTIONS, PostgresSettings, read_settings
+from holdfast.drivers.postgres.token_store import PostgresTokenStore
 from holdfast.drivers.postgres.wakeups import PostgresWakeups, channel_of
 from holdfast.model.location import Location
 from holdfast.model.options import CLOCK_DRIFT
@@ -99,6 +100,7 @@ class PostgresDriver:
             guard=Guard(settings, context.namespace, identity),
         )
         self._hosts = PostgresHostStore(connections, settings, context.namespace)
+        self._tokens = PostgresTokenStore(connections, settings, context.namespace)
         self._wakeups = PostgresWakeups(connections, settings, context, channel)
 
     @property
@@ -120,6 +122,11 @@ class PostgresDriver:
     def jobs(self) -> None:
         """No jobs are kept yet."""
         return
+
+    @property
+    def tokens(self) -> PostgresTokenStore:
+        """Bearer tokens of the namespace."""
+        return self._tokens
 
     @property
     def wakeups(self) -> PostgresWakeups:

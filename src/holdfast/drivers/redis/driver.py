@@ -12,6 +12,7 @@ from holdfast.drivers.redis.health import look
 from holdfast.drivers.redis.lease_store import RedisLeaseStore
 from holdfast.drivers.redis.link import Link
 from holdfast.drivers.redis.settings import OPTIONS, RedisSettings, read_settings
+from holdfast.drivers.redis.token_store import RedisTokenStore
 from holdfast.drivers.redis.wakeups import RedisWakeups
 from holdfast.model.location import Location
 from holdfast.model.options import CLOCK_DRIFT
@@ -96,6 +97,7 @@ class RedisDriver:
         self._context = context
         self._epoch = epoch
         self._leases = RedisLeaseStore(link, epoch, settings.keys_of(context.namespace))
+        self._tokens = RedisTokenStore(link, settings.keys_of(context.namespace))
         self._wakeups = RedisWakeups(link, settings, context, epoch)
 
     @property
@@ -122,6 +124,11 @@ class RedisDriver:
     def schedules(self) -> None:
         """No schedules are kept."""
         return
+
+    @property
+    def tokens(self) -> RedisTokenStore:
+        """Bearer tokens of the namespace."""
+        return self._tokens
 
     @property
     def wakeups(self) -> RedisWakeups:

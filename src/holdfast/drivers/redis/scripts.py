@@ -28,6 +28,7 @@ _PARTS = {
     "get": ("clock", "records"),
     "list": ("clock", "records"),
     "adopt": ("clock",),
+    "tokens": ("clock",),
 }
 
 
@@ -52,6 +53,7 @@ class Scripts:
     get: Script
     list: Script
     adopt: Script
+    tokens: Script
 
 
 @functools.cache
@@ -66,6 +68,7 @@ def load_scripts() -> Scripts:
         get=_script("get", writes=False),
         list=_script("list", writes=False),
         adopt=_script("adopt"),
+        tokens=_script("tokens"),
     )
 
 

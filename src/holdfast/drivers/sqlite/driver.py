@@ -22,6 +22,7 @@ from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.drivers.sqlite.lease_store import SqliteLeaseStore
 from holdfast.drivers.sqlite.opening import Connections, open_files
 from holdfast.drivers.sqlite.settings import OPTIONS, Settings, read_settings
+from holdfast.drivers.sqlite.token_store import SqliteTokenStore
 from holdfast.drivers.sqlite.transaction import Transactions
 from holdfast.drivers.sqlite.wakeups import SqliteWakeups
 from holdfast.drivers.sqlite.writer import Writer
@@ -96,6 +97,7 @@ class SqliteDriver:
         )
         self.jobs = None
         self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
+        self.tokens = SqliteTokenStore(self.writer, namespace=namespace)
         self.wakeups.open(listen=context.role == "host")
 
     async def check(self) -> Sequence[Finding]:

@@ -33,6 +33,7 @@ pytest.register_assert_rewrite(
             "lease_semaphore",
             "lease_suite",
             "schedules",
+            "tokens",
             "wakeups",
         )
     )
@@ -42,6 +43,7 @@ from holdfast.testing.conformance.hosts import HostStoreSuite  # noqa: E402
 from holdfast.testing.conformance.lab import Lab, Member, scenario  # noqa: E402
 from holdfast.testing.conformance.lease_suite import LeaseStoreSuite  # noqa: E402
 from holdfast.testing.conformance.schedules import ScheduleStoreSuite  # noqa: E402
+from holdfast.testing.conformance.tokens import TokenStoreSuite  # noqa: E402
 from holdfast.testing.conformance.wakeups import WakeupsSuite  # noqa: E402
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "LeaseStoreSuite",
     "Member",
     "ScheduleStoreSuite",
+    "TokenStoreSuite",
     "WakeupsSuite",
     "scenario",
 ]
