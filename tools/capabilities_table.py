@@ -53,6 +53,7 @@ ROWS: tuple[Row, ...] = (
     ("jobs", "work: jobs claimed by many", lambda c: _yes(c.jobs)),
     ("ordering", "ordering keys for jobs", lambda c: _yes(c.ordering)),
     ("queue_limits", "fleet-wide limits of a queue", lambda c: _yes(c.queue_limits)),
+    ("schedules", "schedules: cron, one fire per tick", lambda c: _yes(c.schedules)),
     ("drift", "clock drift allowed for", _drift),
     ("ttl_min_s", "shortest ttl", lambda c: f"{c.ttl_min_s:g} s"),
     ("ttl_max_s", "longest ttl", _longest),

@@ -32,6 +32,7 @@ class FileDriver:
     capabilities = PROMISES
     hosts = None  # No sessions: the port is left out, and the capabilities say so.
     jobs = None
+    schedules = None
     tokens = None
 
     def __init__(self, path, context):

@@ -34,8 +34,11 @@ _COMMANDS = {
     "doctor": "holdfast.cli.doctor",
     "lease": "holdfast.cli.lease",
     "migrate": "holdfast.cli.migrate",
+    "schedule": "holdfast.cli.schedule",
     "serve": "holdfast.cli.serve",
     "token": "holdfast.cli.token",
+    "work": "holdfast.cli.work",
+    "worker": "holdfast.cli.worker",
 }
 
 

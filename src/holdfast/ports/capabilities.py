@@ -30,6 +30,7 @@ class Capabilities:
         jobs: Work can be queued and claimed (the ``JobStore`` port).
         ordering: Jobs may have an ordering key.
         queue_limits: A queue may have a limit of concurrency and of rate for the whole fleet.
+        schedules: Ticks become jobs, one in the fleet for each (the ``ScheduleStore`` port).
         observes: A key is taken from a silent owner only by who has watched it for one ttl: a
             newcomer waits that long, whenever the owner died.
         expiry_late_s: How much later than its ttl a grant may end that nobody renews: a backend
@@ -52,5 +53,6 @@ class Capabilities:
     jobs: bool = False
     ordering: bool = False
     queue_limits: bool = False
+    schedules: bool = False
     observes: bool = False
     expiry_late_s: float = 0.0

@@ -19,6 +19,7 @@ from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.host_store import HostStore
 from holdfast.ports.job_store import JobStore
 from holdfast.ports.lease_store import LeaseStore
+from holdfast.ports.schedule_store import ScheduleStore
 from holdfast.ports.token_store import TokenStore
 from holdfast.ports.wakeups import Wakeups
 
@@ -91,6 +92,11 @@ class Driver(Protocol):
     @property
     def jobs(self) -> JobStore | None:
         """Jobs of the namespace, or ``None`` where the backend keeps none."""
+        ...
+
+    @property
+    def schedules(self) -> ScheduleStore | None:
+        """Schedules of the namespace, or ``None`` where the backend keeps none."""
         ...
 
     @property

@@ -23,6 +23,7 @@ from holdfast.ports.host_store import HostStore
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.wakeups import Listener, Wakeup, Wakeups
 from holdfast.testing.faults import Faults
+from holdfast.testing.faulty_schedules import FaultyScheduleStore
 from holdfast.testing.history import Call, History, Served
 from holdfast.testing.simulation import SimHost
 
@@ -252,6 +253,10 @@ class FaultyDriver:
         self._leases = FaultyLeaseStore(driver.leases, faults, host, history)
         hosts = driver.hosts
         self._hosts = None if hosts is None else FaultyHostStore(hosts, faults, host)
+        schedules = driver.schedules
+        self._schedules = (
+            None if schedules is None else FaultyScheduleStore(schedules, faults, host)
+        )
         self._wakeups = FaultyWakeups(driver.wakeups, faults, host)
 
     @property
@@ -273,6 +278,11 @@ class FaultyDriver:
     def jobs(self) -> None:
         """No jobs yet."""
         return
+
+    @property
+    def schedules(self) -> FaultyScheduleStore | None:
+        """Schedules through the network."""
+        return self._schedules
 
     @property
     def tokens(self) -> None:

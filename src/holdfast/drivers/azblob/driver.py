@@ -107,6 +107,11 @@ class AzureBlobDriver:
         return
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def tokens(self) -> None:
         """No bearer tokens are kept."""
         return

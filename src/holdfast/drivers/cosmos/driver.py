@@ -126,6 +126,11 @@ class CosmosDriver:
         return
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def tokens(self) -> None:
         """No bearer tokens are kept."""
         return

@@ -122,6 +122,11 @@ class EtcdDriver:
         return
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def tokens(self) -> None:
         """No bearer tokens are kept."""
         return

@@ -16,6 +16,7 @@ from holdfast.drivers.memory.host_store import MemoryHostStore
 from holdfast.drivers.memory.job_store import MemoryJobStore
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore
 from holdfast.drivers.memory.rows import MemoryStore
+from holdfast.drivers.memory.schedule_store import MemoryScheduleStore
 from holdfast.drivers.memory.token_store import MemoryTokenStore
 from holdfast.drivers.memory.wakeups import MemoryWakeups
 from holdfast.errors import StoreUnavailable
@@ -40,6 +41,7 @@ CAPABILITIES = Capabilities(
     jobs=True,
     ordering=True,
     queue_limits=True,
+    schedules=True,
 )
 
 # The one global of this package: a URL is text, and two calls that name the same store must meet
@@ -68,8 +70,9 @@ class MemoryDriver:
         self._wakeups = MemoryWakeups(space, context.host, context.logger)
         self._leases = MemoryLeaseStore(space, context.clock, self._wakeups.ring_place)
         self._hosts = MemoryHostStore(space, context.clock)
-        self._jobs = MemoryJobStore(space, context.clock, context.host, self._wakeups.ring_host)
         self._tokens = MemoryTokenStore(space, context.clock)
+        self._jobs = MemoryJobStore(space, context.clock, context.host, self._wakeups.ring_host)
+        self._schedules = MemoryScheduleStore(space, self._jobs.step)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -90,6 +93,11 @@ class MemoryDriver:
     def jobs(self) -> MemoryJobStore:
         """Jobs of the namespace."""
         return self._jobs
+
+    @property
+    def schedules(self) -> MemoryScheduleStore:
+        """Schedules of the namespace."""
+        return self._schedules
 
     @property
     def tokens(self) -> MemoryTokenStore:
@@ -117,8 +125,8 @@ class MemoryDriver:
         """Give everything back. Repeatable."""
         self._leases.close()
         self._hosts.close_store()
-        self._jobs.close()
         self._tokens.close()
+        self._jobs.close()
         self._wakeups.close()
         self._store = None
 

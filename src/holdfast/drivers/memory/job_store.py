@@ -7,7 +7,7 @@ while it holds the lock, and never rings under it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import NoReturn
 
@@ -81,6 +81,10 @@ class MemoryJobStore:
             step.call_waiting()
         for host, wakeup in step.calls:
             self._ring(host, wakeup)
+
+    def step(self) -> AbstractContextManager[JobStep]:
+        """One step under the lock, for who enqueues together with a write of its own."""
+        return self._step()
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs; see the port."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.drivers.memory.job_rows import JobTable
 from holdfast.model.lease import HISTORY_MAX, Ended
+from holdfast.model.schedule import ScheduleRecord
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, Owner, WaiterId
 
@@ -88,6 +89,14 @@ class SessionRow:
     expires_us: int
 
 
+@dataclass(slots=True)
+class ScheduleTable:
+    """Schedules by name. ``versions`` is the greatest ever given, over all of them."""
+
+    rows: dict[str, ScheduleRecord] = field(default_factory=dict[str, ScheduleRecord])
+    versions: int = 0
+
+
 class Space:
     """One namespace of one store. Whoever reads or writes its rows holds ``lock``."""
 
@@ -99,6 +108,7 @@ class Space:
         "listening",
         "lock",
         "places_given",
+        "schedules",
         "sessions",
     )
 
@@ -109,6 +119,7 @@ class Space:
         self.keys: dict[str, KeyRow] = {}
         self.places_given = 0
         self.jobs = JobTable()
+        self.schedules = ScheduleTable()
         self.sessions: dict[HostId, SessionRow] = {}
         # Ids of ended sessions in order of their end; the host store bounds it.
         self.ended_hosts: dict[HostId, None] = {}

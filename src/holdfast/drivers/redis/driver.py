@@ -129,6 +129,11 @@ class RedisDriver:
         return self._jobs
 
     @property
+    def schedules(self) -> None:
+        """No schedules are kept."""
+        return
+
+    @property
     def tokens(self) -> RedisTokenStore:
         """Bearer tokens of the namespace."""
         return self._tokens

@@ -24,6 +24,7 @@ from holdfast.drivers.sqlite.job_waiting import JobWaiting
 from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.drivers.sqlite.lease_store import SqliteLeaseStore
 from holdfast.drivers.sqlite.opening import Connections, open_files
+from holdfast.drivers.sqlite.schedule_store import SqliteScheduleStore
 from holdfast.drivers.sqlite.settings import OPTIONS, Settings, read_settings
 from holdfast.drivers.sqlite.token_store import SqliteTokenStore
 from holdfast.drivers.sqlite.transaction import Bell, Transactions
@@ -55,6 +56,7 @@ CAPABILITIES = Capabilities(
     jobs=True,
     ordering=True,
     queue_limits=True,
+    schedules=True,
 )
 
 
@@ -116,6 +118,9 @@ class SqliteDriver:
             self._sessions,
             context=context,
             watch=self.wakeups.watch,
+        )
+        self.schedules = SqliteScheduleStore(
+            self.writer, self.jobs.enqueue_in_turn, namespace=namespace
         )
         self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
         self.tokens = SqliteTokenStore(self.writer, namespace=namespace)

@@ -168,6 +168,11 @@ class SqliteJobStore:
         """Every queue that has settings or jobs, by name."""
         return await self._reader.queues()
 
+    def enqueue_in_turn(self, turn: Turn, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+        """Add jobs inside a transaction of ours, for who writes something else with them."""
+        (answers,) = self._enqueue(turn, [jobs])
+        return answers
+
     def _enqueue(self, turn: Turn, batches: Sequence[Sequence[NewJob]]) -> list[list[Enqueued]]:
         turn.savepoint()
         jobs = [job for batch in batches for job in batch]

@@ -44,6 +44,7 @@ pytest.register_assert_rewrite(
             "lease_ring",
             "lease_semaphore",
             "lease_suite",
+            "schedules",
             "tokens",
             "wakeups",
         )
@@ -55,6 +56,7 @@ from holdfast.testing.conformance.job_suite import JobStoreSuite  # noqa: E402
 from holdfast.testing.conformance.job_worker import Worker, worker  # noqa: E402
 from holdfast.testing.conformance.lab import Lab, Member, scenario  # noqa: E402
 from holdfast.testing.conformance.lease_suite import LeaseStoreSuite  # noqa: E402
+from holdfast.testing.conformance.schedules import ScheduleStoreSuite  # noqa: E402
 from holdfast.testing.conformance.tokens import TokenStoreSuite  # noqa: E402
 from holdfast.testing.conformance.wakeups import WakeupsSuite  # noqa: E402
 
@@ -64,6 +66,7 @@ __all__ = [
     "Lab",
     "LeaseStoreSuite",
     "Member",
+    "ScheduleStoreSuite",
     "TokenStoreSuite",
     "WakeupsSuite",
     "Worker",
