@@ -30,11 +30,14 @@ _COMPLETION = "_HOLDFAST_COMPLETE"
 
 
 class _Commands(click.Group):
-    """All commands. That of charts is imported when asked for: it doubles the time of a start."""
+    """All commands. Those of charts and benchmarks are imported when asked for.
+
+    Charts double the time of a start, and benchmarks are run once in a while.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, in alphabetical order."""
-        return sorted([*super().list_commands(ctx), "chart"])
+        return sorted([*super().list_commands(ctx), "bench", "chart"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
@@ -42,6 +45,10 @@ class _Commands(click.Group):
             from holdfast.cli.chart import chart
 
             return chart
+        if cmd_name == "bench":
+            from holdfast.cli.bench import bench
+
+            return bench
         return super().get_command(ctx, cmd_name)
 
 
