@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import psycopg
 import pytest
 
@@ -118,3 +120,17 @@ def test_a_reference_to_a_variable_that_is_not_set_is_wrong_use(holdfast):
     done = claims(holdfast, "--redis", "env:NOBODY_SET_THIS")
     assert done.code == 2
     assert "NOBODY_SET_THIS" in done.stderr
+
+
+@pytest.mark.service
+def test_an_interrupted_contest_leaves_nothing_behind(holdfast, postgres_url):
+    arguments = ("--store", "postgres", "--strategy", "naive", "--runs", "5000", "--workers", "3")
+    terminal = holdfast.at_terminal("bench", "claims", *arguments, "--postgres", postgres_url)
+    terminal.expect("postgres/naive: 3 workers")
+    terminal.interrupt()
+    assert terminal.finish() == 128 + signal.SIGINT
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'"
+        ).fetchall()
+    assert found == []

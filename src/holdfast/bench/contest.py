@@ -125,11 +125,9 @@ class _Contest:
             "strategy": strategy.name,
             "warm_up": _NO_RUN,
         }
-        try:
-            await asyncio.gather(*(hand.ask(enter) for hand in hands))
-            runs = [await self._run_once(hands) for _ in range(plan.runs)]
-        finally:
-            await asyncio.gather(*(hand.ask({"do": "leave"}) for hand in hands))
+        await _answers(hands, enter)
+        runs = [await self._run_once(hands) for _ in range(plan.runs)]
+        await _answers(hands, {"do": "leave"})
         return judge(
             runs,
             store=strategy.store,
@@ -142,10 +140,21 @@ class _Contest:
         self._number += 1
         await self._arena.lay_out(self._number, self._plan.items)
         start = self._clock.monotonic() + _LEAD_S
-        for hand in hands:
-            hand.tell({"do": "run", "run": self._number, "start": start})
-        answers = await asyncio.gather(*(hand.hear() for hand in hands))
+        answers = await _answers(hands, {"do": "run", "run": self._number, "start": start})
         return [_record(hand, answer) for hand, answer in zip(hands, answers, strict=True)]
+
+
+async def _answers(hands: Sequence[Hand], order: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give all the same order and wait for all of them, also where one fails."""
+    for hand in hands:
+        hand.tell(order)
+    heard = await asyncio.gather(*(hand.hear() for hand in hands), return_exceptions=True)
+    answers: list[dict[str, Any]] = []
+    for answer in heard:
+        if isinstance(answer, BaseException):
+            raise answer
+        answers.append(answer)
+    return answers
 
 
 def _record(hand: Hand, answer: Mapping[str, Any]) -> Record:

@@ -29,22 +29,17 @@ class Hand:
         self.name = name
         self._process = process
 
-    async def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Give an order and wait until it is done.
-
-        Raises:
-            StoreError: The store failed the worker, or the worker has ended or is stuck.
-        """
-        self.tell(order)
-        return await self.hear()
-
     def tell(self, order: Mapping[str, Any]) -> None:
         """Give an order."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
 
     async def hear(self) -> dict[str, Any]:
-        """The answer to the oldest order that was not answered yet; raises as ``ask``."""
+        """The answer to the oldest order that was not answered yet.
+
+        Raises:
+            StoreError: The store failed the worker, or the worker has ended or is stuck.
+        """
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(_ANSWER_S):

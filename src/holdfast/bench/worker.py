@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,8 @@ class Worker:
 
 async def main(name: str) -> None:
     """Do what stdin says until it ends."""
+    # Ctrl-C reaches every process of a terminal; a worker ends with its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
