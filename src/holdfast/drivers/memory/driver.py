@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from holdfast.drivers.memory.host_store import MemoryHostStore
+from holdfast.drivers.memory.job_store import MemoryJobStore
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore
 from holdfast.drivers.memory.rows import MemoryStore
 from holdfast.drivers.memory.wakeups import MemoryWakeups
@@ -35,6 +36,9 @@ CAPABILITIES = Capabilities(
     drift=0.0,
     ttl_min_s=0.001,
     ttl_max_s=None,
+    jobs=True,
+    ordering=True,
+    queue_limits=True,
 )
 
 # The one global of this package: a URL is text, and two calls that name the same store must meet
@@ -63,6 +67,7 @@ class MemoryDriver:
         self._wakeups = MemoryWakeups(space, context.host, context.logger)
         self._leases = MemoryLeaseStore(space, context.clock, self._wakeups.ring_place)
         self._hosts = MemoryHostStore(space, context.clock)
+        self._jobs = MemoryJobStore(space, context.clock, context.host, self._wakeups.ring_host)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -80,9 +85,9 @@ class MemoryDriver:
         return self._hosts
 
     @property
-    def jobs(self) -> None:
-        """No jobs are kept yet."""
-        return
+    def jobs(self) -> MemoryJobStore:
+        """Jobs of the namespace."""
+        return self._jobs
 
     @property
     def wakeups(self) -> MemoryWakeups:
@@ -105,6 +110,7 @@ class MemoryDriver:
         """Give everything back. Repeatable."""
         self._leases.close()
         self._hosts.close_store()
+        self._jobs.close()
         self._wakeups.close()
         self._store = None
 

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.drivers.memory.job_rows import JobTable
 from holdfast.model.lease import HISTORY_MAX, Ended
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, Owner, WaiterId
@@ -89,12 +90,13 @@ class SessionRow:
 class Space:
     """One namespace of one store. Whoever reads or writes its rows holds ``lock``."""
 
-    __slots__ = ("ended_hosts", "keys", "listening", "lock", "places_given", "sessions")
+    __slots__ = ("ended_hosts", "jobs", "keys", "listening", "lock", "places_given", "sessions")
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
         self.keys: dict[str, KeyRow] = {}
         self.places_given = 0
+        self.jobs = JobTable()
         self.sessions: dict[HostId, SessionRow] = {}
         # Ids of ended sessions in order of their end; the host store bounds it.
         self.ended_hosts: dict[HostId, None] = {}

@@ -1,0 +1,213 @@
+"""Jobs as the scripts take and give them, and as the values of the port. Pure.
+
+Owns the body: what no script looks into, as one JSON text. Instants are microseconds of the
+server's clock since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.drivers.redis.records import instant_of
+from holdfast.errors import StoreError, UsageError
+from holdfast.model.job import (
+    MAX_LOSSES,
+    Attempt,
+    ClaimedJob,
+    JobRecord,
+    JobState,
+    NewJob,
+    QueueMode,
+    QueueRecord,
+    QueueSettings,
+)
+from holdfast.names import HostId, JobId, Token
+
+# Numbers of Lua are doubles, which hold whole ones up to here: an instant in the year 2255.
+_WHOLE_MAX = 2**53
+
+# What job_claim.lua gives for each job.
+_CLAIM_WORDS = 7
+
+# The order in which job_queues.lua counts.
+_STATES = (
+    JobState.SCHEDULED,
+    JobState.READY,
+    JobState.CLAIMED,
+    JobState.RETRYING,
+    JobState.DONE,
+    JobState.DEAD,
+    JobState.CANCELLED,
+)
+
+
+class _Body(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What no script looks into. New fields come last, with a default."""
+
+    payload: str
+    headers: str
+    retry: str
+    max_attempts: int
+    priority: int
+    unique_key: str | None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Body)
+_troubles = msgspec.json.Decoder(tuple[str, str, str | None, str | None, str, str | None])
+
+
+def words_of(jobs: Sequence[NewJob]) -> list[Any]:
+    """What job_enqueue.lua takes for ``jobs``.
+
+    Raises:
+        UsageError: A text is not valid Unicode.
+    """
+    words: list[Any] = []
+    for job in jobs:
+        due = "" if job.due_at_us is None else min(job.due_at_us, _WHOLE_MAX)
+        words += (
+            job.id,
+            job.queue,
+            _body_of(job),
+            job.priority,
+            min(job.delay_us, _WHOLE_MAX),
+            due,
+            optional(job.unique_key),
+            job.on_duplicate,
+            job.max_losses,
+            "" if job.expires_us is None else min(job.expires_us, _WHOLE_MAX),
+            min(job.retention_us, _WHOLE_MAX),
+        )
+    return words
+
+
+def optional(text: str | None) -> str:
+    """A text that may be missing: nothing if it is, and behind a sign if it is there."""
+    return "" if text is None else f"={text}"
+
+
+def _body_of(job: NewJob) -> bytes:
+    body = _Body(
+        job.payload, job.headers, job.retry, job.max_attempts, job.priority, job.unique_key
+    )
+    try:
+        return _encoder.encode(body)
+    except UnicodeEncodeError:
+        raise UsageError("a value cannot be stored: it is not valid Unicode") from None
+
+
+def _read_body(id_: str, text: str | None) -> _Body:
+    try:
+        return _decoder.decode(text or "")
+    except msgspec.DecodeError:
+        raise StoreError(
+            f"what Redis has of job {id_!r} is damaged: was its key written by another program, or "
+            "evicted? See maxmemory-policy"
+        ) from None
+
+
+def claimed_of(words: Sequence[Any]) -> tuple[ClaimedJob, ...]:
+    """The jobs that job_claim.lua gave."""
+    return tuple(
+        _claimed(*words[first : first + _CLAIM_WORDS])
+        for first in range(0, len(words), _CLAIM_WORDS)
+    )
+
+
+def _claimed(
+    id_: str,
+    queue: str,
+    token: int,
+    text: str | None,
+    attempts: str,
+    losses: str,
+    enqueued: str,
+) -> ClaimedJob:
+    body = _read_body(id_, text)
+    return ClaimedJob(
+        id=JobId(id_),
+        queue=queue,
+        token=Token(token),
+        payload=body.payload,
+        attempts=int(attempts),
+        losses=int(losses),
+        max_attempts=body.max_attempts,
+        retry=body.retry,
+        priority=body.priority,
+        headers=body.headers,
+        enqueued_at_us=int(enqueued),
+        unique_key=body.unique_key,
+    )
+
+
+def record_of(described: Sequence[Any]) -> JobRecord:
+    """The job that ``describe_job`` of job_read.lua gave."""
+    id_, words, text = described
+    row: dict[str, str] = dict(zip(words[::2], words[1::2], strict=True))
+    body = _read_body(id_, text)
+    state = JobState(row["state"])
+    return JobRecord(
+        id=JobId(id_),
+        queue=row["queue"],
+        state=state,
+        priority=body.priority,
+        payload=body.payload,
+        headers=body.headers,
+        token=Token(int(row.get("token", 0))),
+        attempts=int(row.get("attempts", 0)),
+        losses=int(row.get("losses", 0)),
+        max_attempts=body.max_attempts,
+        max_losses=int(row.get("max_losses", MAX_LOSSES)),
+        retry=body.retry,
+        unique_key=body.unique_key,
+        ordering_key=None,
+        blocked=False,
+        cancel_requested="cancel" in row and state is JobState.CLAIMED,
+        claimed_by=row.get("worker"),
+        session=HostId(row["session"]) if "session" in row else None,
+        claimed_at=_instant(row.get("claimed")),
+        enqueued_at=instant_of(row["enqueued"]),
+        due_at=instant_of(row["due"]),
+        ended_at=_instant(row.get("ended")),
+        result=row.get("result"),
+        error=row.get("error"),
+        progress=row.get("progress"),
+        cursor=row["number"],
+    )
+
+
+def attempts_of(entries: Iterable[str]) -> list[Attempt]:
+    """What ``trouble`` of jobs.lua kept."""
+    found: list[Attempt] = []
+    for entry in entries:
+        token, outcome, worker, claimed, ended, error = _troubles.decode(entry)
+        found.append(
+            Attempt(
+                token=Token(int(token)),
+                outcome=outcome,
+                worker=worker,
+                claimed_at=_instant(claimed),
+                ended_at=instant_of(ended),
+                error=error,
+            )
+        )
+    return found
+
+
+def queue_of(described: Sequence[Any], now_us: int) -> QueueRecord:
+    """The queue that job_queues.lua gave."""
+    name, mode, counts, due = described
+    return QueueRecord(
+        settings=QueueSettings(name=name, mode=QueueMode(mode or QueueMode.OPEN)),
+        counts={state: count for state, count in zip(_STATES, counts, strict=True) if count},
+        oldest_ready_s=None if due is None else max(0, now_us - int(due)) / 1e6,
+    )
+
+
+def _instant(us: str | None) -> datetime | None:
+    return None if us is None else instant_of(us)

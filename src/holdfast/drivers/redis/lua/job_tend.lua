@@ -1,0 +1,23 @@
+-- End jobs whose expiry passed, and forget those whose retention did.
+--   KEYS  queues
+--   ARGV  prefix, how many to end at most, how many to forget at most
+-- Answers {ended, forgotten}.
+
+redis.call('HDEL', NUMBERS, '')
+
+-- Each id of a sorted set whose instant has passed, and its job if there is one.
+local function each_past(name, most, act)
+  local ids = redis.call('ZRANGEBYSCORE', K .. name, '-inf', int(now), 'LIMIT', 0, most)
+  for _, id in ipairs(ids) do
+    later('ZREM', K .. name, id)
+    local job = read_job(id)
+    if job then
+      act(job)
+    end
+  end
+  return #ids
+end
+
+local expired = each_past('expiring', ARGV[2], expire_job)
+local forgotten = each_past('ended', ARGV[3], forget)
+return commit({expired, forgotten})
