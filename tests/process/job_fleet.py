@@ -18,7 +18,7 @@ WORKERS = 8
 # Renewed every third of it, also on a machine that is busy; short enough to be waited out.
 TTL_S = 2.0
 # Jobs at a time: all workers together need some tenths of a second for them.
-FEED = 100
+FEED = 60
 UNIQUE_KEYS = 3
 DELAY_S = 0.3
 
