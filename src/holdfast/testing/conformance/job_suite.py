@@ -9,6 +9,14 @@ import pytest
 
 from holdfast.testing.conformance.job_claim import ClaimCases, NextDueCases, TargetCases
 from holdfast.testing.conformance.job_enqueue import DueCases, EnqueueCases
+from holdfast.testing.conformance.job_repeats import RepeatCases
+from holdfast.testing.conformance.job_sessions import ReclaimCases, SessionCases
+from holdfast.testing.conformance.job_settle import (
+    CompleteCases,
+    ExtendCases,
+    FailCases,
+    ReleaseCases,
+)
 from holdfast.testing.conformance.lab import Lab, scenario
 
 
@@ -18,6 +26,13 @@ class JobStoreSuite(
     ClaimCases,
     TargetCases,
     NextDueCases,
+    CompleteCases,
+    FailCases,
+    ReleaseCases,
+    ExtendCases,
+    SessionCases,
+    ReclaimCases,
+    RepeatCases,
 ):
     """What every job store does. A subclass defines the ``lab`` fixture."""
 
