@@ -27,18 +27,18 @@ class RedisHostStore:
         self._link = link
         self._epoch = epoch
         self._scripts = load_host_scripts()
+        self._keys = keys
         self._hosts = f"{keys}hosts"
-        self._host = f"{keys}host:"
 
     async def open(self, session: HostSession) -> None:
         """Begin a session; see the port."""
         self._epoch.learn_session(session.ttl_us)
         opened = await self._link.run(
             self._scripts.open,
-            3,
+            2,
             self._hosts,
-            self._host + session.id,
             self._epoch.key,
+            self._keys,
             session.id,
             session.name,
             session.ttl_us,
@@ -52,10 +52,10 @@ class RedisHostStore:
         self._epoch.learn_session(ttl_us)
         refusal = await self._link.run(
             self._scripts.renew,
-            3,
+            2,
             self._hosts,
-            self._host + host,
             self._epoch.key,
+            self._keys,
             host,
             ttl_us,
         )
@@ -66,12 +66,12 @@ class RedisHostStore:
 
     async def close(self, host: HostId) -> None:
         """End a session; see the port."""
-        await self._link.run(self._scripts.close, 1, self._hosts, host)
+        await self._link.run(self._scripts.close, 1, self._hosts, self._keys, host)
 
     async def reap(self, *, limit: int) -> Sequence[HostSession]:
         """End expired sessions and return them; see the port."""
         most = max(0, min(limit, _LIMIT_MAX))
-        now_us, *found = await self._link.run(self._scripts.reap, 1, self._hosts, most)
+        now_us, *found = await self._link.run(self._scripts.reap, 1, self._hosts, self._keys, most)
         return [_session(row, now_us) for row in found]
 
     async def list(self, *, limit: int) -> Sequence[HostSession]:
@@ -79,7 +79,7 @@ class RedisHostStore:
         if limit <= 0:
             return []
         most = min(limit, _LIMIT_MAX)
-        now_us, *found = await self._link.run(self._scripts.list, 1, self._hosts, most)
+        now_us, *found = await self._link.run(self._scripts.list, 1, self._hosts, self._keys, most)
         return [_session(row, now_us) for row in found]
 
 

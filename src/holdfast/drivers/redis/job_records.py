@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from holdfast.drivers.redis.records import instant_of
+from holdfast.drivers.redis.scripts import USUAL_LOSSES
 from holdfast.errors import StoreError, UsageError
 from holdfast.model.job import (
-    MAX_LOSSES,
     Attempt,
     ClaimedJob,
     JobRecord,
@@ -56,8 +56,16 @@ class _Body(msgspec.Struct, array_like=True, frozen=True, gc=False):
     unique_key: str | None
 
 
+class _Claim(msgspec.Struct, frozen=True, gc=False):
+    """The newest claim, as job_claim.lua keeps it."""
+
+    worker: str
+    at: str
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Body)
+_claims = msgspec.json.Decoder(_Claim)
 _troubles = msgspec.json.Decoder(tuple[str, str, str | None, str | None, str, str | None])
 
 
@@ -91,14 +99,22 @@ def optional(text: str | None) -> str:
     return "" if text is None else f"={text}"
 
 
-def _body_of(job: NewJob) -> bytes:
-    body = _Body(
-        job.payload, job.headers, job.retry, job.max_attempts, job.priority, job.unique_key
-    )
+def text_of(value: Any) -> str:
+    """``value`` as JSON.
+
+    Raises:
+        UsageError: A text in it is not valid Unicode.
+    """
     try:
-        return _encoder.encode(body)
+        return _encoder.encode(value).decode()
     except UnicodeEncodeError:
         raise UsageError("a value cannot be stored: it is not valid Unicode") from None
+
+
+def _body_of(job: NewJob) -> str:
+    return text_of(
+        _Body(job.payload, job.headers, job.retry, job.max_attempts, job.priority, job.unique_key)
+    )
 
 
 def _read_body(id_: str, text: str | None) -> _Body:
@@ -151,6 +167,7 @@ def record_of(described: Sequence[Any]) -> JobRecord:
     row: dict[str, str] = dict(zip(words[::2], words[1::2], strict=True))
     body = _read_body(id_, text)
     state = JobState(row["state"])
+    claim = _claims.decode(row["claim"]) if "claim" in row else None
     return JobRecord(
         id=JobId(id_),
         queue=row["queue"],
@@ -162,17 +179,17 @@ def record_of(described: Sequence[Any]) -> JobRecord:
         attempts=int(row.get("attempts", 0)),
         losses=int(row.get("losses", 0)),
         max_attempts=body.max_attempts,
-        max_losses=int(row.get("max_losses", MAX_LOSSES)),
+        max_losses=int(row.get("max_losses", USUAL_LOSSES)),
         retry=body.retry,
         unique_key=body.unique_key,
         ordering_key=None,
         blocked=False,
         cancel_requested="cancel" in row and state is JobState.CLAIMED,
-        claimed_by=row.get("worker"),
+        claimed_by=claim.worker if claim else None,
         session=HostId(row["session"]) if "session" in row else None,
-        claimed_at=_instant(row.get("claimed")),
+        claimed_at=instant_of(claim.at) if claim else None,
         enqueued_at=instant_of(row["enqueued"]),
-        due_at=instant_of(row["due"]),
+        due_at=instant_of(row.get("due", row["enqueued"])),
         ended_at=_instant(row.get("ended")),
         result=row.get("result"),
         error=row.get("error"),

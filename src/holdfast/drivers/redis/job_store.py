@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.drivers.redis.epoch import Epoch
 from holdfast.drivers.redis.job_reading import JobReader
-from holdfast.drivers.redis.job_records import claimed_of, optional, words_of
+from holdfast.drivers.redis.job_records import claimed_of, optional, text_of, words_of
 from holdfast.drivers.redis.link import Link
 from holdfast.drivers.redis.scripts import Script, load_job_scripts
 from holdfast.errors import (
@@ -189,7 +189,7 @@ class RedisJobStore(JobReader):
 
     async def cancel(self, ids: Sequence[JobId], *, reason: str) -> Sequence[Changed]:
         """End live jobs as cancelled; see the port."""
-        return await self._change_each(self._scripts.cancel, ids, reason)
+        return await self._change_each(self._scripts.cancel, ids, text_of(reason))
 
     async def retry(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """Make jobs ready now; see the port."""

@@ -11,13 +11,18 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
-from holdfast.model.job import ATTEMPTS_KEPT_MAX, MAX_LOSSES
+from holdfast.model.job import ATTEMPTS_KEPT_MAX
 from holdfast.model.lease import HISTORY_MAX
 from holdfast.model.turns import PASS_AFTER_US, RING_DEPTH
 
+# A job that says nothing else has these. They never change: jobs that are stored mean them.
+USUAL_LOSSES = 10
+USUAL_RETENTION_US = 86_400_000_000
+
 _NUMBERS = (
     f"local HISTORY_MAX, PASS_AFTER, RING_DEPTH = {HISTORY_MAX}, {PASS_AFTER_US}, {RING_DEPTH}\n"
-    f"local ATTEMPTS_KEPT, MAX_LOSSES = {ATTEMPTS_KEPT_MAX}, {MAX_LOSSES}\n"
+    f"local ATTEMPTS_KEPT, USUAL_LOSSES = {ATTEMPTS_KEPT_MAX}, {USUAL_LOSSES}\n"
+    f"local USUAL_RETENTION = {USUAL_RETENTION_US}\n"
 )
 
 # What each script is made of, besides itself.

@@ -1,13 +1,11 @@
 -- End sessions whose time has run out.
 --   KEYS  hosts
---   ARGV  how many at most
+--   ARGV  prefix, how many at most
 -- Answers {now, session...}, as they were.
 
-local hosts = KEYS[1]
-local now = now_us()
 local answer = {now}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', hosts, '-inf', int(now), 'LIMIT', 0, ARGV[1])) do
-  answer[#answer + 1] = describe_session(hosts, id)
-  end_session(hosts, id, now)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', HOSTS, '-inf', int(now), 'LIMIT', 0, ARGV[2])) do
+  answer[#answer + 1] = describe_session(id)
+  end_session(id)
 end
 return answer

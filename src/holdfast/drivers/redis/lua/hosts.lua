@@ -1,26 +1,34 @@
--- Sessions of hosts, in three sorted sets and a hash for each:
---   hosts          when each session that has not ended runs out, by id
---   hosts:started  when it began, by id
---   hosts:ended    when ended ones ended, by id: the proof that an id was used
---   host:<id>      name, ttl, metadata
--- All keys of a namespace share a hash tag, so that those named here are where the first one is.
+-- Sessions of hosts:
+--   hosts          when each session that has not ended runs out, by id (sorted set)
+--   hosts:started  when it began, by id (sorted set)
+--   hosts:ended    when ended ones ended, by id: the proof that an id was used (sorted set)
+--   host:<id>      name, ttl, metadata (hash)
+--   claimants      sessions that may have claims: those that have not ended, and those that have and
+--                  whose claims nobody has taken yet (set); claims:<id> is of jobs.lua
+-- Every script has the first as its first key, and what all keys begin with as its first argument:
+-- they share a hash tag, so that all of them are where the first is.
 
 -- Ids are random: nobody opens one again after a week.
 local ENDED_KEPT = 7 * 86400 * 1000000
 
-local function end_session(hosts, id, now)
-  redis.call('ZREM', hosts, id)
-  redis.call('ZREM', hosts .. ':started', id)
-  redis.call('DEL', string.sub(hosts, 1, -2) .. ':' .. id)
-  redis.call('ZADD', hosts .. ':ended', int(now), id)
-  redis.call('ZREMRANGEBYSCORE', hosts .. ':ended', '-inf', int(now - ENDED_KEPT))
+local K, HOSTS, now = ARGV[1], KEYS[1], now_us()
+
+local function end_session(id)
+  redis.call('ZREM', HOSTS, id)
+  redis.call('ZREM', HOSTS .. ':started', id)
+  redis.call('DEL', K .. 'host:' .. id)
+  redis.call('ZADD', HOSTS .. ':ended', int(now), id)
+  redis.call('ZREMRANGEBYSCORE', HOSTS .. ':ended', '-inf', int(now - ENDED_KEPT))
+  if redis.call('EXISTS', K .. 'claims:' .. id) == 0 then
+    redis.call('SREM', K .. 'claimants', id)
+  end
 end
 
 -- What people are shown of a session: {id, name, ttl, metadata, started, expires}.
-local function describe_session(hosts, id)
-  local row = redis.call('HMGET', string.sub(hosts, 1, -2) .. ':' .. id, 'name', 'ttl', 'metadata')
-  return {id, row[1], row[2], row[3], redis.call('ZSCORE', hosts .. ':started', id),
-    redis.call('ZSCORE', hosts, id)}
+local function describe_session(id)
+  local row = redis.call('HMGET', K .. 'host:' .. id, 'name', 'ttl', 'metadata')
+  return {id, row[1], row[2], row[3], redis.call('ZSCORE', HOSTS .. ':started', id),
+    redis.call('ZSCORE', HOSTS, id)}
 end
 
 -- How long nothing is claimed after a restart: claimants of before stop within their ttl.

@@ -1,6 +1,6 @@
 -- End live jobs as cancelled: at once, or by way of their claimants.
 --   KEYS  queues
---   ARGV  prefix, reason, ids...
+--   ARGV  prefix, reason as JSON, ids...
 -- Answers 'changed', 'requested', 'refused' or 'not_found' for each.
 
 -- A server out of memory refuses the first write of a script if it could grow, and none after it.
@@ -12,10 +12,10 @@ for number = 3, #ARGV do
   if job and job.state == 'claimed' then
     outcome = 'requested'
     redis.call('HSETNX', job.key, 'cancel', ARGV[2])
-    redis.call('PUBLISH', K .. 'bell:' .. job.host, '0 0 cancel/' .. job.id)
+    redis.call('PUBLISH', K .. 'bell:' .. read_more(job).claim.host, '0 0 cancel/' .. job.id)
   elseif job then
     if not FINAL[job.state] then
-      leave_line(job)
+      leave_line(read_more(job))
       cancel_job(job, ARGV[2])
     end
     -- Asked again after a lost reply, it is as was wished.

@@ -17,9 +17,6 @@ local WANTS = 10
 local session, host, worker, request = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit, target, again, wait = tonumber(ARGV[6]), ARGV[7], ARGV[8] == '1', tonumber(ARGV[9])
 
--- A server out of memory refuses the first write of a script if it could grow, and none after it:
--- what it has can be claimed, and makes room when it is done.
-redis.call('HDEL', NUMBERS, '')
 local alive_until = redis.call('ZSCORE', KEYS[2], session)
 if not alive_until then
   return {'fenced'}
@@ -38,10 +35,10 @@ local bodies = {}
 local function give(id, queue, token, attempts, losses, enqueued)
   local size = #answer
   bodies[#bodies + 1] = K .. 'body:' .. id
-  answer[size + 1], answer[size + 2], answer[size + 3] = id, queue, token
-  -- The body is put here when all of them are read together.
-  answer[size + 4] = false
-  answer[size + 5], answer[size + 6], answer[size + 7] = attempts or '0', losses or '0', enqueued
+  -- The body is put in its place when all of them are read together.
+  answer[size + 1], answer[size + 2], answer[size + 3], answer[size + 4], answer[size + 5],
+    answer[size + 6], answer[size + 7] = id, queue, token, false, attempts or '0', losses or '0',
+    enqueued
 end
 
 local function with_bodies()
@@ -56,9 +53,9 @@ end
 local function give_again()
   local mine = {}
   for _, id in ipairs(redis.call('SMEMBERS', K .. 'claims:' .. session)) do
-    local row = redis.call('HMGET', job_key(id), 'request', 'queue', 'token', 'attempts', 'losses',
+    local row = redis.call('HMGET', job_key(id), 'claim', 'queue', 'token', 'attempts', 'losses',
       'enqueued')
-    if row[1] == request then
+    if row[1] and cjson.decode(row[1]).request == request then
       mine[#mine + 1] = {tonumber(row[3]), id, row}
     end
   end
@@ -81,50 +78,69 @@ if quiet_us > 0 then
   return answer
 end
 
--- Greater than all before, also where the record of them was lost. Larger than any number of jobs.
-local token = math.max(tonumber(redis.call('HGET', NUMBERS, 'token')) or 0, now)
+local claim = cjson.encode({worker = worker, host = host, request = request, at = now_text})
 local taken, expired = 0, 0
 
--- Claim a job that has left its line; nothing if its time to be claimed has passed.
-local function take(id, queue)
-  local key = job_key(id)
-  local row = redis.call('HMGET', key, 'number', 'expires', 'attempts', 'losses', 'enqueued')
-  if not row[1] then
-    return
+-- Claim jobs of a queue that have left its line, unless their time to be claimed has passed.
+local function take(queue, ids)
+  local claimed, numbered = {}, {}
+  for _, id in ipairs(ids) do
+    local key = job_key(id)
+    local row = redis.call('HMGET', key, 'number', 'enqueued', 'token', 'expires', 'attempts',
+      'losses')
+    if row[4] and tonumber(row[4]) <= now then
+      expire_job(read_more(read_job(id)))
+      expired = expired + 1
+    elseif row[1] then
+      -- Greater than all before, also where the record of them was lost.
+      local token = now + taken
+      if row[3] and tonumber(row[3]) >= token then
+        token = tonumber(row[3]) + 1
+      end
+      taken = taken + 1
+      redis.call('HSET', key, 'state', 'claimed', 'token', int(token), 'session', session,
+        'claim', claim)
+      local size = #claimed
+      claimed[size + 1] = id
+      numbered[2 * size + 1], numbered[2 * size + 2] = row[1], id
+      if row[4] then
+        later('ZREM', K .. 'expiring', id)
+      end
+      give(id, queue, token, row[5], row[6], row[2])
+    end
   end
-  if row[2] and tonumber(row[2]) <= now then
-    expire_job(read_job(id))
-    expired = expired + 1
-    return
+  if #claimed > 0 then
+    redis.call('ZREM', index_of('ready', queue), unpack(claimed))
+    redis.call('ZADD', index_of('claimed', queue), unpack(numbered))
+    redis.call('SADD', K .. 'claims:' .. session, unpack(claimed))
   end
-  token, taken = token + 1, taken + 1
-  redis.call('HSET', key, 'state', 'claimed', 'token', int(token), 'session', session, 'host', host,
-    'worker', worker, 'request', request, 'claimed', int(now), 'settled', '')
-  later('ZREM', index_of('ready', queue), id)
-  later('ZADD', index_of('claimed', queue), row[1], id)
-  later('SADD', K .. 'claims:' .. session, id)
-  if row[2] then
-    later('ZREM', K .. 'expiring', id)
-  end
-  give(id, queue, token, row[3], row[4], row[5])
+  return #claimed
+end
+
+-- A server out of memory refuses the first write of a script if it could grow, and none after it:
+-- what it has can be claimed, and makes room when it is done.
+local function begin_writing()
+  redis.call('HDEL', NUMBERS, '')
 end
 
 local function promote(queue)
-  local due = redis.call('ZRANGEBYSCORE', K .. 'due:' .. queue, '-inf', int(now), 'LIMIT', 0,
+  local due = redis.call('ZRANGEBYSCORE', K .. 'due:' .. queue, '-inf', now_text, 'LIMIT', 0,
     PROMOTE_MAX)
+  if #due == 0 then
+    return
+  end
+  begin_writing()
   for _, place_ in ipairs(due) do
     local job = read_job(id_at(place_))
     if job then
+      leave_line(read_more(job))
       job.seq = int(next_number())
-      leave_line(job)
       be_ready(job)
     else
       redis.call('ZREM', K .. 'due:' .. queue, place_)
     end
   end
-  if #due > 0 then
-    flush()
-  end
+  flush()
 end
 
 local function take_from(queue, most)
@@ -134,11 +150,11 @@ local function take_from(queue, most)
     if #found == 0 then
       return
     end
-    local before = taken
+    local ids = {}
     for number = 1, #found, 2 do
-      take(id_at(found[number]), queue)
+      ids[#ids + 1] = id_at(found[number])
     end
-    most = most - (taken - before)
+    most = most - take(queue, ids)
   end
 end
 
@@ -150,24 +166,26 @@ local function take_target(id)
   if redis.call('HGET', K .. 'modes', job.queue) == 'paused' then
     return
   end
+  read_more(job)
   if job.state ~= 'ready' then
     if tonumber(job.due) > now then
       return
     end
     -- Claimed by its id before anybody came by to make it ready.
+    begin_writing()
     leave_line(job)
     job.seq = int(next_number())
     be_ready(job)
     flush()
   end
   redis.call('ZREM', K .. 'ready:' .. job.queue, place(job.seq, id))
-  take(id, job.queue)
+  take(job.queue, {id})
 end
 
 local function note_wish()
   for number = WANTS, #ARGV, 2 do
     local waiting = K .. 'waiting:' .. ARGV[number]
-    redis.call('ZREMRANGEBYSCORE', waiting, '-inf', int(now))
+    redis.call('ZREMRANGEBYSCORE', waiting, '-inf', now_text)
     redis.call('ZADD', waiting, int(now + wait), host)
   end
 end
@@ -191,10 +209,6 @@ else
       take_from(ARGV[number], math.min(tonumber(ARGV[number + 1]), limit - taken))
     end
   end
-end
-if taken > 0 then
-  redis.call('HSET', NUMBERS, 'token', int(token))
-  redis.call('SADD', K .. 'claimants', session)
 end
 -- Others hear of what this claim left to them, before its own wish is noted.
 commit()

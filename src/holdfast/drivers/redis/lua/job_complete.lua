@@ -7,14 +7,14 @@
 redis.call('HDEL', NUMBERS, '')
 local answer = {}
 for first = 2, #ARGV, 3 do
-  local job, outcome = claim_of(ARGV[first], ARGV[first + 1], 'done')
+  local job, outcome = end_claim(ARGV[first], ARGV[first + 1], 'done')
   if job then
-    outcome = 'ok'
     if ARGV[first + 2] == '' then
-      finish(job, 'done', 'settled', 'done')
+      finish(job, 'done', 'settled', outcome)
     else
-      finish(job, 'done', 'settled', 'done', 'result', string.sub(ARGV[first + 2], 2))
+      finish(job, 'done', 'settled', outcome, 'result', string.sub(ARGV[first + 2], 2))
     end
+    outcome = 'ok'
   end
   answer[#answer + 1] = outcome
 end

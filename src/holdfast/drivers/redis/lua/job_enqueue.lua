@@ -48,49 +48,68 @@ local function rival_of(queue, unique, on_duplicate)
   if on_duplicate == 'reject' or job.state == 'claimed' then
     return 'rejected', rival
   end
-  leave_line(job)
+  leave_line(read_more(job))
   finish(job, 'cancelled')
   flush()
   return 'replaced'
 end
 
-local function add(first, number)
-  local id, queue, body, priority, delay, due, unique, on_duplicate, max_losses, expires,
-    retention = unpack(ARGV, first, first + WORDS - 1)
-  local job = {
-    id = id, key = job_key(id), queue = queue, number = int(number), seq = int(number),
-    priority = tonumber(priority),
-  }
-  due = due == '' and now + tonumber(delay) or tonumber(due)
-  job.state = due > now and 'scheduled' or 'ready'
-  local fields = {'queue', queue, 'state', job.state, 'number', job.number, 'enqueued', int(now),
-    'due', int(due), 'retention', retention}
+local function is_usual(first)
+  return ARGV[first + 3] == '0' and ARGV[first + 4] == '0' and ARGV[first + 5] == ''
+    and ARGV[first + 6] == '' and tonumber(ARGV[first + 8]) == USUAL_LOSSES
+    and ARGV[first + 9] == '' and tonumber(ARGV[first + 10]) == USUAL_RETENTION
+end
+
+-- What is not as usual.
+local function more_fields(first, due)
+  local priority, retention = ARGV[first + 3], ARGV[first + 10]
+  local unique, max_losses, expires = ARGV[first + 6], ARGV[first + 8], ARGV[first + 9]
+  local fields = {'due', int(due)}
   local function put(name, value)
     fields[#fields + 1] = name
     fields[#fields + 1] = value
   end
-  if job.priority ~= 0 then
+  if priority ~= '0' then
     put('priority', priority)
   end
-  if tonumber(max_losses) ~= MAX_LOSSES then
+  if tonumber(retention) ~= USUAL_RETENTION then
+    put('retention', retention)
+  end
+  if tonumber(max_losses) ~= USUAL_LOSSES then
     put('max_losses', max_losses)
   end
   if unique ~= '' then
-    unique = string.sub(unique, 2)
-    put('unique', unique)
-    redis.call('HSET', K .. 'unique:' .. queue, unique, id)
+    put('unique', string.sub(unique, 2))
   end
   if expires ~= '' then
     -- Kept as it was asked for, because a job that is retried begins again.
     put('expires_in', expires)
     put('expires', int(now + tonumber(expires)))
-    later('ZADD', K .. 'expiring', int(now + tonumber(expires)), id)
   end
-  redis.call('HSET', job.key, unpack(fields))
-  redis.call('SET', K .. 'body:' .. id, body)
-  later('ZADD', index_of(job.state, queue), job.number, id)
-  if job.state == 'ready' then
-    later('ZADD', K .. 'ready:' .. queue, -job.priority, place(number, id))
+  return fields
+end
+
+local function add(first, number)
+  local id, queue = ARGV[first], ARGV[first + 1]
+  local priority, delay, due = ARGV[first + 3], tonumber(ARGV[first + 4]), tonumber(ARGV[first + 5])
+  local unique, expires = ARGV[first + 6], tonumber(ARGV[first + 9])
+  due = due or now + delay
+  local key, digits = job_key(id), int(number)
+  local state = due > now and 'scheduled' or 'ready'
+  redis.call('HSET', key, 'queue', queue, 'state', state, 'number', digits, 'enqueued', now_text)
+  if not is_usual(first) then
+    redis.call('HSET', key, unpack(more_fields(first, due)))
+  end
+  if unique ~= '' then
+    redis.call('HSET', K .. 'unique:' .. queue, string.sub(unique, 2), id)
+  end
+  if expires then
+    later('ZADD', K .. 'expiring', int(now + expires), id)
+  end
+  redis.call('SET', K .. 'body:' .. id, ARGV[first + 2])
+  later('ZADD', index_of(state, queue), digits, id)
+  if state == 'ready' then
+    later('ZADD', K .. 'ready:' .. queue, -tonumber(priority), place(number, id))
     fresh[queue] = (fresh[queue] or 0) + 1
   else
     later('ZADD', K .. 'due:' .. queue, int(due), place(number, id))

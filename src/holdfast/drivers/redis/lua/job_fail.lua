@@ -8,19 +8,19 @@ redis.call('HDEL', NUMBERS, '')
 local answer = {}
 for first = 2, #ARGV, 4 do
   local error, retry = ARGV[first + 2], tonumber(ARGV[first + 3])
-  local job, outcome = claim_of(ARGV[first], ARGV[first + 1], 'failed')
+  local job, outcome = end_claim(ARGV[first], ARGV[first + 1], 'failed')
   if job then
-    outcome = 'ok'
-    trouble(job, 'failed', error)
+    trouble(read_more(job), 'failed', error)
     local attempts = job.attempts + 1
     if job.cancel then
-      cancel_job(job, job.cancel, 'settled', 'failed', 'attempts', attempts)
+      cancel_job(job, job.cancel, 'settled', outcome, 'attempts', attempts)
     elseif retry then
-      wait_until(job, now + retry, 'retrying', 'settled', 'failed', 'attempts', attempts,
+      wait_until(job, now + retry, 'retrying', 'settled', outcome, 'attempts', attempts,
         'error', error)
     else
-      finish(job, 'dead', 'settled', 'failed', 'attempts', attempts, 'error', error)
+      finish(job, 'dead', 'settled', outcome, 'attempts', attempts, 'error', error)
     end
+    outcome = 'ok'
   end
   answer[#answer + 1] = outcome
 end

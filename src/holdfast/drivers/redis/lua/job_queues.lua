@@ -11,7 +11,8 @@ for _, queue in ipairs(redis.call('ZRANGEBYLEX', QUEUES, ARGV[2], '+', 'LIMIT', 
     counts[number] = redis.call('ZCARD', index_of(state, queue))
   end
   local oldest = redis.call('ZRANGE', index_of('ready', queue), 0, 0)[1]
-  local due = oldest and redis.call('HGET', job_key(oldest), 'due')
-  answer[#answer + 1] = {queue, redis.call('HGET', K .. 'modes', queue), counts, due or false}
+  local since = oldest and redis.call('HMGET', job_key(oldest), 'due', 'enqueued') or {}
+  answer[#answer + 1] = {queue, redis.call('HGET', K .. 'modes', queue), counts,
+    since[1] or since[2] or false}
 end
 return answer

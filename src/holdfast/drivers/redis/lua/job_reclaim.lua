@@ -8,14 +8,14 @@ local answer, left = {}, tonumber(ARGV[2])
 
 local function lose(job)
   later('SREM', K .. 'claims:' .. job.session, job.id)
-  trouble(job, 'lost')
+  trouble(read_more(job), 'lost')
   local losses = job.losses + 1
   if job.cancel then
-    cancel_job(job, job.cancel, 'settled', 'lost', 'losses', losses)
+    cancel_job(job, job.cancel, 'losses', losses)
   elseif losses > job.max_losses then
-    finish(job, 'dead', 'settled', 'lost', 'losses', losses)
+    finish(job, 'dead', 'losses', losses)
   else
-    be_ready(job, 'settled', 'lost', 'losses', losses)
+    be_ready(job, 'losses', losses)
   end
   answer[#answer + 1] = job.id
   answer[#answer + 1] = job.queue
@@ -23,19 +23,21 @@ local function lose(job)
 end
 
 for _, session in ipairs(redis.call('SMEMBERS', K .. 'claimants')) do
-  local claims = K .. 'claims:' .. session
-  if redis.call('EXISTS', claims) == 0 then
-    redis.call('SREM', K .. 'claimants', session)
-  elseif left > 0 and not redis.call('ZSCORE', KEYS[2], session) then
-    for _, id in ipairs(redis.call('SRANDMEMBER', claims, left)) do
+  if left > 0 and not redis.call('ZSCORE', KEYS[2], session) then
+    local claims = K .. 'claims:' .. session
+    local ids = redis.call('SRANDMEMBER', claims, left)
+    for _, id in ipairs(ids) do
       local job = read_job(id)
       if job and job.state == 'claimed' and job.session == session then
         lose(job)
-        left = left - 1
       else
         redis.call('SREM', claims, id)
       end
     end
+    if #ids < left then
+      redis.call('SREM', K .. 'claimants', session)
+    end
+    left = left - #ids
   end
 end
 return commit(answer)

@@ -8,16 +8,16 @@ redis.call('HDEL', NUMBERS, '')
 local answer = {}
 for first = 2, #ARGV, 3 do
   local delay = tonumber(ARGV[first + 2])
-  local job, outcome = claim_of(ARGV[first], ARGV[first + 1], 'released')
+  local job, outcome = end_claim(ARGV[first], ARGV[first + 1], 'released')
   if job then
-    outcome = 'ok'
     if job.cancel then
-      cancel_job(job, job.cancel, 'settled', 'released')
+      cancel_job(job, job.cancel, 'settled', outcome)
     elseif delay > 0 then
-      wait_until(job, now + delay, 'scheduled', 'settled', 'released')
+      wait_until(read_more(job), now + delay, 'scheduled', 'settled', outcome)
     else
-      be_ready(job, 'settled', 'released')
+      be_ready(read_more(job), 'settled', outcome)
     end
+    outcome = 'ok'
   end
   answer[#answer + 1] = outcome
 end

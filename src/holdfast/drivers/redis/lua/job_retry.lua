@@ -29,11 +29,11 @@ for number = 2, #ARGV do
   elseif job.state == 'ready' then
     outcome = 'changed'
   elseif job.state == 'scheduled' or job.state == 'retrying' then
-    leave_line(job)
+    leave_line(read_more(job))
     wait_until(job, now, job.state)
     outcome = 'changed'
   elseif job.state == 'dead' or job.state == 'cancelled' then
-    outcome = revive(job)
+    outcome = revive(read_more(job))
   end
   answer[#answer + 1] = outcome
 end

@@ -7,7 +7,7 @@ redis.call('HDEL', NUMBERS, '')
 
 -- Each id of a sorted set whose instant has passed, and its job if there is one.
 local function each_past(name, most, act)
-  local ids = redis.call('ZRANGEBYSCORE', K .. name, '-inf', int(now), 'LIMIT', 0, most)
+  local ids = redis.call('ZRANGEBYSCORE', K .. name, '-inf', now_text, 'LIMIT', 0, most)
   for _, id in ipairs(ids) do
     later('ZREM', K .. name, id)
     local job = read_job(id)
@@ -18,6 +18,8 @@ local function each_past(name, most, act)
   return #ids
 end
 
-local expired = each_past('expiring', ARGV[2], expire_job)
+local expired = each_past('expiring', ARGV[2], function(job)
+  expire_job(read_more(job))
+end)
 local forgotten = each_past('ended', ARGV[3], forget)
 return commit({expired, forgotten})

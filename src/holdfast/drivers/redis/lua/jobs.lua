@@ -7,7 +7,7 @@
 --   due:<queue>            scheduled and retrying ones by their time (sorted set)
 --   unique:<queue>         the live job of each unique key (hash)
 --   waiting:<queue>        hosts that want to be rung, by the end of their waiting (sorted set)
---   claims:<session>       ids of its claimed jobs (set); claimants: all such sessions (set)
+--   claims:<session>       ids of its claimed jobs (set); hosts.lua has who is a claimant
 --   expiring, ended        ids by their expiry, and by the end of their retention (sorted sets)
 --   modes                  the mode of each queue with settings (hash); queues: all names
 --   numbers:jobs           the last number and the last token given out (hash)
@@ -15,6 +15,7 @@
 -- they share a hash tag, so that all of them are where the first is.
 
 local K, now = ARGV[1], now_us()
+local now_text = int(now)
 local QUEUES, NUMBERS = K .. 'queues', K .. 'numbers:jobs'
 local STATES = {'scheduled', 'ready', 'claimed', 'retrying', 'done', 'dead', 'cancelled'}
 local FINAL = {done = true, dead = true, cancelled = true}
@@ -24,18 +25,22 @@ local WORDS_MAX = 4000
 
 -- Changes of sets that are kept back and sent together: a call costs more than what it does. A job
 -- is judged by its hash alone, which is written at once.
-local batches, by_name = {}, {}
+local batches, of_command = {}, {}
 
 local function later(command, key, first, second)
-  local name = command .. key
-  local batch = by_name[name]
+  local of_key = of_command[command]
+  if not of_key then
+    of_key = {}
+    of_command[command] = of_key
+  end
+  local batch = of_key[key]
   if not batch then
     batch = {command, key}
-    by_name[name] = batch
+    of_key[key] = batch
     batches[#batches + 1] = batch
   end
-  batch[#batch + 1] = first
-  batch[#batch + 1] = second
+  local size = #batch
+  batch[size + 1], batch[size + 2] = first, second
 end
 
 local function flush()
@@ -45,15 +50,27 @@ local function flush()
       redis.call(command, key, unpack(batch, first, math.min(#batch, first + WORDS_MAX - 1)))
     end
   end
-  batches, by_name = {}, {}
+  batches, of_command = {}, {}
 end
 
 local function job_key(id)
   return K .. 'job:' .. id
 end
 
+local indexes = {}
+
 local function index_of(state, queue)
-  return K .. 'jobs:' .. state .. ':' .. queue
+  local of_state = indexes[state]
+  if not of_state then
+    of_state = {}
+    indexes[state] = of_state
+  end
+  local key = of_state[queue]
+  if not key then
+    key = K .. 'jobs:' .. state .. ':' .. queue
+    of_state[queue] = key
+  end
+  return key
 end
 
 -- Where a job stands among others of the same score, which are sorted by their bytes: a double
@@ -70,22 +87,29 @@ local function next_number()
   return redis.call('HINCRBY', NUMBERS, 'job', 1)
 end
 
+-- What every change of a job looks at; read_more has the rest.
 local function read_job(id)
   local key = job_key(id)
-  local row = redis.call('HMGET', key, 'queue', 'state', 'number', 'seq', 'priority', 'token',
-    'settled', 'session', 'unique', 'expires', 'due', 'retention', 'attempts', 'losses',
-    'max_losses', 'cancel', 'worker', 'claimed', 'host')
+  local row = redis.call('HMGET', key, 'queue', 'state', 'number', 'token', 'session', 'settled',
+    'unique', 'expires', 'retention', 'cancel')
   if not row[1] then
     return nil
   end
   return {
-    id = id, key = key, queue = row[1], state = row[2], number = row[3], seq = row[4] or row[3],
-    priority = tonumber(row[5]) or 0, token = row[6], settled = row[7], session = row[8],
-    unique = row[9], expires = tonumber(row[10]), due = row[11], retention = tonumber(row[12]),
-    attempts = tonumber(row[13]) or 0, losses = tonumber(row[14]) or 0,
-    max_losses = tonumber(row[15]) or MAX_LOSSES, cancel = row[16], worker = row[17],
-    claimed = row[18], host = row[19],
+    id = id, key = key, queue = row[1], state = row[2], number = row[3], token = row[4],
+    session = row[5], settled = row[6], unique = row[7], expires = tonumber(row[8]),
+    retention = tonumber(row[9]) or USUAL_RETENTION, cancel = row[10],
   }
+end
+
+local function read_more(job)
+  local row = redis.call('HMGET', job.key, 'seq', 'priority', 'due', 'attempts', 'losses',
+    'max_losses', 'claim')
+  job.seq, job.priority, job.due = row[1] or job.number, tonumber(row[2]) or 0, row[3]
+  job.attempts, job.losses = tonumber(row[4]) or 0, tonumber(row[5]) or 0
+  job.max_losses = tonumber(row[6]) or USUAL_LOSSES
+  job.claim = row[7] and cjson.decode(row[7]) or {}
+  return job
 end
 
 -- How many jobs became claimable in each queue, and queues that lost a job.
@@ -153,21 +177,21 @@ local function finish(job, state, ...)
     job.state = state
     return
   end
-  redis.call('HSET', job.key, 'state', state, 'ended', int(now), ...)
+  redis.call('HSET', job.key, 'state', state, 'ended', now_text, ...)
   later('ZADD', K .. 'ended', int(now + job.retention), job.id)
   set_state(job, state)
 end
 
 local function cancel_job(job, reason, ...)
-  finish(job, 'cancelled', 'error', cjson.encode(reason), ...)
+  finish(job, 'cancelled', 'error', reason, ...)
 end
 
 -- Keep that something went wrong.
 local function trouble(job, outcome, error)
   local claimed = outcome ~= 'expired'
   local entry = cjson.encode({
-    job.token or '0', outcome, claimed and job.worker or cjson.null,
-    claimed and job.claimed or cjson.null, int(now), error or cjson.null,
+    job.token or '0', outcome, claimed and job.claim.worker or cjson.null,
+    claimed and job.claim.at or cjson.null, now_text, error or cjson.null,
   })
   redis.call('LPUSH', K .. 'troubles:' .. job.id, entry)
   redis.call('LTRIM', K .. 'troubles:' .. job.id, 0, ATTEMPTS_KEPT - 1)
@@ -179,17 +203,19 @@ local function expire_job(job)
   finish(job, 'dead')
 end
 
--- Whether a claim with this token stands; if not, whether it has ended in the given way.
-local function claim_of(id, token, outcome)
+-- Ends the claim with this token, if it stands: its job, and how that is written. If it does not,
+-- nothing, and whether it has ended in this way before.
+local function end_claim(id, token, outcome)
   local job = read_job(id)
   if not job or job.token ~= token then
     return nil, 'lost'
   end
+  local settled = outcome .. ' ' .. token
   if job.state == 'claimed' then
     later('SREM', K .. 'claims:' .. job.session, id)
-    return job
+    return job, settled
   end
-  return nil, job.settled == outcome and 'ok' or 'lost'
+  return nil, job.settled == settled and 'ok' or 'lost'
 end
 
 -- Ring hosts that wait for what became claimable: one more than jobs, in case one has no room.
@@ -198,7 +224,7 @@ local function ring_waiting()
     local waiting = K .. 'waiting:' .. queue
     if redis.call('EXISTS', waiting) == 1 and redis.call('HGET', K .. 'modes', queue) ~= 'paused'
     then
-      redis.call('ZREMRANGEBYSCORE', waiting, '-inf', int(now))
+      redis.call('ZREMRANGEBYSCORE', waiting, '-inf', now_text)
       local left = math.min(count, redis.call('ZCARD', K .. 'ready:' .. queue))
       if left > 0 then
         local hosts = redis.call('ZPOPMIN', waiting, left + 1)
