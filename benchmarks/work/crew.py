@@ -14,7 +14,7 @@ QUEUE = "bench"
 _LEAD_S = 0.05
 
 # More than the fastest crew does in one round; one that empties the queue would be measured idle.
-_BACKLOG_PER_S = 30_000
+BACKLOG_PER_S = 30_000
 
 # So many must be left in the end: the last jobs are claimed in smaller batches.
 _LEFT_MIN = 1000
@@ -35,7 +35,7 @@ class Crew:
         Raises:
             RuntimeError: They came to the end of the queue.
         """
-        wanted = int(_BACKLOG_PER_S * self._seconds)
+        wanted = int(BACKLOG_PER_S * self._seconds)
         await self._jobs.fill(QUEUE, wanted - self._ready)
         for runner in self._runners:
             runner.tell("connect")

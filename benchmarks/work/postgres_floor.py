@@ -16,6 +16,7 @@ import asyncpg
 
 from benchmarks.work.batches import REFILL
 from benchmarks.work.jobs import Jobs, open_jobs
+from holdfast.drivers.postgres.lease_sql import PLANNER
 
 _QUEUE = "floor"
 
@@ -26,7 +27,7 @@ WITH next AS MATERIALIZED (
     ORDER BY priority DESC, seq LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE holdfast.job AS j
-SET state = 'claimed', token = j.token + 1, session = $1, host = $1, worker = 'bench',
+SET state = 'claimed', token = DEFAULT, session = $1, host = $1, worker = 'bench',
     request = $2, claimed_at = clock_timestamp(), settled = NULL
 FROM next WHERE j.namespace = next.namespace AND j.id = next.id
 RETURNING j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.max_attempts, j.retry,
@@ -63,7 +64,8 @@ class PostgresFloor:
 async def open_floor(url: str) -> AsyncGenerator[PostgresFloor]:
     """The database of ``url``, in which the library makes its tables."""
     async with open_jobs(url) as jobs:
-        connection: Any = await asyncpg.connect(url)
+        # Planned as Holdfast plans: a plan made while the table is empty would scan it.
+        connection: Any = await asyncpg.connect(url, server_settings=PLANNER)
         try:
             yield PostgresFloor(jobs, await connection.prepare(_CLAIM))
         finally:

@@ -37,21 +37,19 @@ def check(done, *strategies: str) -> list[dict]:
 
 
 def test_sound_strategies_on_sqlite_claim_once_and_the_control_does_not(holdfast):
-    given = ("--strategy", "transaction", "--strategy", "optimistic", "--strategy", "naive")
-    done = claims(holdfast, "--store", "sqlite", *given, "--json")
-    check(done, "transaction", "optimistic", "naive")
+    done = claims(holdfast, "--store", "sqlite", "--json")
+    check(done, "transaction", "optimistic", "holdfast", "naive")
     assert "synchronous=FULL" in done.document["stores"]["sqlite"]
 
 
 @pytest.mark.service
 def test_sound_strategies_on_postgres_claim_once_and_the_control_does_not(holdfast, postgres_url):
-    given = ("--strategy", "transaction", "--strategy", "optimistic", "--strategy", "naive")
     done = claims(
         holdfast,
-        *("--store", "postgres", *given, "--json", "--postgres", "env:DATABASE"),
+        *("--store", "postgres", "--json", "--postgres", "env:DATABASE"),
         DATABASE=postgres_url,
     )
-    check(done, "transaction", "optimistic", "naive")
+    check(done, "transaction", "optimistic", "holdfast", "naive")
     with psycopg.connect(postgres_url) as connection:
         left = connection.execute(
             "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'"
@@ -63,9 +61,8 @@ def test_sound_strategies_on_postgres_claim_once_and_the_control_does_not(holdfa
 def test_sound_strategies_on_redis_claim_once_and_the_control_does_not(
     holdfast, redis_url, redis_server
 ):
-    given = ("--strategy", "lock", "--strategy", "lua", "--strategy", "naive")
-    done = claims(holdfast, "--store", "redis", *given, "--json", "--redis", redis_url)
-    check(done, "lock", "lua", "naive")
+    done = claims(holdfast, "--store", "redis", "--json", "--redis", redis_url)
+    check(done, "lock", "lua", "holdfast", "naive")
     assert redis_server.command("DBSIZE").strip() == ":0"
 
 
