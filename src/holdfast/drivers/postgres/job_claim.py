@@ -42,6 +42,7 @@ class JobClaimer:
 
     def __init__(self, tables: JobTables) -> None:
         self._tables = tables
+        self._lone_sql = tables.text(job_sql.CLAIM_LONE)
         self._claim_sql = tables.text(job_sql.CLAIM)
         self._waiting_sql = tables.text(job_sql.CLAIM_WAITING)
         self._named_sql = tables.text(job_sql.CLAIM_NAMED)
@@ -59,6 +60,8 @@ class JobClaimer:
         self._ring_sql = tables.text(RING_QUEUES)
         # Queues that had limits when they were met last, which saves asking in vain. A hint.
         self._limited: set[str] = set()
+        # Queues that gave less than was asked for the last time. A hint too.
+        self._short: set[str] = set()
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim for a living session; see the port."""
@@ -69,13 +72,64 @@ class JobClaimer:
         if request.job is not None:
             return await self._claim_named(request, request.job)
         limit = min(request.limit, CLAIM_MAX)
-        answer = await self._attempt(request, limit, wait_us=request.wait_us)
+        jobs = await self._take_lone(request, limit)
+        if len(jobs) == limit > 0:
+            return Claimed(tuple(jobs))
+        try:
+            due_s = await self._take_more(request, limit, jobs)
+        except StoreUnavailable as error:
+            if not jobs:
+                raise
+            # Not "nothing was applied": something was. Asked again, the claims come back.
+            raise OutcomeUnknown("the second part of a claim failed; ask again") from error
+        queues = [want.queue for want in request.wants]
+        if len(jobs) >= limit:
+            self._short.difference_update(queues)
+            return Claimed(tuple(jobs))
+        self._short.update(queues)
+        return Claimed(tuple(jobs), None if due_s is None else max(0.0, due_s))
+
+    async def _take_lone(self, request: ClaimRequest, limit: int) -> list[ClaimedJob]:
+        """What one queue without limits gives by the shorter statement, if that is likely."""
+        if len(request.wants) != 1:
+            return []
+        want = request.wants[0]
+        if limit <= 0 or want.limit < limit or want.queue in self._limited | self._short:
+            return []
+        rows = await self._tables.fetch(
+            self._lone_sql,
+            request.session,
+            request.worker,
+            request.request,
+            want.queue,
+            limit,
+            self._tables.host,
+        )
+        if len(rows) > 1:
+            rows.sort(key=lambda row: (-row["priority"], row["seq"]))
+        return [_job(row, _SEQ_OFFSET) for row in rows]
+
+    async def _take_more(
+        self, request: ClaimRequest, limit: int, jobs: list[ClaimedJob]
+    ) -> float | None:
+        """Add to ``jobs`` what the general statement gives; says when the next one is due.
+
+        Who wants to wait looks twice: after its note is committed, for what came too early to see
+        it.
+        """
+        answer = await self._attempt(request, limit - len(jobs), wait_us=request.wait_us)
         if not answer.alive:
             await self._refuse(request)
-        if request.wait_us > 0 and len(answer.jobs) < limit:
-            await self._look_again(request, limit, answer)
-        due_s = answer.next_due_s if len(answer.jobs) < limit else None
-        return Claimed(tuple(answer.jobs), None if due_s is None else max(0.0, due_s))
+        jobs += answer.jobs
+        if request.wait_us <= 0 or len(jobs) >= limit:
+            return answer.next_due_s
+        queues = [want.queue for want in request.wants]
+        (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
+        again = await self._attempt(request, limit - len(jobs))
+        jobs += again.jobs
+        if flight["busy"]:
+            return min(_IN_FLIGHT_S, again.next_due_s or _IN_FLIGHT_S)
+        return again.next_due_s
 
     async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
         queues = [want.queue for want in request.wants]
@@ -141,30 +195,14 @@ class JobClaimer:
         locked = [row["name"] for row in await run(self._lock_queues_sql, list(queues))]
         self._limited.difference_update(queues)
         self._limited.update(locked)
-        rows = await run(self._room_sql, locked) if locked else []
-        waits = [row["wait_s"] for row in rows if row["wait_s"] is not None]
+        rows: Sequence[Any] = await run(self._room_sql, locked) if locked else ()
+        waits: list[float] = [row["wait_s"] for row in rows if row["wait_s"] is not None]
         return {row["name"]: row["room"] for row in rows}, min(waits, default=None)
 
     async def _record_pace(self, run: Run, jobs: Sequence[ClaimedJob], limited: set[str]) -> None:
         counts = Counter(job.queue for job in jobs if job.queue in limited)
         if counts:
             await run(self._pace_sql, list(counts), list(counts.values()))
-
-    async def _look_again(self, request: ClaimRequest, limit: int, answer: _Answer) -> None:
-        """After the note is committed: take what came too early to see it."""
-        queues = [want.queue for want in request.wants]
-        try:
-            (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
-            more = await self._attempt(request, limit - len(answer.jobs))
-        except StoreUnavailable as error:
-            if not answer.jobs:
-                raise
-            # Not "nothing was applied": the first attempt was. Asked again, the claims come back.
-            raise OutcomeUnknown("the second look of a claim failed; ask again") from error
-        answer.jobs += more.jobs
-        answer.next_due_s = more.next_due_s
-        if flight["busy"]:
-            answer.next_due_s = min(_IN_FLIGHT_S, more.next_due_s or _IN_FLIGHT_S)
 
     # -- one job by its id ----------------------------------------------------------------------
 
@@ -211,7 +249,7 @@ class JobClaimer:
         _judge(await run(self._lock_session_sql, request.session), request)
         rows = await run(self._again_sql, request.session, request.request)
         rows = sorted(rows, key=lambda row: (-row["priority"], row["seq"]))
-        return [_job(row, _AGAIN_OFFSET) for row in rows]
+        return [_job(row, _SEQ_OFFSET) for row in rows]
 
     async def _refuse(self, request: ClaimRequest) -> None:
         """Raise what is wrong with the session, if anything still is."""
@@ -219,9 +257,9 @@ class JobClaimer:
         _judge(rows, request)
 
 
-# Where the columns of a job begin: behind what is said of the attempt, and behind seq.
+# Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
 _OFFSET = 6
-_AGAIN_OFFSET = 1
+_SEQ_OFFSET = 1
 
 
 def _judge(rows: Sequence[Any], request: ClaimRequest) -> None:

@@ -211,8 +211,8 @@ WITH cand AS MATERIALIZED (
         NULL::timestamptz AS due_at, false AS rings
     FROM (SELECT) one CROSS JOIN LATERAL (
         SELECT j.id, {row} FROM {s}.job j
-        WHERE j.namespace = $1 AND j.expires_at <= clock_timestamp() AND j.expires_at IS NOT NULL
-            AND j.state IN ('scheduled', 'ready', 'retrying')
+        WHERE j.namespace = $1 AND j.expires_at <= (SELECT clock_timestamp())
+            AND j.expires_at IS NOT NULL AND j.state IN ('scheduled', 'ready', 'retrying')
             AND (j.ordering_key IS NOT NULL) = $2::boolean
             AND (NOT $2::boolean OR j.id = ANY($5::text[]))
         ORDER BY j.expires_at LIMIT $4
@@ -226,7 +226,7 @@ WITH cand AS MATERIALIZED (
 # Those of them that have an ordering key.
 EXPIRED = """
 SELECT id FROM {s}.job
-WHERE namespace = $1 AND expires_at <= clock_timestamp() AND expires_at IS NOT NULL
+WHERE namespace = $1 AND expires_at <= (SELECT clock_timestamp()) AND expires_at IS NOT NULL
     AND state IN ('scheduled', 'ready', 'retrying') AND ordering_key IS NOT NULL
 ORDER BY expires_at LIMIT $2
 """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.drivers.postgres import job_move_sql, job_order_sql
-from holdfast.drivers.postgres.job_tables import KEY_LOCKS_MAX, JobTables
+from holdfast.drivers.postgres.job_tables import KEY_LOCKS_MAX, JobTables, place
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Changed, JobState, Reclaimed, Tended
@@ -50,15 +50,15 @@ class JobOperator:
     async def _cancel(self, run: Run, ids: Sequence[JobId], reason: str) -> list[Changed]:
         keys = await self._lock(run, ids)
         changed: dict[JobId, Changed] = {}
-        left = sorted(set(ids))
+        left: list[JobId] = sorted(set(ids))
         for _ in range(_ROUNDS_MAX):
             for ordered in (False, True) if keys else (False,):
                 rows = await run(self._cancel_sql, ordered, self._tables.channel, left, reason)
                 changed.update((JobId(row["id"]), Changed.CHANGED) for row in rows)
             rows = await run(self._ask_sql, left, reason, self._tables.channel)
-            changed.update((left[row["n"] - 1], Changed.REQUESTED) for row in rows)
+            changed.update((left[place(row)], Changed.REQUESTED) for row in rows)
             left = [job for job in left if job not in changed]
-            found = {left[row["n"] - 1]: row for row in await run(self._look_sql, left)}
+            found = {left[place(row)]: row for row in await run(self._look_sql, left)}
             for job in left:
                 row = found.get(job)
                 if row is None:
@@ -80,12 +80,12 @@ class JobOperator:
             keys = await self._lock(run, ids)
             unique = list(dict.fromkeys(ids))
             rows = await run(self._retry_sql, unique, self._tables.channel)
-            changed = {unique[row["n"] - 1]: Changed.CHANGED for row in rows}
+            changed = {unique[place(row)]: Changed.CHANGED for row in rows}
             await self._tables.pass_turn(run, keys)
             for row in await run(self._look_sql, unique):
                 ready = row["state"] == JobState.READY
                 changed.setdefault(
-                    unique[row["n"] - 1], Changed.CHANGED if ready else Changed.REFUSED
+                    unique[place(row)], Changed.CHANGED if ready else Changed.REFUSED
                 )
             return [changed.get(job, Changed.NOT_FOUND) for job in ids]
 
@@ -97,10 +97,10 @@ class JobOperator:
             return []
         unique = sorted(set(ids))
         rows = await self._tables.fetch(self._delete_sql, unique)
-        changed = {unique[row["n"] - 1]: Changed.CHANGED for row in rows}
+        changed = {unique[place(row)]: Changed.CHANGED for row in rows}
         if len(changed) < len(unique):
             for row in await self._tables.fetch(self._look_sql, unique, write=False):
-                changed.setdefault(unique[row["n"] - 1], Changed.REFUSED)
+                changed.setdefault(unique[place(row)], Changed.REFUSED)
         return [changed.get(job, Changed.NOT_FOUND) for job in ids]
 
     async def reclaim(self, *, limit: int) -> Sequence[Reclaimed]:

@@ -213,7 +213,7 @@ SELECT n FROM gone
 PRUNE = """
 WITH late AS MATERIALIZED (
     SELECT $1::text AS namespace, id FROM {s}.job
-    WHERE namespace = $1 AND kept_until <= clock_timestamp() AND kept_until IS NOT NULL
+    WHERE namespace = $1 AND kept_until <= (SELECT clock_timestamp()) AND kept_until IS NOT NULL
     ORDER BY kept_until LIMIT $2
     FOR UPDATE SKIP LOCKED
 ), gone AS (

@@ -118,7 +118,7 @@ CROSS JOIN LATERAL (
         min(at) + q.rate_period_us * interval '1 microsecond' - clock_timestamp())::float8 AS wait_s
     FROM {s}.queue_pace
     WHERE namespace = $1 AND queue = q.name
-        AND at > clock_timestamp() - q.rate_period_us * interval '1 microsecond'
+        AND at > (SELECT clock_timestamp()) - q.rate_period_us * interval '1 microsecond'
 ) p
 """
 

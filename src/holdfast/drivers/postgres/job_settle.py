@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.drivers.postgres import job_move_sql, job_order_sql, job_sql
 from holdfast.drivers.postgres.coalescer import Coalescer
-from holdfast.drivers.postgres.job_tables import KEY_LOCKS_MAX, JobTables
+from holdfast.drivers.postgres.job_tables import KEY_LOCKS_MAX, JobTables, place
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Completion, Extension, Failure, Return, Settled
@@ -31,7 +31,7 @@ _Ending = TypeVar("_Ending", Completion, Failure, Return)
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_Ending]):
-    """One way to end claims. ``end`` gives the members that it ended, counted from one."""
+    """One way to end claims. ``end`` gives the places of the members that it ended."""
 
     outcome: str
     end: Callable[[Run, Sequence[_Ending], bool], Awaitable[set[int]]]
@@ -107,7 +107,7 @@ class JobSettler:
             [one.result for one in batch],
             self._tables.channel,
         )
-        return {row["n"] for row in rows}
+        return set(map(place, rows))
 
     async def _end_failed(self, run: Run, batch: Sequence[Failure], ordered: bool) -> set[int]:  # noqa: FBT001 - the shape of _Kind.end
         rows = await run(
@@ -119,7 +119,7 @@ class JobSettler:
             [one.error for one in batch],
             [one.retry_us for one in batch],
         )
-        return {row["n"] for row in rows}
+        return set(map(place, rows))
 
     async def _end_released(self, run: Run, batch: Sequence[Return], ordered: bool) -> set[int]:  # noqa: FBT001 - the shape of _Kind.end
         rows = await run(
@@ -130,7 +130,7 @@ class JobSettler:
             [one.token for one in batch],
             [one.delay_us for one in batch],
         )
-        return {row["n"] for row in rows}
+        return set(map(place, rows))
 
     async def _extend(self, batch: Sequence[Extension]) -> Sequence[Settled]:
         if not batch:
@@ -151,7 +151,7 @@ class JobSettler:
         """End each claim of ``batch``, and say what became of it."""
         answers: dict[int, Settled] = {}
         # In the order of their ids, so that two batches which share some cannot block each other.
-        left = sorted(range(len(batch)), key=lambda index: batch[index].id)
+        left: list[int] = sorted(range(len(batch)), key=lambda index: batch[index].id)
         for _ in range(_ROUNDS_MAX):
             if not left:
                 break
@@ -177,7 +177,7 @@ class JobSettler:
         rows = await self._tables.fetch(
             self._look_sql, [batch[index].id for index in left], write=False
         )
-        found = {left[row["n"] - 1]: row for row in rows}
+        found = {left[place(row)]: row for row in rows}
         ordered: list[int] = []
         for index in left:
             row = found.get(index)
@@ -226,15 +226,15 @@ class JobSettler:
             if wait:
                 await self._tables.lock_keys(run, keys)
             ours = {row["id"] for row in rows}
-            mine = [n for n, member in enumerate(members, 1) if member.id in ours]
+            mine = [index for index, member in enumerate(members) if member.id in ours]
             if not mine:
                 return set()
-            ended = await kind.end(run, [members[n - 1] for n in mine], True)
+            ended = await kind.end(run, [members[index] for index in mine], True)
             await self._tables.pass_turn(run, keys)
-            return {mine[n - 1] for n in ended}
+            return {mine[index] for index in ended}
 
         return await self._tables.transact(body)
 
 
 def _ok(indexes: Sequence[int], ended: set[int]) -> dict[int, Settled]:
-    return {indexes[n - 1]: Settled.OK for n in ended}
+    return {indexes[index]: Settled.OK for index in ended}

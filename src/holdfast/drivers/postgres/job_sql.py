@@ -113,7 +113,7 @@ ENQUEUE_KEYED = compose(
 # What a claimant is given of a job.
 CLAIMED_COLUMNS = """j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.max_attempts,
         j.retry, j.priority, j.headers,
-        (extract(epoch FROM j.enqueued_at) * 1000000)::bigint AS enqueued_at_us,
+        (date_part('epoch', j.enqueued_at) * 1000000)::bigint AS enqueued_at_us,
         j.unique_key, j.ordering_key"""
 
 # One claim, one statement.
@@ -126,13 +126,12 @@ CLAIMED_COLUMNS = """j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.
 #         that they were), nor from queues with limits, whose row is then locked before ($8).
 # picked  the first of each queue in the order of the index, skipping what others are taking. The
 #         newest version of each row is judged again under its lock.
-# taken   the claims, with fresh tokens.
+# taken   the claims, with fresh tokens. Rows are found again by their address, at half the cost of
+#         their names; one that got a newer version since the snapshot is left to the next claim.
 _CLAIM = compose(
     """
 WITH host AS MATERIALIZED (
-    SELECT h.id FROM {s}.host h
-    WHERE h.namespace = $1 AND h.id = $2 AND h.ended_at IS NULL
-        AND h.expires_at > clock_timestamp()
+    SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
     FOR KEY SHARE
 ), want AS MATERIALIZED (
     SELECT w.queue, w.most, w.n, q.mode IS DISTINCT FROM 'paused' AS open, q.limited, d.due_at
@@ -148,17 +147,19 @@ WITH host AS MATERIALIZED (
         ORDER BY due_at LIMIT 1
     ) d ON true
 ), gate AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM host) AS alive,
+    SELECT EXISTS (
+            SELECT FROM host WHERE ended_at IS NULL AND expires_at > clock_timestamp()
+        ) AS alive,
         NOT $9::boolean AND coalesce(bool_or(w.open AND w.due_at <= clock_timestamp()), false)
             AS due,
         NOT $8::boolean AND coalesce(bool_or(w.open AND w.limited), false) AS limited,
         extract(epoch FROM min(w.due_at) - clock_timestamp())::float8 AS next_due_s
     FROM want w
 ), picked AS MATERIALIZED (
-    SELECT $1::text AS namespace, j.id, w.n
+    SELECT j.row, w.n
     FROM (SELECT queue, most, n FROM want WHERE open ORDER BY n) w
     CROSS JOIN LATERAL (
-        SELECT id FROM {s}.job
+        SELECT ctid AS row FROM {s}.job
         WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
             AND (expires_at IS NULL OR expires_at > clock_timestamp())
         ORDER BY priority DESC, seq LIMIT w.most
@@ -169,10 +170,42 @@ WITH host AS MATERIALIZED (
 ), taken AS (
     UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
         request = $4, host = $10, claimed_at = clock_timestamp(), settled = NULL
-    FROM picked p
-    WHERE j.namespace = p.namespace AND j.id = p.id
+    FROM picked p WHERE j.ctid = p.row
     RETURNING p.n, j.seq, {columns}
 )""",
+    columns=CLAIMED_COLUMNS,
+)
+
+# The usual case at half the cost: one queue that is open, has no limits, and where nothing is due.
+# No row in the answer means "ask the general statement".
+CLAIM_LONE = compose(
+    """
+WITH host AS MATERIALIZED (
+    SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
+    FOR KEY SHARE
+), picked AS MATERIALIZED (
+    SELECT ctid AS row FROM {s}.job
+    WHERE namespace = $1 AND queue = $5 AND state = 'ready' AND NOT blocked
+        AND (expires_at IS NULL OR expires_at > clock_timestamp())
+        AND (SELECT ended_at IS NULL AND expires_at > clock_timestamp() FROM host)
+        AND NOT EXISTS (
+            SELECT FROM {s}.queue WHERE namespace = $1 AND name = $5
+                AND (mode = 'paused' OR concurrency IS NOT NULL OR rate IS NOT NULL)
+        )
+        AND coalesce((
+            SELECT due_at FROM {s}.job
+            WHERE namespace = $1 AND queue = $5 AND state IN ('scheduled', 'retrying')
+                AND NOT blocked
+            ORDER BY due_at LIMIT 1
+        ) > clock_timestamp(), true)
+    ORDER BY priority DESC, seq LIMIT $6
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
+    request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL
+FROM picked p WHERE j.ctid = p.row
+RETURNING j.seq, {columns}
+""",
     columns=CLAIMED_COLUMNS,
 )
 
@@ -222,14 +255,15 @@ SELECT bool_or(NOT pg_try_advisory_xact_lock(hashtextextended({flight} || w.queu
 FROM unnest($2::text[]) AS w(queue)
 """
 
-# Due jobs become ready in the order of their times, at most $3 in each queue.
+# Due jobs become ready in the order of their times, at most $3 in each queue. The clock stands in
+# a subquery, read once: compared with a function that changes, an index could not end its search.
 PROMOTE = """
 WITH due AS MATERIALIZED (
     SELECT $1::text AS namespace, j.id FROM unnest($2::text[]) AS w(queue)
     CROSS JOIN LATERAL (
         SELECT id FROM {s}.job
         WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
-            AND NOT blocked AND due_at <= clock_timestamp()
+            AND NOT blocked AND due_at <= (SELECT clock_timestamp())
         ORDER BY due_at, number LIMIT $3
         FOR NO KEY UPDATE SKIP LOCKED
     ) j
@@ -249,24 +283,28 @@ WHERE namespace = $1 AND id = $2 AND state IN ('scheduled', 'retrying')
 # The usual end: claimed under this token and without an ordering key. A member without a row in
 # the answer is looked at by ``job_settle``. Rows come sorted, so that two batches that share some
 # meet them in one order. A claim stands while ``settled`` is null; asking for the state instead
-# would offer the planner the index of claimed jobs, of which it would read all.
+# would offer the planner the index of claimed jobs, of which it would read all. What changed since
+# the snapshot is judged again under the lock.
 COMPLETE = compose(
     """
 WITH req AS MATERIALIZED (
     SELECT $1::text AS namespace, r.* FROM unnest($2::text[], $3::bigint[], $4::text[])
         WITH ORDINALITY AS r(id, token, result, n)
+), seen AS MATERIALIZED (
+    SELECT r.n, r.token, r.result, j.row, j.keeps FROM req r CROSS JOIN LATERAL (
+        SELECT ctid AS row, retention_us > 0 AS keeps FROM {s}.job
+        WHERE namespace = r.namespace AND id = r.id AND token = r.token AND r.token > 0
+            AND settled IS NULL AND ordering_key IS NULL OFFSET 0
+    ) j
 ), kept AS (
     UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
         ended_at = clock_timestamp(),
         kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'
-    FROM req r
-    WHERE j.namespace = r.namespace AND j.id = r.id AND j.token = r.token
-        AND r.token > 0 AND j.settled IS NULL AND j.ordering_key IS NULL AND j.retention_us > 0
+    FROM seen r WHERE r.keeps AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
     RETURNING r.n, j.queue
 ), gone AS (
-    DELETE FROM {s}.job j USING req r
-    WHERE j.namespace = r.namespace AND j.id = r.id AND j.token = r.token
-        AND r.token > 0 AND j.settled IS NULL AND j.ordering_key IS NULL AND j.retention_us <= 0
+    DELETE FROM {s}.job j USING seen r
+    WHERE NOT r.keeps AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
     RETURNING r.n, j.queue, j.namespace, j.id, j.attempts + j.losses > 0 AS tried
 ), forgotten AS (
     DELETE FROM {s}.job_attempt a USING gone g
@@ -286,4 +324,4 @@ SELECT e.n, (SELECT hosts FROM told) AS told FROM ended e
 )
 
 # The same for jobs with an ordering key, whose locks the caller holds.
-COMPLETE_ORDERED = COMPLETE.replace("j.ordering_key IS NULL", "j.ordering_key IS NOT NULL")
+COMPLETE_ORDERED = COMPLETE.replace("ordering_key IS NULL", "ordering_key IS NOT NULL")

@@ -94,3 +94,9 @@ class JobTables:
                 [key for _, key in keys],
                 self.channel,
             )
+
+
+def place(row: Any) -> int:
+    """Where the member that a row of an answer is about stands in its batch."""
+    number: int = row["n"]
+    return number - 1
