@@ -67,8 +67,8 @@ class RedisFactory:
             server = await link.open()
             if server.evicts and context.role == "host":
                 context.logger.warning(
-                    "%s may evict leases when its memory is full (maxmemory-policy %s); set "
-                    "noeviction",
+                    "%s may evict leases and jobs when its memory is full (maxmemory-policy %s); "
+                    "set noeviction",
                     settings.shown,
                     server.policy,
                 )

@@ -14,10 +14,12 @@ import msgspec
 
 from holdfast.drivers.redis.records import instant_of
 from holdfast.drivers.redis.scripts import USUAL_LOSSES
-from holdfast.errors import StoreError, UsageError
+from holdfast.errors import UsageError
 from holdfast.model.job import (
+    MAX_ATTEMPTS,
     Attempt,
     ClaimedJob,
+    Failure,
     JobRecord,
     JobState,
     NewJob,
@@ -32,6 +34,11 @@ _WHOLE_MAX = 2**53
 
 # What job_claim.lua gives for each job.
 _CLAIM_WORDS = 7
+
+# Why a job is dead whose body nobody can read.
+_DAMAGED = (
+    '"what Redis had of this job was damaged by another program, or evicted (maxmemory-policy)"'
+)
 
 # The order in which job_queues.lua counts.
 _STATES = (
@@ -117,55 +124,49 @@ def _body_of(job: NewJob) -> str:
     )
 
 
-def _read_body(id_: str, text: str | None) -> _Body:
+def _read_body(text: str | None) -> _Body | None:
+    """The body, or nothing if somebody else has damaged or evicted it."""
     try:
         return _decoder.decode(text or "")
     except msgspec.DecodeError:
-        raise StoreError(
-            f"what Redis has of job {id_!r} is damaged: was its key written by another program, or "
-            "evicted? See maxmemory-policy"
-        ) from None
+        return None
 
 
-def claimed_of(words: Sequence[Any]) -> tuple[ClaimedJob, ...]:
-    """The jobs that job_claim.lua gave."""
-    return tuple(
-        _claimed(*words[first : first + _CLAIM_WORDS])
-        for first in range(0, len(words), _CLAIM_WORDS)
-    )
-
-
-def _claimed(
-    id_: str,
-    queue: str,
-    token: int,
-    text: str | None,
-    attempts: str,
-    losses: str,
-    enqueued: str,
-) -> ClaimedJob:
-    body = _read_body(id_, text)
-    return ClaimedJob(
-        id=JobId(id_),
-        queue=queue,
-        token=Token(token),
-        payload=body.payload,
-        attempts=int(attempts),
-        losses=int(losses),
-        max_attempts=body.max_attempts,
-        retry=body.retry,
-        priority=body.priority,
-        headers=body.headers,
-        enqueued_at_us=int(enqueued),
-        unique_key=body.unique_key,
-    )
+def claimed_of(words: Sequence[Any]) -> tuple[tuple[ClaimedJob, ...], list[Failure]]:
+    """The jobs that job_claim.lua gave, and how those end whose body is damaged."""
+    claimed: list[ClaimedJob] = []
+    damaged: list[Failure] = []
+    for first in range(0, len(words), _CLAIM_WORDS):
+        id_, queue, token, text, attempts, losses, enqueued = words[first : first + _CLAIM_WORDS]
+        body = _read_body(text)
+        if body is None:
+            damaged.append(Failure(id_, token, _DAMAGED))
+            continue
+        claimed.append(
+            ClaimedJob(
+                id=id_,
+                queue=queue,
+                token=token,
+                payload=body.payload,
+                attempts=int(attempts),
+                losses=int(losses),
+                max_attempts=body.max_attempts,
+                retry=body.retry,
+                priority=body.priority,
+                headers=body.headers,
+                enqueued_at_us=int(enqueued),
+                unique_key=body.unique_key,
+            )
+        )
+    return tuple(claimed), damaged
 
 
 def record_of(described: Sequence[Any]) -> JobRecord:
     """The job that ``describe_job`` of job_read.lua gave."""
     id_, words, text = described
     row: dict[str, str] = dict(zip(words[::2], words[1::2], strict=True))
-    body = _read_body(id_, text)
+    # Also a damaged job must be seen, to be deleted.
+    body = _read_body(text) or _Body("null", "{}", "{}", MAX_ATTEMPTS, 0, None)
     state = JobState(row["state"])
     claim = _claims.decode(row["claim"]) if "claim" in row else None
     return JobRecord(

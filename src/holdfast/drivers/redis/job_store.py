@@ -123,7 +123,10 @@ class RedisJobStore(JobReader):
             )
             if outcome == "ok":
                 due_us, *found = answer
-                return Claimed(claimed_of(found), None if due_us is None else due_us / 1e6)
+                jobs, damaged = claimed_of(found)
+                # Nobody could run them, and the next claim would meet them again.
+                await self.fail(damaged)
+                return Claimed(jobs, None if due_us is None else due_us / 1e6)
             if outcome == "expired":
                 raise LeaseExpired(f"host/{request.session}")
             if outcome == "fenced":

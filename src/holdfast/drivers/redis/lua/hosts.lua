@@ -3,8 +3,8 @@
 --   hosts:started  when it began, by id (sorted set)
 --   hosts:ended    when ended ones ended, by id: the proof that an id was used (sorted set)
 --   host:<id>      name, ttl, metadata (hash)
---   claimants      sessions that may have claims: those that have not ended, and those that have and
---                  whose claims nobody has taken yet (set); claims:<id> is of jobs.lua
+--   claimants      sessions that may have claims (set); claims:<id> is of jobs.lua
+--   orphaners      those of them that have ended, and whose claims nobody has taken yet (set)
 -- Every script has the first as its first key, and what all keys begin with as its first argument:
 -- they share a hash tag, so that all of them are where the first is.
 
@@ -19,7 +19,9 @@ local function end_session(id)
   redis.call('DEL', K .. 'host:' .. id)
   redis.call('ZADD', HOSTS .. ':ended', int(now), id)
   redis.call('ZREMRANGEBYSCORE', HOSTS .. ':ended', '-inf', int(now - ENDED_KEPT))
-  if redis.call('EXISTS', K .. 'claims:' .. id) == 0 then
+  if redis.call('EXISTS', K .. 'claims:' .. id) == 1 then
+    redis.call('SADD', K .. 'orphaners', id)
+  else
     redis.call('SREM', K .. 'claimants', id)
   end
 end

@@ -108,6 +108,7 @@ local function add(first, number)
   end
   redis.call('SET', K .. 'body:' .. id, ARGV[first + 2])
   later('ZADD', index_of(state, queue), digits, id)
+  later('ZADD', K .. 'jobs', digits, id)
   if state == 'ready' then
     later('ZADD', K .. 'ready:' .. queue, -tonumber(priority), place(number, id))
     fresh[queue] = (fresh[queue] or 0) + 1

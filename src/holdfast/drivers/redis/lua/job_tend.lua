@@ -3,6 +3,7 @@
 --   ARGV  prefix, how many to end at most, how many to forget at most
 -- Answers {ended, forgotten}.
 
+-- A server out of memory refuses the first write of a script if it could grow, and none after it.
 redis.call('HDEL', NUMBERS, '')
 
 -- Each id of a sorted set whose instant has passed, and its job if there is one.

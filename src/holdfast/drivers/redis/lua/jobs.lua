@@ -2,15 +2,15 @@
 --   job:<id>               what a script looks at (hash); fields at their default are missing
 --   body:<id>              what no script looks into: payload, headers and the like (string)
 --   troubles:<id>          what went wrong, the newest first (list)
---   jobs:<state>:<queue>   ids by the number of their enqueueing (sorted set)
+--   jobs, jobs:<state>:<queue>   ids by the number of their enqueueing (sorted sets)
 --   ready:<queue>          who can be claimed: by -priority, and equal ones by place (sorted set)
 --   due:<queue>            scheduled and retrying ones by their time (sorted set)
 --   unique:<queue>         the live job of each unique key (hash)
 --   waiting:<queue>        hosts that want to be rung, by the end of their waiting (sorted set)
---   claims:<session>       ids of its claimed jobs (set); hosts.lua has who is a claimant
+--   claims:<session>       ids of its claimed jobs (set); hosts.lua has whose they may be
 --   expiring, ended        ids by their expiry, and by the end of their retention (sorted sets)
 --   modes                  the mode of each queue with settings (hash); queues: all names
---   numbers:jobs           the last number and the last token given out (hash)
+--   numbers:jobs           the last number given out (hash)
 -- Every script has the queues as its first key, and what all keys begin with as its first argument:
 -- they share a hash tag, so that all of them are where the first is.
 
@@ -161,6 +161,7 @@ end
 local function forget(job)
   redis.call('DEL', job.key, K .. 'body:' .. job.id, K .. 'troubles:' .. job.id)
   later('ZREM', index_of(job.state, job.queue), job.id)
+  later('ZREM', K .. 'jobs', job.id)
   shrunk[job.queue] = true
 end
 
