@@ -32,7 +32,7 @@ def install() -> None:
     """Put it into the cache, if it is not there."""
     if is_installed():
         return
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(_place())]
+    pip = [sys.executable, "-m", "pip", "install", "-qq", "--target", str(_place())]
     subprocess.run([*pip, *_NEEDS], check=True, timeout=INSTALL_LIMIT_S, stdout=subprocess.DEVNULL)
 
 
