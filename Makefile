@@ -20,7 +20,7 @@ help:
 	@echo "make test       run all tests, with real servers that are fetched and started as needed"
 	@echo "make test-fast  run the tests that need nothing but Python"
 	@echo "make lint       check style, types and layers"
-	@echo "make bench      measure leases beside the raw driver"
+	@echo "make bench      measure leases and work beside the raw driver"
 	@echo "make soak       run the long forms of the tests"
 	@echo "make clean      remove the environment, caches and builds"
 
@@ -47,6 +47,7 @@ lint: dev
 
 bench: dev
 	@$(PYTHON) -m benchmarks leases $(ARGS)
+	@$(PYTHON) -m benchmarks work $(ARGS)
 
 soak: dev
 	@HOLDFAST_SOAK=1 $(PYTHON) -m pytest $(ARGS)

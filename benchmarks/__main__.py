@@ -14,8 +14,9 @@ from pathlib import Path
 from benchmarks.charts import area as charts
 from benchmarks.leases import area as leases
 from benchmarks.report import Report
+from benchmarks.work import area as work
 
-_AREAS = {"charts": charts, "leases": leases}
+_AREAS = {"charts": charts, "leases": leases, "work": work}
 
 
 def _parser() -> argparse.ArgumentParser:

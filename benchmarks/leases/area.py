@@ -6,15 +6,12 @@ cannot be had here is said in the report's last lines, never silently left out.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import tempfile
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
-from benchmarks.disk import flush_ms
 from benchmarks.leases import (
     azblob_backend,
     concurrent,
@@ -31,7 +28,8 @@ from benchmarks.leases.etcd_backend import etcd
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
 from benchmarks.leases.sqlite_backend import SqliteBackend
-from benchmarks.report import Report, Row, shown
+from benchmarks.report import Report, Row
+from benchmarks.running import run_measurements
 
 Measure = Callable[[Backend, Effort], Awaitable[list[Row]]]
 
@@ -99,39 +97,9 @@ def run(
 
 
 def _run_all(report: Report, backend: Backend, wanted: list[str], effort: Effort) -> None:
-    before = _flush_ms()
-    for name, measure in _MEASUREMENTS[backend.name].items():
-        full_name = f"{backend.name}/{name}"
-        if full_name in wanted:
-            _progress(f"measuring {full_name} …")
-            _run_one(report, full_name, measure(backend, effort))
-    report.conditions.append(
-        f"{backend.name}: one flush of the disk took {shown(before)} ms before the run and "
-        f"{shown(_flush_ms())} ms after it"
-    )
-
-
-def _flush_ms() -> float:
-    # Both backends keep their files where temporary files go.
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
-        return flush_ms(Path(directory))
-
-
-def _run_one(report: Report, name: str, measuring: Awaitable[list[Row]]) -> None:
-    async def main() -> list[Row]:
-        return await measuring
-
-    try:
-        rows = asyncio.run(main())
-    except Exception as error:  # noqa: BLE001 - one that breaks must not cost the others
-        traceback.print_exc()
-        report.failures.append(f"{name}: {error!r}")
-        return
-    report.rows += rows
-    for row in rows:
-        verdict = {True: "ok", False: "MISSED", None: ""}[row.ok]
-        _progress(f"  {row.name}: {shown(row.ours)} {row.unit} x{shown(row.ratio)} {verdict}")
-
-
-def _progress(text: str) -> None:
-    print(text.rstrip(), file=sys.stderr, flush=True)
+    measurements = {
+        f"{backend.name}/{name}": partial(measure, backend, effort)
+        for name, measure in _MEASUREMENTS[backend.name].items()
+        if f"{backend.name}/{name}" in wanted
+    }
+    run_measurements(report, backend.name, measurements)

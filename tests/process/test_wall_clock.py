@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tests.process.histories import violations_of
-from tests.process.wall_clock import STEP_S, forward_steps, read_offset
+from tests.process.wall_clock import STEP_S, backward_steps, forward_steps, read_offset
 
 STEADY = [(at / 10, 1000.0 + 0.0001 * at) for at in range(20)]
 STEPPED = [(at, offset + (0.3 if at >= 1.0 else 0.0)) for at, offset in STEADY]
@@ -40,6 +40,15 @@ def test_a_step_forward_is_found_with_its_time():
 def test_drift_and_steps_back_are_no_steps_forward():
     assert forward_steps(STEADY) == []
     assert forward_steps((at, -offset) for at, offset in STEPPED) == []
+
+
+def test_a_step_back_is_found_and_is_none_forward():
+    back = [(at, -offset) for at, offset in STEPPED]
+    ((before, after, behind),) = backward_steps(back)
+    assert before < 1.0 <= after
+    assert abs(behind - 0.3) < STEP_S
+    assert backward_steps(STEPPED) == []
+    assert backward_steps(STEADY) == []
 
 
 def test_two_owners_are_reported_while_the_clock_is_steady():

@@ -1,4 +1,4 @@
-"""Whether the machine's wall clock was set forward while a test ran.
+"""Whether the machine's wall clock was set while a test ran.
 
 PostgreSQL and Redis judge expiry by their server's wall clock, which here is the machine's. A
 machine that is paused, copied or corrected sets it forward, and that may end a lease before its
@@ -25,6 +25,11 @@ def read_offset() -> tuple[float, float] | None:
     wall = time.time()
     after = time.clock_gettime(time.CLOCK_BOOTTIME)
     return (after, wall - after) if after - before < _TIGHT_S else None
+
+
+def backward_steps(readings: Iterable[tuple[float, float]]) -> list[tuple[float, float, float]]:
+    """The same of a clock that was set back, which delays every expiry."""
+    return forward_steps((at, -offset) for at, offset in readings)
 
 
 def forward_steps(readings: Iterable[tuple[float, float]]) -> list[tuple[float, float, float]]:

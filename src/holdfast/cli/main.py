@@ -27,6 +27,7 @@ _COMPLETION = "_HOLDFAST_COMPLETE"
 # Where each command is, under its own name: only the one that is asked for is imported, because
 # all of them together take longer to import than most of them take to run.
 _COMMANDS = {
+    "bench": "holdfast.cli.bench",
     "chart": "holdfast.cli.chart",
     "config": "holdfast.cli.config",
     "configure": "holdfast.cli.configure",

@@ -1,0 +1,57 @@
+"""Runs the measurements of one backend, one after the other, into a report.
+
+Owns what becomes of one that breaks (it costs no other), the talk on stderr, and the flushes of
+the disk that are measured around them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from benchmarks.disk import flush_ms
+from benchmarks.report import Report, Row, shown
+
+Measurement = Callable[[], Awaitable[list[Row]]]
+
+
+def run_measurements(report: Report, backend: str, measurements: Mapping[str, Measurement]) -> None:
+    """Run ``measurements``, each by its full name, and add the conditions they ran under."""
+    before = _flush_ms()
+    for name, measure in measurements.items():
+        _progress(f"measuring {name} …")
+        _run_one(report, name, measure)
+    report.conditions.append(
+        f"{backend}: one flush of the disk took {shown(before)} ms before the run and "
+        f"{shown(_flush_ms())} ms after it"
+    )
+
+
+def _flush_ms() -> float:
+    # All backends keep their files where temporary files go.
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
+        return flush_ms(Path(directory))
+
+
+def _run_one(report: Report, name: str, measure: Measurement) -> None:
+    async def main() -> list[Row]:
+        return await measure()
+
+    try:
+        rows = asyncio.run(main())
+    except Exception as error:  # noqa: BLE001 - one that breaks must not cost the others
+        traceback.print_exc()
+        report.failures.append(f"{name}: {error!r}")
+        return
+    report.rows += rows
+    for row in rows:
+        verdict = {True: "ok", False: "MISSED", None: ""}[row.ok]
+        _progress(f"  {row.name}: {shown(row.ours)} {row.unit} x{shown(row.ratio)} {verdict}")
+
+
+def _progress(text: str) -> None:
+    print(text.rstrip(), file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Measurements of work: claims, handlers, pick-up, and what a backlog costs."""

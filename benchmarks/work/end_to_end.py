@@ -1,0 +1,97 @@
+"""Jobs from the store through a handler that does nothing to their durable end.
+
+On SQLite beside a raw loop that commits a claim and a completion for each job; on PostgreSQL beside
+Procrastinate, and two processes beside one.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from benchmarks.charts.peers import Absent
+from benchmarks.children import children
+from benchmarks.report import Row
+from benchmarks.rounds import alternate
+from benchmarks.work.backend import Backend
+from benchmarks.work.crew import PROGRAM, Crew
+from benchmarks.work.effort import Effort
+from benchmarks.work.jobs import open_jobs
+from benchmarks.work.peers import procrastinate
+from benchmarks.work.sqlite_floor import open_floor
+
+NAME = "end-to-end"
+PROCESSES_NAME = "two-processes"
+
+# What is promised.
+_RAW_BAR = 2.0
+_PEER_BAR = 10.0
+_PROCESSES_BAR = 1.5
+
+
+async def measure_sqlite(backend: Backend, effort: Effort) -> list[Row]:
+    """Jobs a second beside the raw loop."""
+    url = backend.new_store()
+    async with (
+        open_jobs(url) as jobs,
+        children(PROGRAM, [[url]]) as runners,
+        open_floor(backend.new_store()) as floor,
+    ):
+        await runners[0].hear()
+        crew = Crew(jobs, runners, effort.round_s)
+        outcome = await alternate(
+            crew.rate, lambda: floor.one_by_one(effort.round_s), rounds=effort.rounds
+        )
+    return [
+        Row(
+            name=f"{backend.name}/{NAME}",
+            unit="jobs/s",
+            ours=outcome.typical.ours,
+            floor=outcome.typical.floor,
+            bar=_RAW_BAR,
+        )
+    ]
+
+
+async def measure_postgres(backend: Backend, effort: Effort) -> list[Row]:
+    """Jobs a second beside Procrastinate on the same server; without a floor if it is not there."""
+    url = backend.new_store()
+    name = f"{backend.name}/{NAME}"
+    async with AsyncExitStack() as stack:
+        jobs = await stack.enter_async_context(open_jobs(url))
+        runners = await stack.enter_async_context(children(PROGRAM, [[url]]))
+        await runners[0].hear()
+        crew = Crew(jobs, runners, effort.round_s)
+        try:
+            peer = await stack.enter_async_context(procrastinate(backend.new_store()))
+        except Absent:
+            await crew.rate()
+            return [Row(name=name, unit="jobs/s", ours=await crew.rate())]
+        outcome = await alternate(
+            crew.rate, lambda: peer(effort.peer_jobs), rounds=min(effort.rounds, 3)
+        )
+    found = outcome.typical
+    return [Row(name=name, unit="jobs/s", ours=found.ours, floor=found.floor, bar=_PEER_BAR)]
+
+
+async def measure_processes(backend: Backend, effort: Effort) -> list[Row]:
+    """Two processes beside one, on stores of their own."""
+    alone_url, url = backend.new_store(), backend.new_store()
+    async with (
+        open_jobs(alone_url) as alone_jobs,
+        open_jobs(url) as jobs,
+        children(PROGRAM, [[alone_url], [url], [url]]) as runners,
+    ):
+        for runner in runners:
+            await runner.hear()
+        alone = Crew(alone_jobs, runners[:1], effort.round_s)
+        both = Crew(jobs, runners[1:], effort.round_s)
+        outcome = await alternate(both.rate, alone.rate, rounds=effort.rounds)
+    return [
+        Row(
+            name=f"{backend.name}/{PROCESSES_NAME}",
+            unit="jobs/s",
+            ours=outcome.typical.ours,
+            floor=outcome.typical.floor,
+            bar=_PROCESSES_BAR,
+        )
+    ]

@@ -1,0 +1,1 @@
+"""Programs that measurements of work start as processes of their own."""

@@ -1,0 +1,102 @@
+"""Claims jobs, works a little on each and completes it, until told to stop.
+
+Tells every claim, and for every job when it last believed in its claim and how the completion
+ended. Errors of the store are told and followed by another try.
+
+A ``careless`` one never asks its claims whether they are still held, as workers of queues without
+a deadline do: the negative control of the checker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+
+import holdfast
+from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
+
+QUEUE = "toil"
+
+# Jobs that one worker has in hand at once: a worker that dies leaves some behind.
+_HANDS = 4
+
+_WORK_S = (0.01, 0.1)
+_WAIT_S = 1.0
+_REST_S = 0.05
+
+
+class Toiler:
+    """One worker among several."""
+
+    def __init__(self, hf: holdfast.Holdfast, seed: int, *, careless: bool) -> None:
+        self._hf = hf
+        self._random = random.Random(seed)
+        self._careless = careless
+        self._in_hand: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Work until cancelled; what is in hand is finished then."""
+        try:
+            while True:
+                await self._take(_HANDS - len(self._in_hand))
+                if len(self._in_hand) == _HANDS:
+                    await asyncio.wait(self._in_hand, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if self._in_hand:
+                await asyncio.wait(self._in_hand)
+            raise
+
+    async def _take(self, limit: int) -> None:
+        asked = now()
+        try:
+            claims = await self._hf.work.claim(QUEUE, limit=limit, wait=_WAIT_S)
+        except holdfast.HoldfastError as error:
+            say_error("met", error)
+            await asyncio.sleep(_REST_S)
+            return
+        if not claims:
+            return
+        told = [(claim.id, claim.job.token) for claim in claims]
+        say("claimed", jobs=told, asked=asked)
+        for claim in claims:
+            task = asyncio.ensure_future(self._work(claim))
+            self._in_hand.add(task)
+            task.add_done_callback(self._in_hand.discard)
+
+    async def _work(self, claim: holdfast.Claim) -> None:
+        job, token = claim.id, claim.job.token
+        await asyncio.sleep(self._random.uniform(*_WORK_S))
+        # Read before the claim is asked: what was held after this instant was held at it.
+        looked = now()
+        if not (self._careless or claim.is_held):
+            say("settled", job=job, token=token, outcome="lost", believed=None)
+            return
+        asked = now()
+        try:
+            await claim.complete({"token": token})
+            outcome = "completed"
+        except holdfast.ClaimLost:
+            outcome = "lost"
+        except holdfast.HoldfastError as error:
+            say_error("met", error, job=job)
+            outcome = "unknown"
+        say("settled", job=job, token=token, outcome=outcome, believed=looked, asked=asked)
+
+
+async def main(url: str, name: str, ttl_s: str, seed: str, manner: str) -> None:
+    """Work until the test closes its end."""
+    speak_the_log()
+    ears = Ears()
+    async with holdfast.connect(url, host=name, session_ttl=float(ttl_s)) as hf:
+        working = asyncio.ensure_future(Toiler(hf, int(seed), careless=manner == "careless").run())
+        say("ready")
+        while await ears.next() is not None:
+            continue
+        working.cancel()
+        await asyncio.wait([working])
+    say("closed")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

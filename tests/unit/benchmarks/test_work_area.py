@@ -1,0 +1,128 @@
+"""The area of work: what can be chosen, and that a tiny run of it works. Never how fast it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.leases.postgres_backend import PostgresBackend
+from benchmarks.leases.redis_backend import RedisBackend
+from benchmarks.leases.sqlite_backend import SqliteBackend
+from benchmarks.work import area, backlog, crew, effort, end_to_end, peers, pickup
+from benchmarks.work.jobs import open_jobs
+
+TINY = dataclasses.replace(
+    effort.QUICK,
+    rounds=1,
+    round_s=0.2,
+    batch_rounds=1,
+    batch_s=0.001,
+    pickups=3,
+    backlog=2_000,
+    backlog_rounds=1,
+    peer_jobs=5,
+)
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    return SqliteBackend(tmp_path)
+
+
+@pytest.fixture
+def postgres(postgres_server):
+    backend = PostgresBackend(postgres_server.url, None)
+    yield backend
+    backend.drop_stores()
+
+
+@pytest.fixture
+def redis(redis_server):
+    return RedisBackend(redis_server)
+
+
+@pytest.fixture
+def small_backlog(monkeypatch):
+    monkeypatch.setattr(crew, "BACKLOG_PER_S", 50_000)
+
+
+def claims_of(backend):
+    return area._MEASUREMENTS[backend.name]["claims"](backend, TINY)
+
+
+def test_a_part_of_a_name_chooses():
+    assert area.chosen("pickup") == [f"{name}/pickup" for name in ("sqlite", "postgres", "redis")]
+    assert area.chosen("nothing") == []
+    assert area.chosen(None) == area.names()
+
+
+def test_unknown_name_is_a_mistake_of_the_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["work", "--only", "nothing"])
+    assert ended.value.code == 2
+    assert "sqlite/end-to-end" in capsys.readouterr().err
+
+
+async def test_claims_of_sqlite(sqlite):
+    rows = await claims_of(sqlite)
+    assert [row.name for row in rows] == [f"sqlite/claims-{size}" for size in (1, 10, 100)]
+    assert all(row.ours > 0 and row.floor and row.bar == 0.8 for row in rows)
+
+
+@pytest.mark.service
+async def test_claims_of_postgres(postgres):
+    rows = await claims_of(postgres)
+    assert [row.name for row in rows] == [f"postgres/claims-{size}" for size in (1, 10, 100)]
+
+
+@pytest.mark.service
+async def test_claims_of_redis(redis):
+    rows = await claims_of(redis)
+    assert [row.name for row in rows] == [f"redis/claims-{size}" for size in (1, 10, 100)]
+
+
+async def test_backlog_of_sqlite(sqlite):
+    (row,) = await backlog.measure(sqlite, TINY)
+    assert (row.name, row.bar, row.at_most) == ("sqlite/backlog-2000", 1.5, True)
+    assert row.ours > 0
+
+
+async def test_a_claim_that_finds_too_little_is_no_measurement(sqlite):
+    async with open_jobs(sqlite.new_store()) as jobs:
+        await jobs.fill("few", 3)
+        with pytest.raises(RuntimeError, match="asked for 4"):
+            await jobs.claim("few", 4)
+
+
+@pytest.mark.process
+async def test_end_to_end_of_sqlite(sqlite, small_backlog):
+    (row,) = await end_to_end.measure_sqlite(sqlite, TINY)
+    assert (row.name, row.bar) == ("sqlite/end-to-end", 2.0)
+    assert row.ours > 0
+
+
+@pytest.mark.process
+@pytest.mark.service
+async def test_end_to_end_of_postgres_without_its_peer(
+    postgres, small_backlog, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(peers, "cache", lambda: tmp_path)
+    (row,) = await end_to_end.measure_postgres(postgres, TINY)
+    assert (row.name, row.floor, row.bar) == ("postgres/end-to-end", None, None)
+
+
+@pytest.mark.process
+@pytest.mark.service
+async def test_two_processes_of_postgres(postgres, small_backlog):
+    (row,) = await end_to_end.measure_processes(postgres, TINY)
+    assert (row.name, row.bar) == ("postgres/two-processes", 1.5)
+
+
+@pytest.mark.process
+async def test_pickup_of_sqlite(sqlite):
+    rows = await pickup.measure(sqlite, TINY)
+    assert [(row.name, row.bar) for row in rows] == [
+        ("sqlite/pickup-p50", 5.0), ("sqlite/pickup-p99", None)
+    ]  # fmt: skip
