@@ -55,7 +55,8 @@ class JobHost:
         self.session: HostId | None = None
         self.deadline = 0.0
         self.mine: set[tuple[str, int]] = set()
-        self.strange: set[tuple[str, int]] = set()
+        self.claiming = 0
+        self.claims_begun = 0
 
     def believes(self, session: HostId | None) -> bool:
         """Whether a session is still ours, as far as our own clock can say."""
@@ -124,22 +125,29 @@ class JobHost:
                 await self._sweep(session)
 
     async def _sweep(self, session: HostId) -> None:
-        """Take over from the gone, and give back what a lost claim left in our own name."""
+        """Take over from the gone, and give back what nobody here knows of."""
         try:
             reaped = await self.hosts.reap(limit=10)
             taken = await self.jobs.reclaim(limit=100)
-            wanted = JobFilter(session=session, states=(JobState.CLAIMED,))
-            page = await self.jobs.list(wanted, after=None, limit=100)
-            claimed = {(record.id, record.token) for record in page}
-            unknown = claimed - self.mine
-            for id_, token in sorted(unknown & self.strange):
-                self.seen["strange claim"] += 1
-                await self.jobs.release([Return(JobId(id_), token)])
-            self.strange = unknown
+            await self._give_back(session)
         except HoldfastError:
             return
         self.seen["reaped"] += len(reaped)
         self.seen["takeover"] += len(taken)
+
+    async def _give_back(self, session: HostId) -> None:
+        """Release what is claimed in our name because a request was carried out twice.
+
+        Only at a quiet moment: a claim under way may be answered late, with jobs that only seem to
+        be nobody's.
+        """
+        begun = self.claims_begun
+        wanted = JobFilter(session=session, states=(JobState.CLAIMED,))
+        page = await self.jobs.list(wanted, after=None, limit=100)
+        if self.claiming == 0 and self.claims_begun == begun:
+            strange = [one for one in page if (one.id, one.token) not in self.mine]
+            self.seen["strange claim"] += len(strange)
+            await self.jobs.release([Return(one.id, one.token) for one in strange])
 
     # -- who enqueues and operates --------------------------------------------------------------
 
@@ -178,9 +186,11 @@ class JobHost:
             if not self.believes(session):
                 await asyncio.sleep(TTL_S / 10)
                 continue
+            self.claiming += 1
+            self.claims_begun += 1
             claimed = await self._claim(session)
-            for job in claimed:
-                self.mine.add((job.id, job.token))
+            self.mine.update((job.id, job.token) for job in claimed)
+            self.claiming -= 1
             for job in claimed:
                 await self._run(session, job)
                 self.mine.discard((job.id, job.token))

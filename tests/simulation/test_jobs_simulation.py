@@ -17,8 +17,30 @@ from tests.simulation.job_fleet import JobFleet, Outcome
 SEEDS = 300
 SOAK_SEEDS = range(10_000, 15_000)
 ONLY = os.environ.get("HOLDFAST_SEED")
+
+# Things that must have happened often enough for silence to mean something, over all seeds.
+# Wake-ups are not listened to here: a host that hears nothing must lose nothing either.
 FLOORS = {
     **{f"fault {kind}": 50 for kind in Fault if kind is not Fault.WAKEUP_LOST},
+    "takeover": 1_000,
+    "reaped": 500,
+    "session lost": 300,
+    "claim refused": 30,
+    "gave up": 400,
+    "settled lost": 60,
+    "unknown": 300,
+    "unknown claim": 500,
+    "strange claim": 100,
+    "complete ok": 8_000,
+    "complete lost": 50,
+    "fail ok": 500,
+    "release ok": 500,
+    "enqueue created": 8_000,
+    "enqueue existing": 200,
+    "enqueue rejected": 300,
+    "enqueue replaced": 80,
+    "cancel requested": 80,
+    "retry changed": 300,
 }
 
 

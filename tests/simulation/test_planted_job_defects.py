@@ -23,7 +23,7 @@ SEEDS = 60
 
 def claim_for_ended_sessions(patch: pytest.MonkeyPatch) -> None:
     """A claim does not look at its session."""
-    patch.setattr(MemoryJobStore, "_check_session", lambda self, step, session: None)
+    patch.setattr(MemoryJobStore, "_check_session", lambda *_: None)
 
 
 def settle_without_token(patch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def settle_without_token(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_due(patch: pytest.MonkeyPatch) -> None:
     """Nothing is promoted when its time has come."""
-    patch.setattr(JobStep, "promote", lambda self, queue, limit: None)
+    patch.setattr(JobStep, "promote", lambda *_: None)
 
 
 def come_early(patch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def claim_twice(patch: pytest.MonkeyPatch) -> None:
 
 def believe_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A claimant works on, whatever its own clock says."""
-    patch.setattr(JobHost, "believes", lambda self, session: session is not None)
+    patch.setattr(JobHost, "believes", lambda _, session: session is not None)
 
 
 FOUND: dict[Plant, set[str]] = {
