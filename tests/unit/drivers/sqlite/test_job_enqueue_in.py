@@ -167,3 +167,16 @@ async def test_no_more_hosts_are_called_than_there_are_jobs_and_one(
         assert left == [("host-1",), ("host-2",)]
     for other in others:
         await other.close()
+
+
+async def test_it_can_be_driven_without_an_event_loop(driver: SqliteDriver) -> None:
+    def on_its_own_thread() -> None:
+        with closing(sqlite3.connect(driver.paths.main)) as connection:
+            connection.execute("INSERT INTO work VALUES ('x')")
+            with pytest.raises(StopIteration) as ended:
+                driver.jobs.enqueue_in([job("a")], connection).send(None)
+            assert ended.value.value == [Enqueued(JobId("a"), Entry.CREATED)]
+            connection.commit()
+
+    await asyncio.to_thread(on_its_own_thread)
+    assert await driver.jobs.get(JobId("a")) is not None
