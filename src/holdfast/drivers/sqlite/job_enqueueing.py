@@ -34,7 +34,8 @@ def check_batch(jobs: Sequence[NewJob]) -> None:
 class Enqueueing:
     """Jobs to be added in one step, for one caller or several. Used once.
 
-    ``fresh`` counts those that can be claimed at once, by queue, once ``run`` has ended.
+    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by queue, and
+    ``last`` is the number of the newest.
     """
 
     def __init__(self, namespace: str, jobs: Sequence[NewJob], now_us: int) -> None:
@@ -42,11 +43,14 @@ class Enqueueing:
         self._jobs = jobs
         self._now_us = now_us
         self._closed: frozenset[str] = frozenset()
+        self._has_ordered = False
         self.fresh: Counter[str] = Counter()
+        self.last = 0
 
     def run(self) -> Operation[list[Enqueued]]:
         """The statements; the first of them takes the write lock."""
         ((last,),) = yield Statement(sql.TAKE_NUMBERS, (len(self._jobs),))
+        self.last = last
         closed = yield Statement(sql.CLOSED_QUEUES, (self._namespace,))
         self._closed = frozenset(_text(name) for (name,) in closed)
         first = last - len(self._jobs) + 1
@@ -62,15 +66,19 @@ class Enqueueing:
             plain = []
             answers.append((yield from self._one(number, job)))
         yield from self._insert(plain)
+        if self._has_ordered:
+            counted = yield Statement(sql.UNBLOCKED, (first, last))
+            self.fresh.update({_text(queue): count for queue, count in counted})
         return answers
 
     def _row(self, number: int, job: NewJob) -> tuple[Any, ...]:
         due = self._now_us + job.delay_us if job.due_at_us is None else job.due_at_us
-        if due <= self._now_us:
-            state = "ready"
+        state = "ready" if due <= self._now_us else "scheduled"
+        if job.ordering_key is not None:
+            # Whether it is blocked is known when it is there.
+            self._has_ordered = True
+        elif state == "ready":
             self.fresh[job.queue] += 1
-        else:
-            state = "scheduled"
         return (
             *(number, self._namespace, job.id, job.queue, state, job.priority, due),
             *(job.expires_us, job.ordering_key, job.unique_key, job.max_attempts),

@@ -21,6 +21,7 @@ from holdfast.drivers.sqlite.job_sessions import JobSessions
 from holdfast.drivers.sqlite.job_settling import JobSettling
 from holdfast.drivers.sqlite.job_upkeep import JobUpkeep
 from holdfast.drivers.sqlite.joint import Joint
+from holdfast.drivers.sqlite.statements import Operation
 from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
@@ -92,6 +93,8 @@ class SqliteJobStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs, all of them or none, in their order."""
         check_batch(jobs)
+        if not jobs:
+            return []
         return await self._submit(self._enqueueing, jobs, large=len(jobs) > _LARGE)
 
     async def enqueue_in(self, jobs: Sequence[NewJob], tx: object) -> Sequence[Enqueued]:
@@ -100,12 +103,20 @@ class SqliteJobStore:
         Nobody can be rung when that commits; hosts that wait look whether the file changed.
         """
         check_batch(jobs)
-        adding = Enqueueing(self._namespace, jobs, microseconds(self._clock.now()))
-        return await self._users.run("enqueue", statements.atomically(adding.run()), tx)
+        operation = statements.atomically(self._enqueue_and_call(jobs))
+        return await self._users.run("enqueue", operation, tx)
+
+    def _enqueue_and_call(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
+        now_us = microseconds(self._clock.now())
+        adding = Enqueueing(self._namespace, jobs, now_us)
+        answers = yield from adding.run()
+        yield from self._bells.call(adding.fresh, adding.last, now_us)
+        return answers
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim up to ``request.limit`` jobs that are ready or due, for a living session."""
-        claimed: Claimed = await self._submit(self._claim, request)
+        large = request.limit > _LARGE
+        claimed: Claimed = await self._submit(self._claim, request, large=large)
         if request.wait_us > 0 and len(claimed.jobs) < request.limit:
             self._watch(request.wait_us / 1e6)
         return claimed
