@@ -27,13 +27,15 @@ _BUSY_PAUSES_S = (0.002, 0.004, 0.008)
 _ROUNDS_MAX = 3
 
 _Ending = TypeVar("_Ending", Completion, Failure, Return)
-_Given = TypeVar("_Given", Completion, Failure, Return, contravariant=True)
+_Ending_contra = TypeVar("_Ending_contra", Completion, Failure, Return, contravariant=True)
 
 
-class _End(Protocol[_Given]):
+class _End(Protocol[_Ending_contra]):
     """Ends claims in a statement of ``run``, and gives the places of the members that it ended."""
 
-    async def __call__(self, run: Run, batch: Sequence[_Given], *, ordered: bool) -> set[int]: ...
+    async def __call__(
+        self, run: Run, batch: Sequence[_Ending_contra], *, ordered: bool
+    ) -> set[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
