@@ -67,7 +67,7 @@ class RedisJobStore(JobReader):
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs; see the port.
 
-        They are one script: the server does nothing else for about 10 us for each job.
+        They are one script: the server does nothing else for about 20 us for each job.
         """
         if not jobs:
             return []
