@@ -267,7 +267,7 @@ def test_schemathesis_finds_nothing(fleet, token, tmp_path):
             *(str(Path(sys.executable).parent / "schemathesis"), "run"),
             f"{server.address}/openapi.json",
             *("--header", f"Authorization: Bearer {token}"),
-            *("--phases", "coverage,fuzzing", "--max-examples", "3", "--seed", "1"),
+            *("--phases", "coverage,fuzzing", "--max-examples", "5", "--seed", "1"),
             *("--workers", "2", "--no-color", "--warnings", "off"),
         ],
         cwd=tmp_path,
