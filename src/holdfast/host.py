@@ -22,7 +22,7 @@ from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
 from holdfast.leases.tenure import caller_now
-from holdfast.model.options import LeaseOptions, seconds
+from holdfast.model.options import Duration, LeaseOptions, seconds
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
@@ -37,6 +37,7 @@ from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
 from holdfast.work.claiming import Claimer
 from holdfast.work.work import Work
+from holdfast.work.worker import GRACE_S, Worker
 
 # A store that does not answer must not keep a process from ending (what it held ends by its ttl),
 # nor a health check from saying so.
@@ -85,7 +86,7 @@ class Holdfast:
         self._driver = driver
         self._plan = plan
         self._app = app
-        logs = bind_host(plan.name, plan.namespace)
+        self._logs = logs = bind_host(plan.name, plan.namespace)
         self._log = logs.logger("holdfast.host")
         self._keeper = Keeper(runtime, open_keeper, log=logs.logger("holdfast.keeper"))
         self._watchdog = Watchdog(runtime, host=plan.name)
@@ -121,6 +122,7 @@ class Holdfast:
         self._work = self._working(logs, telemetry)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
+        self._worker: Worker | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -172,24 +174,36 @@ class Holdfast:
             self._keeper.add(self._heartbeat)
             self._keeper.add(self._reaper)
 
-    async def run(self) -> None:
+    async def run(self, *, grace: Duration = GRACE_S) -> None:
         """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.
 
-        Draining steps down from every leadership in order and hands over at once.
+        Told to stop, it claims no more jobs, lets handlers end within ``grace``, gives back the
+        jobs of those that did not, steps down from every leadership in order and hands over at
+        once. Cancelled, it does the same without the grace.
 
         Raises:
             UsageError: The connection was made without an app, so that there is nothing to do.
+            UnsupportedByDriver: The app has handlers, and the backend keeps no jobs.
         """
         if self._app is None:
             raise UsageError("nothing to run: connect with app=…, where an App says what to do")
+        grace_s = seconds(grace, "grace")
+        self._worker = worker = self._make_worker()
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         handled = self._handle_signals(loop, stop)
         tasks = self._start_roles()
+        if worker is not None:
+            tasks.append(self._runtime.spawn(worker.run(), name="holdfast-worker"))
         waiting = self._runtime.spawn(stop.wait(), name="holdfast-run")
         try:
             await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            grace_s = 0.0
+            raise
         finally:
+            if worker is not None:
+                await worker.stop(grace_s)
             for number in handled:
                 loop.remove_signal_handler(number)
             for task in (waiting, *tasks):
@@ -199,6 +213,19 @@ class Holdfast:
             if not task.cancelled():
                 # A role ends by itself only through a mistake in its arguments.
                 task.result()
+
+    def _make_worker(self) -> Worker | None:
+        assert self._app is not None
+        if not self._app.handlers:
+            return None
+        return Worker(
+            self.work,
+            self.leases,
+            list(self._app.handlers.values()),
+            self._app.middlewares,
+            host=self.name,
+            log=self._logs.logger("holdfast.work"),
+        )
 
     def _start_roles(self) -> list[asyncio.Task[None]]:
         assert self._app is not None
@@ -264,6 +291,8 @@ class Holdfast:
         await asyncio.shield(self._closing)
 
     async def _close(self, closer: object) -> None:
+        if self._worker is not None:
+            await self._patiently(self._worker.stop(0.0), "giving back jobs that run")
         await self._patiently(self.leases.close(closer), "releasing leases")
         if self._work is not None:
             await self._patiently(self._work.close(), "giving back claims")
@@ -297,7 +326,7 @@ class Holdfast:
             driver.jobs,
             heartbeat=self._heartbeat,
             keeper=self._keeper,
-            bell=Bell(driver.wakeups),
+            bell=Bell(driver.wakeups, logs.logger("holdfast.work")),
             host=self.name,
             log=logs.logger("holdfast.work"),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
@@ -14,21 +14,19 @@ from holdfast.model.job import (
     Changed,
     Enqueued,
     Entry,
-    JobRecord,
     JobState,
     NewJob,
     QueueMode,
     QueueRecord,
-    Return,
     Want,
 )
 from holdfast.model.options import Duration, seconds
 from holdfast.names import HostId, JobId, check_key, check_queue, check_reason
 from holdfast.ports.driver import Driver
 from holdfast.runtime.telemetry import Telemetry
-from holdfast.work.bell import Alarm
+from holdfast.work.books import Books
 from holdfast.work.claim import Claim
-from holdfast.work.claiming import Claimer
+from holdfast.work.claiming import POLL_S, Claimer
 from holdfast.work.drafting import Drafts, JobOptions
 from holdfast.work.handler import Handler, count_of
 from holdfast.work.job import Job, JobInfo, info_of
@@ -69,12 +67,11 @@ class Work:
     def __init__(self, driver: Driver, claimer: Claimer, telemetry: Telemetry) -> None:
         self.runtime = claimer.runtime
         self.store = claimer.store
-        self._claimer = claimer
-        self._telemetry = telemetry
+        self.claimer = claimer
+        self.telemetry = telemetry
         self._drafts = Drafts(claimer.runtime, driver.capabilities, telemetry)
         self._operations = Operations(claimer.store, driver.capabilities)
-        self._open: dict[JobId, Claim] = {}
-        self._awaited: dict[JobId, list[Alarm]] = {}
+        self.books = Books(claimer.runtime, claimer.store, telemetry)
 
     @overload
     async def enqueue(
@@ -189,8 +186,10 @@ class Work:
         for outcome, job in zip(outcomes, jobs, strict=True):
             if outcome.entry is Entry.CLOSED:
                 raise QueueClosed(job.queue)
-        if self._telemetry.active:
-            self._telemetry.enqueued(len(jobs))
+        if self.telemetry.active:
+            self.telemetry.enqueued(len(jobs))
+        if tx is None:
+            self._tell_delayed(jobs)
         return outcomes
 
     async def claim(
@@ -222,11 +221,11 @@ class Work:
         names = [each.queue if isinstance(each, Handler) else check_queue(each) for each in targets]
         wants = [Want(name, limit) for name in dict.fromkeys(names)]
         wanted = None if job is None else JobId(check_key(job))
-        session, claimed = await self._claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
-        claims = [Claim(each, session, self, codecs.get(each.queue)) for each in claimed.jobs]
-        self._open.update((claim.id, claim) for claim in claims)
-        if claims and self._telemetry.active:
-            self._telemetry.claimed(len(claims))
+        session, claimed = await self.claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
+        claims = [Claim(each, session, self.books, codecs.get(each.queue)) for each in claimed.jobs]
+        self.books.claimed(claims)
+        if claims and self.telemetry.active:
+            self.telemetry.claimed(len(claims))
         return claims
 
     @overload
@@ -236,7 +235,7 @@ class Work:
     def job(self, id: str, handler: Handler[Any, Any] | None = None) -> Job[Any]:  # noqa: A002
         """The handle of a job by its id; with its handler, its result is of that type. No I/O."""
         queue, codec = (None, None) if handler is None else (handler.queue, handler.returns)
-        return Job(JobId(check_key(id)), queue, self, codec=codec)
+        return Job(JobId(check_key(id)), queue, self.books, codec=codec)
 
     async def get(self, id: str) -> JobInfo:  # noqa: A002 - it is one
         """What the store knows of one job.
@@ -311,7 +310,7 @@ class Work:
         check_reason(reason)
         if id is not None:
             _alone(queue, state, unique_key, ordering_key)
-            return _one(id, await self.cancel_one(JobId(check_key(id)), reason))
+            return _one(id, await self.books.cancel_one(JobId(check_key(id)), reason))
         _some(queue, state, unique_key, ordering_key)
         wanted = filter_of(queue, state, unique_key, ordering_key)
         return await self._operations.cancel(wanted, reason)
@@ -383,52 +382,21 @@ class Work:
         """
         await self._operations.put_limits(queue, concurrency, rate, per)
 
-    async def record(self, id: JobId) -> JobRecord | None:  # noqa: A002 - it is one
-        """What the store knows of a job, for its handle."""
-        return await self.store.get(id)
-
-    async def cancel_one(self, id: JobId, reason: str) -> Changed:  # noqa: A002 - it is one
-        """Ask for the cancellation of one job, for its handle."""
-        (changed,) = await self.store.cancel([id], reason=check_reason(reason))
-        return changed
-
-    def on_ended(self, id: JobId, alarm: Alarm) -> Callable[[], None]:  # noqa: A002 - it is one
-        """Ring when a job ends in this process, for its handle."""
-        self._awaited.setdefault(id, []).append(alarm)
-
-        def end() -> None:
-            alarms = self._awaited.get(id, [])
-            if alarm in alarms:
-                alarms.remove(alarm)
-            if not alarms:
-                self._awaited.pop(id, None)
-
-        return end
-
-    def settled(self, claim: Claim, outcome: str) -> None:
-        """A claim has ended here, for its handle."""
-        self._open.pop(claim.id, None)
-        if self._telemetry.active:
-            self._telemetry.job_ended(outcome, None)
-        self.tell_ended(claim.id)
-
-    def tell_ended(self, id: JobId) -> None:  # noqa: A002 - it is one
-        """Let those who wait for a result look now."""
-        for alarm in self._awaited.get(id, ()):
-            alarm.ring()
-
     async def close(self) -> None:
         """Give back what is claimed and not settled; claim no more. Repeatable."""
-        await self._claimer.close()
-        self._claimer.bell.close()
-        claims = [claim for claim in self._open.values() if claim.is_held]
-        self._open.clear()
-        if claims:
-            await self.store.release([Return(each.id, each.job.token) for each in claims])
+        await self.claimer.close()
+        self.claimer.bell.close()
+        await self.books.give_back()
+
+    def _tell_delayed(self, jobs: Sequence[NewJob]) -> None:
+        """Let those who wait learn of jobs that come due before they would look by themselves."""
+        soon = {job.queue for job in jobs if 0 < job.delay_us < POLL_S * 1e6}
+        for queue in soon:
+            self.claimer.later(self.claimer.bell.ring(queue))
 
     def _handle(self, outcome: Enqueued, job: NewJob, target: Target) -> Job[Any]:
         codec = target.returns if isinstance(target, Handler) else None
-        return Job(outcome.id, job.queue, self, codec=codec, entry=outcome.entry)
+        return Job(outcome.id, job.queue, self.books, codec=codec, entry=outcome.entry)
 
 
 def _check_options(options: JobOptions) -> None:
