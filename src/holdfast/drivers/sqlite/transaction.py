@@ -37,8 +37,8 @@ _GONE = (
     "it writes: put the file back, or reconnect"
 )
 
-# A transaction that took longer counts as this long: one of ten thousand rows says nothing about the
-# next one of a single row.
+# A transaction that took longer counts as this long: one of ten thousand rows says nothing about
+# the next one of a single row.
 _SAMPLE_MOST_S = 0.01
 
 # How often a waiting batch looks whether anybody still waits for it.
