@@ -10,7 +10,13 @@ import itertools
 import pytest
 
 from holdfast.drivers.redis import RedisFactory
-from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
+from holdfast.testing.conformance import (
+    HostStoreSuite,
+    JobStoreSuite,
+    Lab,
+    LeaseStoreSuite,
+    WakeupsSuite,
+)
 from tests.services.redis import RedisServer
 
 pytestmark = pytest.mark.service
@@ -24,6 +30,18 @@ def direct(redis_server: RedisServer) -> Lab:
 
 
 class TestLeases(LeaseStoreSuite):
+    @pytest.fixture
+    def lab(self, direct: Lab) -> Lab:
+        return direct
+
+
+class TestHosts(HostStoreSuite):
+    @pytest.fixture
+    def lab(self, direct: Lab) -> Lab:
+        return direct
+
+
+class TestJobs(JobStoreSuite):
     @pytest.fixture
     def lab(self, direct: Lab) -> Lab:
         return direct

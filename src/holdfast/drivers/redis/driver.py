@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from holdfast.drivers.redis.epoch import Epoch
 from holdfast.drivers.redis.health import look
+from holdfast.drivers.redis.host_store import RedisHostStore
+from holdfast.drivers.redis.job_store import RedisJobStore
 from holdfast.drivers.redis.lease_store import RedisLeaseStore
 from holdfast.drivers.redis.link import Link
 from holdfast.drivers.redis.settings import OPTIONS, RedisSettings, read_settings
@@ -26,7 +28,7 @@ CAPABILITIES = Capabilities(
     history=True,
     semaphore=True,
     multi_key=True,
-    sessions=False,
+    sessions=True,
     guard=(),
     across="network",
     clock="TIME of the server",
@@ -34,6 +36,9 @@ CAPABILITIES = Capabilities(
     # A renewal three times per ttl over a network needs some tens of milliseconds each.
     ttl_min_s=0.1,
     ttl_max_s=None,
+    jobs=True,
+    ordering=False,
+    queue_limits=False,
 )
 
 # There is one form of the keys so far.
@@ -63,8 +68,8 @@ class RedisFactory:
             server = await link.open()
             if server.evicts and context.role == "host":
                 context.logger.warning(
-                    "%s may evict leases when its memory is full (maxmemory-policy %s); set "
-                    "noeviction",
+                    "%s may evict leases and jobs when its memory is full (maxmemory-policy %s); "
+                    "set noeviction",
                     settings.shown,
                     server.policy,
                 )
@@ -96,8 +101,11 @@ class RedisDriver:
         self._settings = settings
         self._context = context
         self._epoch = epoch
-        self._leases = RedisLeaseStore(link, epoch, settings.keys_of(context.namespace))
-        self._tokens = RedisTokenStore(link, settings.keys_of(context.namespace))
+        keys = settings.keys_of(context.namespace)
+        self._leases = RedisLeaseStore(link, epoch, keys)
+        self._hosts = RedisHostStore(link, epoch, keys)
+        self._jobs = RedisJobStore(link, epoch, keys, context.host)
+        self._tokens = RedisTokenStore(link, keys)
         self._wakeups = RedisWakeups(link, settings, context, epoch)
 
     @property
@@ -111,14 +119,14 @@ class RedisDriver:
         return self._leases
 
     @property
-    def hosts(self) -> None:
-        """No sessions are kept."""
-        return
+    def hosts(self) -> RedisHostStore:
+        """Sessions of the namespace."""
+        return self._hosts
 
     @property
-    def jobs(self) -> None:
-        """No jobs are kept."""
-        return
+    def jobs(self) -> RedisJobStore:
+        """Jobs of the namespace."""
+        return self._jobs
 
     @property
     def tokens(self) -> RedisTokenStore:

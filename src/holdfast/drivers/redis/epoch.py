@@ -28,10 +28,16 @@ class Epoch:
         self._run_id: str | None = None
         # The largest ttl that any owner may count on.
         self._remembered_us = 0
+        # The largest ttl of a session that this client has kept.
+        self._session_us = 0
 
     def learn(self, ttl_us: int) -> None:
         """Note that somebody, here or elsewhere, may own a lease of ``ttl_us``."""
         self._remembered_us = max(self._remembered_us, ttl_us)
+
+    def learn_session(self, ttl_us: int) -> None:
+        """Note that a session of ``ttl_us`` may have claims that count on it."""
+        self._session_us = max(self._session_us, ttl_us)
 
     async def adopt(self, wire: Wire, server: Server, *, lost: bool = False) -> None:
         """Tell the store in which run of the server it lives.
@@ -53,6 +59,7 @@ class Epoch:
             server.uptime_us if server.forgetful else "",
             ASSUMED_TTL_US,
             "1" if self._settings.restart_wait else "",
+            self._session_us,
         )
         self._run_id = server.run_id
         self._remembered_us = max(self._remembered_us, longest_us)

@@ -37,7 +37,9 @@ async def look(
         start = context.clock.monotonic()
         seconds, micros = await link.call("TIME", write=False)
         round_trip_s = context.clock.monotonic() - start
-        until, ttl = await link.call("HMGET", epoch_key, "until", "ttl", write=False)
+        until, ttl, claims_until = await link.call(
+            "HMGET", epoch_key, "until", "ttl", "claims_until", write=False
+        )
         config = await _config(link)
         server = read_server(info, config.get("save"), settings.shown)
     except HoldfastError as error:
@@ -51,6 +53,7 @@ async def look(
         *_durability(server, config),
         _eviction(server),
         _quiet(until, ttl, now_s),
+        *_quiet_claims(claims_until, now_s),
     ]
     if deaf:
         findings.append(
@@ -106,19 +109,19 @@ def _role(server: Server, info: dict[str, str]) -> list[Finding]:
         findings.append(
             Finding(
                 level="warning",
-                what=f"{replicas} replicas: a failover may lose the newest grants",
-                advice="carry lease.token in every write; the driver's page says what is lost",
+                what=f"{replicas} replicas: a failover may lose the newest grants, jobs and claims",
+                advice="carry the token in every write; the driver's page says what is lost",
             )
         )
     return findings
 
 
 def _durability(server: Server, config: dict[str, str]) -> list[Finding]:
-    advice = "set appendonly yes and appendfsync always on the server that holds leases"
+    advice = "set appendonly yes and appendfsync always on a server that holds leases or work"
     if not server.log:
-        what = "the server writes no log: a crash loses the newest leases"
+        what = "the server writes no log: a crash loses the newest leases and jobs"
         if server.forgetful:
-            what = "the server keeps nothing: a restart loses all leases"
+            what = "the server keeps nothing: a restart loses all leases and jobs"
         return [Finding(level="warning", what=what, advice=advice)]
     flush = config.get("appendfsync")
     if flush is None:
@@ -126,11 +129,14 @@ def _durability(server: Server, config: dict[str, str]) -> list[Finding]:
             Finding(
                 level="ok",
                 what="the server writes a log, and does not say how often it flushes it",
-                advice="appendfsync always is the setting for leases",
+                advice="appendfsync always is the setting for leases and work",
             )
         ]
     if flush != "always":
-        what = f"the log is flushed {flush!r}: a crash of the machine loses the newest leases"
+        what = (
+            f"the log is flushed {flush!r}: a crash of the machine loses the newest leases, and "
+            "jobs, claims and results that were acknowledged"
+        )
         return [Finding(level="warning", what=what, advice=advice)]
     return [Finding(level="ok", what="every write is flushed before it is answered")]
 
@@ -139,10 +145,10 @@ def _eviction(server: Server) -> Finding:
     if server.evicts:
         return Finding(
             level="warning",
-            what=f"maxmemory-policy is {server.policy}: a full server may forget leases",
+            what=f"maxmemory-policy is {server.policy}: a full server may forget leases and jobs",
             advice="set maxmemory-policy noeviction",
         )
-    return Finding(level="ok", what=f"leases are never evicted ({server.policy})")
+    return Finding(level="ok", what=f"leases and jobs are never evicted ({server.policy})")
 
 
 def _quiet(until: str | None, ttl: str | None, now_s: float) -> Finding:
@@ -157,3 +163,16 @@ def _quiet(until: str | None, ttl: str | None, now_s: float) -> Finding:
         level="ok",
         what=f"after a restart nothing would be granted for {int(ttl or 0) / 1e6:g} s",
     )
+
+
+def _quiet_claims(until: str | None, now_s: float) -> list[Finding]:
+    left_s = int(until or 0) / 1e6 - now_s
+    if left_s <= 0:
+        return []
+    return [
+        Finding(
+            level="warning",
+            what=f"the server restarted: no job is claimed for another {left_s:.1f} s",
+            advice="wait; hosts whose session it may have forgotten stop meanwhile",
+        )
+    ]

@@ -39,9 +39,9 @@ def _record(key: str, now_us: int, head: tuple[int, int, str | None], slot: Any)
         active=remaining_us > 0,
         ttl_s=int(ttl) / 1e6,
         remaining_s=remaining_us / 1e6,
-        acquired_at=_instant(acquired),
-        renewed_at=_instant(renewed),
-        expires_at=None if owner is None else _instant(expires),
+        acquired_at=instant_of(acquired),
+        renewed_at=instant_of(renewed),
+        expires_at=None if owner is None else instant_of(expires),
         metadata=metadata,
         state=head[2],
         waiters=head[1],
@@ -77,8 +77,8 @@ def _tenancy(key: str, entry: str) -> Tenancy:
         slot=int(slot),
         token=Token(int(token)),
         owner=owner,
-        acquired_at=_instant(acquired),
-        ended_at=_instant(ended),
+        acquired_at=instant_of(acquired),
+        ended_at=instant_of(ended),
         ended=Ended(why),
         detail=detail or None,
     )
@@ -94,5 +94,6 @@ def raw_of(fields: list[str]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _instant(us: str) -> datetime:
+def instant_of(us: str) -> datetime:
+    """The instant that the store wrote as microseconds since 1970."""
     return _EPOCH + timedelta(microseconds=int(us))

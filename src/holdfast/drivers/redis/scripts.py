@@ -11,11 +11,18 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
+from holdfast.model.job import ATTEMPTS_KEPT_MAX
 from holdfast.model.lease import HISTORY_MAX
 from holdfast.model.turns import PASS_AFTER_US, RING_DEPTH
 
+# A job that says nothing else has these. They never change: jobs that are stored mean them.
+USUAL_LOSSES = 10
+USUAL_RETENTION_US = 86_400_000_000
+
 _NUMBERS = (
     f"local HISTORY_MAX, PASS_AFTER, RING_DEPTH = {HISTORY_MAX}, {PASS_AFTER_US}, {RING_DEPTH}\n"
+    f"local ATTEMPTS_KEPT, USUAL_LOSSES = {ATTEMPTS_KEPT_MAX}, {USUAL_LOSSES}\n"
+    f"local USUAL_RETENTION = {USUAL_RETENTION_US}\n"
 )
 
 # What each script is made of, besides itself.
@@ -28,6 +35,26 @@ _PARTS = {
     "get": ("clock", "records"),
     "list": ("clock", "records"),
     "adopt": ("clock",),
+    "host_open": ("clock", "hosts"),
+    "host_renew": ("clock", "hosts"),
+    "host_close": ("clock", "hosts"),
+    "host_reap": ("clock", "hosts"),
+    "host_list": ("clock", "hosts"),
+    "job_enqueue": ("clock", "jobs"),
+    "job_claim": ("clock", "jobs"),
+    "job_complete": ("clock", "jobs"),
+    "job_fail": ("clock", "jobs"),
+    "job_release": ("clock", "jobs"),
+    "job_extend": ("clock", "jobs"),
+    "job_reclaim": ("clock", "jobs"),
+    "job_cancel": ("clock", "jobs"),
+    "job_retry": ("clock", "jobs"),
+    "job_delete": ("clock", "jobs"),
+    "job_tend": ("clock", "jobs"),
+    "job_put_queue": ("clock", "jobs"),
+    "job_get": ("clock", "jobs", "job_read"),
+    "job_list": ("clock", "jobs", "job_read"),
+    "job_queues": ("clock", "jobs"),
     "tokens": ("clock",),
 }
 
@@ -43,7 +70,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scripts:
-    """All of them."""
+    """Those of leases, and the one that every connection begins with."""
 
     acquire: Script
     renew: Script
@@ -56,9 +83,41 @@ class Scripts:
     tokens: Script
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostScripts:
+    """Those of sessions."""
+
+    open: Script
+    renew: Script
+    close: Script
+    reap: Script
+    list: Script
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobScripts:
+    """Those of jobs."""
+
+    enqueue: Script
+    claim: Script
+    complete: Script
+    fail: Script
+    release: Script
+    extend: Script
+    reclaim: Script
+    cancel: Script
+    retry: Script
+    delete: Script
+    tend: Script
+    put_queue: Script
+    get: Script
+    list: Script
+    queues: Script
+
+
 @functools.cache
 def load_scripts() -> Scripts:
-    """Read the scripts, once in a process."""
+    """Read the scripts of leases, once in a process."""
     return Scripts(
         acquire=_script("acquire"),
         renew=_script("renew"),
@@ -69,6 +128,40 @@ def load_scripts() -> Scripts:
         list=_script("list", writes=False),
         adopt=_script("adopt"),
         tokens=_script("tokens"),
+    )
+
+
+@functools.cache
+def load_host_scripts() -> HostScripts:
+    """Read the scripts of sessions, once in a process."""
+    return HostScripts(
+        open=_script("host_open"),
+        renew=_script("host_renew"),
+        close=_script("host_close"),
+        reap=_script("host_reap"),
+        list=_script("host_list", writes=False),
+    )
+
+
+@functools.cache
+def load_job_scripts() -> JobScripts:
+    """Read the scripts of jobs, once in a process."""
+    return JobScripts(
+        enqueue=_script("job_enqueue"),
+        claim=_script("job_claim"),
+        complete=_script("job_complete"),
+        fail=_script("job_fail"),
+        release=_script("job_release"),
+        extend=_script("job_extend"),
+        reclaim=_script("job_reclaim"),
+        cancel=_script("job_cancel"),
+        retry=_script("job_retry"),
+        delete=_script("job_delete"),
+        tend=_script("job_tend"),
+        put_queue=_script("job_put_queue"),
+        get=_script("job_get", writes=False),
+        list=_script("job_list", writes=False),
+        queues=_script("job_queues", writes=False),
     )
 
 

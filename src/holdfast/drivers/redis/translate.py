@@ -78,6 +78,9 @@ def _translate_reply(error: BaseException) -> HoldfastError:
         return ConfigurationError(f"Redis does not permit this: {_FORBIDDEN[code]} ({code})")
     if code in _CLUSTER:
         return cluster()
+    if "Script killed by user" in str(error):
+        # Only one that has not written yet can be killed.
+        return StoreUnavailable("Redis refused the work: somebody killed the script (SCRIPT KILL)")
     if "max number of clients" in str(error):
         return StoreUnavailable("Redis refused the work: too many clients are connected")
     if "invalid password" in str(error) or "without any password configured" in str(error):
