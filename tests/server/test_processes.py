@@ -22,9 +22,19 @@ pytestmark = pytest.mark.process
 W = {"worker_id": "w1", "queues": ["mail"]}
 
 
+STORES = [
+    "sqlite",
+    pytest.param("postgres_url", marks=pytest.mark.service),
+    pytest.param("redis_url", marks=pytest.mark.service),
+]
+on_every_store = pytest.mark.parametrize("fleet", STORES, indirect=True)
+
+
 @pytest.fixture
-def fleet(tmp_path):
-    found = Fleet(f"sqlite:///{tmp_path}/work.db", tmp_path)
+def fleet(tmp_path, request):
+    store = getattr(request, "param", "sqlite")
+    url = f"sqlite:///{tmp_path}/work.db" if store == "sqlite" else request.getfixturevalue(store)
+    found = Fleet(url, tmp_path)
     yield found
     found.stop()
 
@@ -65,6 +75,7 @@ def hear(process: subprocess.Popen, word: str) -> str:
     raise AssertionError(f"the worker never said {word!r}")
 
 
+@on_every_store
 def test_two_servers_on_one_store_know_each_others_claims(fleet, token):
     one, two = fleet.start(), fleet.start()
     (item,) = enqueue(one, token, ["x"])
@@ -83,6 +94,7 @@ def test_two_servers_on_one_store_know_each_others_claims(fleet, token):
     assert (status, refused["code"]) == (409, "claim-stale")
 
 
+@on_every_store
 async def test_an_enqueue_at_one_server_wakes_a_waiter_at_another(fleet, token):
     one, two = fleet.start(), fleet.start()
     waiting = asyncio.create_task(
@@ -120,6 +132,7 @@ def test_a_client_goes_on_when_its_server_is_killed_and_comes_back(fleet, token)
         worker.communicate()
 
 
+@on_every_store
 def test_a_killed_worker_loses_its_items_after_its_ttl_and_they_are_done_by_another(fleet, token):
     server = fleet.start()
     worker = start_worker(server, token, ttl=5)
