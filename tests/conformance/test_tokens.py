@@ -11,8 +11,10 @@ from holdfast.drivers.memory import MemoryFactory
 from holdfast.drivers.postgres import PostgresFactory
 from holdfast.drivers.redis import RedisFactory
 from holdfast.drivers.sqlite import SqliteFactory
+from holdfast.model.bearer import Act
 from holdfast.testing import ManualClock
 from holdfast.testing.conformance import Lab, TokenStoreSuite
+from holdfast.testing.conformance.tokens import bearer
 from tests.services.redis import RedisServer
 
 _numbers = itertools.count(1)
@@ -42,3 +44,26 @@ class TestRedisTokens(TokenStoreSuite):
     @pytest.fixture
     def lab(self, redis_server: RedisServer) -> Lab:
         return Lab(RedisFactory(), redis_server.url, prefix=f"tokens{next(_numbers)}-")
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+async def test_only_the_newest_acts_and_fresh_tokens_are_kept(backend, tmp_path, monkeypatch):
+    """Time and numbers that a suite cannot wait for."""
+    clock = ManualClock()
+    if backend == "sqlite":
+        monkeypatch.setattr("holdfast.drivers.sqlite.token_store.ACTS_MAX", 5)
+        lab = Lab(SqliteFactory(), f"sqlite:///{tmp_path}/store.db", clock)
+    else:
+        lab = Lab(MemoryFactory(), "memory://forgetful", clock)
+    driver = await lab.open()
+    tokens = driver.tokens
+    assert tokens is not None
+    await tokens.create(bearer("old", 60), actor="ann")
+    clock.advance(91 * 86_400)
+    await tokens.create(bearer("new", 60), actor="ann")
+    assert [found.name for found in await tokens.list(limit=10)] == ["new"]
+    if backend == "sqlite":
+        for number in range(10):
+            await tokens.record(Act(actor="ann", action="x", subject=str(number)))
+        assert [act.subject for act in await tokens.acts(limit=100)] == ["9", "8", "7", "6", "5"]
+    await lab.close()

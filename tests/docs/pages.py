@@ -9,6 +9,7 @@ not need to know:
     <!-- test: cosmos -->         the block speaks to the emulator of Azure Cosmos DB
     <!-- test: etcd -->           the block speaks to a real etcd
     <!-- test: until-stopped -->  a program that runs until SIGTERM, and must then end well
+    <!-- test: shell -->          a script that a test of its own runs
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = frozenset({"azblob", "cosmos", "etcd", "postgres", "redis"})
-MARKS = SERVICES | {"until-stopped"}
+MARKS = SERVICES | {"until-stopped", "shell"}
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`]*)$")
 _MARK = re.compile(r"^<!-- test: (?P<words>[a-z, -]+) -->$")

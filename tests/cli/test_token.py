@@ -1,0 +1,86 @@
+"""``holdfast token``: shown once, listed without its text, revoked, and who did it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from holdfast.model.bearer import bearer_digest, claimed_namespace
+
+
+def created(holdfast, *arguments):
+    done = holdfast("token", "create", *arguments, "-o", "json")
+    assert done.code == 0, done.stderr
+    return done.document
+
+
+def test_a_token_is_shown_once_and_stored_as_a_digest(holdfast):
+    made = created(holdfast, "ci", "--scope", "work", "--scope", "read", "--scope", "work")
+    text = made["token"]
+    assert text.startswith("hft_")
+    assert claimed_namespace(text) == "default"
+    assert made["scopes"] == "work read"
+    listed = holdfast("token", "ls", "-o", "json")
+    assert text not in listed.stdout
+    assert [token["id"] for token in listed.document["tokens"]] == [made["id"]]
+    assert "digest" not in listed.document["tokens"][0]
+    with closing(sqlite3.connect(Path(holdfast.folder) / "leases.db")) as store:
+        dump = "\n".join(store.iterdump())
+    assert text not in dump
+    assert text[4:47] not in dump
+    assert bearer_digest(text) in dump
+
+
+def test_no_two_tokens_are_alike(holdfast):
+    texts = {created(holdfast, "ci", "--scope", "read")["token"] for _ in range(2)}
+    assert len(texts) == 2
+
+
+def test_a_token_belongs_to_the_namespace_of_the_call(holdfast):
+    made = created(holdfast, "ci", "--scope", "read", "--namespace", "shop")
+    assert claimed_namespace(made["token"]) == "shop"
+    assert holdfast("token", "ls", "-o", "json").document["tokens"] == []
+    shop = holdfast("token", "ls", "-o", "json", "--namespace", "shop")
+    assert len(shop.document["tokens"]) == 1
+
+
+def test_a_revoked_token_is_listed_as_such_and_the_audit_says_who(holdfast):
+    made = created(holdfast, "ci", "--scope", "read", "--days", "0")
+    assert made["expires_at"] is None
+    done = holdfast("token", "revoke", made["id"], "-o", "json")
+    assert (done.code, done.document["active"]) == (0, False)
+    acts = holdfast("token", "audit", "-o", "json").document["acts"]
+    assert [act["action"] for act in acts] == ["token revoke", "token create"]
+    assert {act["subject"] for act in acts} == {made["id"]}
+    assert all("@" in act["actor"] for act in acts)
+    assert made["token"] not in str(acts)
+
+
+def test_wrong_use_is_said_with_its_code(holdfast):
+    created(holdfast, "ci", "--scope", "read")
+    assert holdfast("token", "revoke", "nope").code == 66
+    assert holdfast("token", "create", "ci").code == 2
+    assert holdfast("token", "create", "ci", "--scope", "all").code == 2
+    assert holdfast("token", "create", "c\x1bi", "--scope", "read").code == 2
+    assert holdfast("token", "create", "x" * 101, "--scope", "read").code == 2
+    done = holdfast("token", "ls", "--url", "etcd://127.0.0.1:1")
+    assert done.code in (2, 69)
+
+
+def test_who_only_looks_makes_no_store(holdfast):
+    assert holdfast("token", "ls").code == 78
+    assert holdfast("token", "audit").code == 78
+
+
+def test_serve_refuses_what_it_cannot_serve_or_bind(holdfast):
+    done = holdfast("serve", "--host", "192.0.2.1")
+    assert done.code == 2
+    assert "holdfast token create" in done.stderr
+    created(holdfast, "ci", "--scope", "read")
+    done = holdfast("serve", "--host", "192.0.2.1")
+    assert done.code == 2
+    assert "cannot be bound" in done.stderr
+    done = holdfast("serve", "--allowed-host", "http://work.example:80/")
+    assert done.code == 2
+    assert "no host name" in done.stderr
