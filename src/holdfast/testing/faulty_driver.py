@@ -23,6 +23,7 @@ from holdfast.ports.host_store import HostStore
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.wakeups import Listener, Wakeup, Wakeups
 from holdfast.testing.faults import Faults
+from holdfast.testing.faulty_jobs import FaultyJobStore
 from holdfast.testing.history import Call, History, Served
 from holdfast.testing.simulation import SimHost
 
@@ -252,6 +253,8 @@ class FaultyDriver:
         self._leases = FaultyLeaseStore(driver.leases, faults, host, history)
         hosts = driver.hosts
         self._hosts = None if hosts is None else FaultyHostStore(hosts, faults, host)
+        jobs = driver.jobs
+        self._jobs = None if jobs is None else FaultyJobStore(jobs, faults, host)
         self._wakeups = FaultyWakeups(driver.wakeups, faults, host)
 
     @property
@@ -270,9 +273,9 @@ class FaultyDriver:
         return self._hosts
 
     @property
-    def jobs(self) -> None:
-        """No jobs yet."""
-        return
+    def jobs(self) -> FaultyJobStore | None:
+        """Jobs through the network."""
+        return self._jobs
 
     @property
     def wakeups(self) -> FaultyWakeups:
