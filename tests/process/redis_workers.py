@@ -11,7 +11,12 @@ from holdfast.model.job import (
     ClaimedJob,
     ClaimRequest,
     Completion,
+    Extension,
+    Failure,
+    JobFilter,
     NewJob,
+    QueueSettings,
+    Return,
     Want,
 )
 from holdfast.model.session import HostSession
@@ -66,3 +71,31 @@ class RedisWorker:
     async def claim(self, limit: int = 1, *queues: str, **more: Any) -> tuple[ClaimedJob, ...]:
         """Claim, and give the jobs."""
         return (await self.ask(limit, *queues, **more)).jobs
+
+
+async def use_every_right(worker: RedisWorker) -> None:
+    """Do everything once that the ports of sessions and jobs can."""
+    jobs = worker.jobs
+    await jobs.enqueue([job(f"j{n}", unique_key=f"{n}", expires_us=60_000_000) for n in range(4)])
+    await jobs.enqueue([job("none", retention_us=0), job("late", delay_us=60_000_000)])
+    one, two, three, four, none = await worker.claim(5, wait_us=1_000_000)
+    await worker.ask(wait_us=1_000_000)
+    await jobs.extend([Extension(one.id, one.token, "1")])
+    await jobs.cancel([one.id], reason="enough")
+    await jobs.complete(done(one, none))
+    await jobs.fail([Failure(two.id, two.token, '"e"')])
+    await jobs.release([Return(three.id, three.token)])
+    await jobs.retry([two.id])
+    await jobs.delete([one.id])
+    await jobs.list(JobFilter(), after=None, limit=10)
+    await jobs.get(two.id)
+    await jobs.attempts(two.id)
+    await jobs.put_queue(QueueSettings(name="q"))
+    await jobs.tend(limit=10)
+    await worker.jobs.claim(worker.request(again=True))
+    await worker.hosts.renew(worker.session, worker.ttl_us)
+    assert len(await worker.hosts.list(limit=10)) == 1
+    await worker.hosts.close(worker.session)
+    assert four.id in {taken.id for taken in await jobs.reclaim(limit=10)}
+    assert await worker.hosts.reap(limit=10) == []
+    assert len(await jobs.queues()) == 1

@@ -120,9 +120,10 @@ async def test_the_doctor_is_content_with_a_durable_server(drivers, services) ->
     ("settings", "says"),
     [
         ({"appendfsync": "everysec"}, "the log is flushed 'everysec'"),
+        ({"appendfsync": "everysec"}, "jobs, claims and results that were acknowledged"),
         (FORGETFUL, "keeps nothing"),
         ({"appendonly": "no", "save": "60 1000"}, "writes no log"),
-        ({"maxmemory-policy": "allkeys-lru"}, "may forget leases"),
+        ({"maxmemory-policy": "allkeys-lru"}, "may forget leases and jobs"),
     ],
 )
 async def test_the_doctor_warns_of_a_server_that_may_forget(

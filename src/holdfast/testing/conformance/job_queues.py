@@ -58,7 +58,7 @@ class ListCases:
             found.extend(record.id for record in page)
             cursor = page[-1].cursor
             await a.put(f"later-{len(found)}")
-            for claimed in await a.claim(3):
+            for claimed in await a.claim(15):
                 await a.complete(claimed)
         assert [name for name in found if name in names] == names
 

@@ -37,6 +37,7 @@ def test_a_lost_write_is_unknown_only_if_it_was_sent():
     [
         ("LOADING Redis is loading the dataset in memory", StoreUnavailable),
         ("BUSY Redis is busy running a script", StoreUnavailable),
+        ("ERR Error running script: Script killed by user with SCRIPT KILL.", StoreUnavailable),
         ("OOM command not allowed when used memory > 'maxmemory'.", StoreUnavailable),
         ("MISCONF Redis is configured to save RDB snapshots", StoreUnavailable),
         ("NOREPLICAS Not enough good replicas to write.", StoreUnavailable),
