@@ -84,7 +84,7 @@ class Fleet:
 
     def busy_victim(self) -> Actor:
         """A worker that has just claimed something; there is work enough for all until then."""
-        victim = self.dice.choice(self.workers)
+        victim = self.dice.choice([worker for worker in self.workers if worker.all("ready")])
         before = len(victim.all("claimed"))
         deadline = now() + WAIT_LIMIT_S
         while len(victim.all("claimed")) == before:
