@@ -91,10 +91,14 @@ def test_every_job_is_completed_once_whoever_dies_or_stalls(job_store, cast):
     history = fleet.history()
     outcomes = [claim.outcome for claim in history.claims]
     waits = restarts(history, fleet.faults)
+    # Without these the run would prove nothing.
+    assert len(waits) >= KILLS
+    assert outcomes.count("lost") >= 1
+    assert sum(row.losses for row in history.rows) >= len(waits)
     print(
         f"{job_store.kind}, seed {seed}: {len(history.enqueued)} jobs, {len(outcomes)} claims, "
         f"{outcomes.count('lost')} fenced, {sum(row.losses for row in history.rows)} losses, "
-        f"orphans after {', '.join(f'{wait:.2f}' for wait in sorted(waits))} s; "
+        f"{len(waits)} orphans in other hands after {max(waits):.2f} s at most; "
         f"{struck - begun:.1f} s of faults, {done - struck:.1f} s until all was done"
     )
     readings = [r for actor in (fleet.clerk, *fleet.everybody) for r in actor.readings]
@@ -110,10 +114,6 @@ def test_every_job_is_completed_once_whoever_dies_or_stalls(job_store, cast):
         assert max(waits) <= RESTART_S
     met = {m["error"] for worker in fleet.everybody for m in worker.all("met")}
     assert met <= {"LeaseLost", "LeaseExpired", "Fenced", "StoreUnavailable"}
-    # Without these the run would prove nothing.
-    assert len(waits) >= KILLS
-    assert outcomes.count("lost") >= 1
-    assert sum(row.losses for row in history.rows) >= len(waits)
 
 
 @pytest.mark.timeout(120 + 2 * LIMIT_S)
