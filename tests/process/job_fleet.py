@@ -36,11 +36,12 @@ class Fault:
 class Fleet:
     """The workers and the clerk of one run."""
 
-    def __init__(self, cast, store, dice: random.Random, manner: str = "careful") -> None:
+    def __init__(self, cast, store, dice: random.Random, *manners: str) -> None:
+        """Start everybody; workers take on the ``manners`` by turns."""
         self.cast = cast
         self.store = store
         self.dice = dice
-        self.manner = manner
+        self.manners = manners
         self.workers: list[Actor] = []
         # Those who were killed as well.
         self.everybody: list[Actor] = []
@@ -55,8 +56,9 @@ class Fleet:
     def hire(self) -> None:
         number = len(self.everybody)
         seed = self.dice.randrange(10**6)
+        manner = self.manners[number % len(self.manners)]
         worker = self.cast.start(
-            *("toiler", self.store.url, f"worker-{number}", TTL_S, seed, self.manner)
+            *("toiler", self.store.url, f"worker-{number}", TTL_S, seed, manner)
         )
         self.workers.append(worker)
         self.everybody.append(worker)
@@ -82,7 +84,7 @@ class Fleet:
 
     def busy_victim(self) -> Actor:
         """A worker that has just claimed something; there is work enough for all until then."""
-        victim = self.dice.choice(self.workers)
+        victim = self.dice.choice([worker for worker in self.workers if worker.all("ready")])
         before = len(victim.all("claimed"))
         deadline = now() + WAIT_LIMIT_S
         while len(victim.all("claimed")) == before:

@@ -16,8 +16,9 @@ class Claim:
     """A claim that somebody was given.
 
     ``believed_at`` is the last instant at which its owner certainly held it for its own.
-    ``outcome`` is that of its completion: ``completed``, ``lost``, ``unknown``, or ``None`` if
-    nobody heard of one. ``settled_at`` is when that was asked for.
+    ``outcome`` is that of its completion: ``completed``, ``lost``, ``unknown``, ``finished`` where
+    a handler returned and its host saw to the rest, or ``None`` if nobody heard of one.
+    ``settled_at`` is when that was asked for.
     """
 
     worker: str

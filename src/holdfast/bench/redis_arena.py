@@ -24,9 +24,6 @@ from holdfast.runtime.runtime import Runtime
 # Far longer than a claim takes, so that the lock never ends under a claimant that runs.
 _LOCK_MS = 10_000
 
-# Between two looks at a lock that somebody else has: about as long as a claim takes.
-_PAUSE_S = (0.0002, 0.002)
-
 # How many keys one step of the clean-up looks at.
 _SCAN = 1000
 
@@ -102,8 +99,6 @@ class RedisArena:
     async def _under_lock(self, run: int, claimant: str) -> int | Miss:
         lock = f"{self._prefix}:lock"
         if await self._call("SET", lock, self._mark, "NX", "PX", _LOCK_MS) is None:
-            clock = self._runtime.clock
-            await clock.sleep(self._runtime.random.uniform(*_PAUSE_S))
             return Miss.BEATEN
         # The release goes out with the claim: commands of one connection run in their order, and
         # both then wait for one flush of the server's disk.

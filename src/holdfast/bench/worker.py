@@ -18,6 +18,10 @@ from holdfast.bench.strategies import find_strategy, open_arena
 from holdfast.errors import HoldfastError
 from holdfast.runtime.runtime import Runtime
 
+# After an attempt that was beaten, about as long as a claim takes: whoever tries again at once
+# meets the same crowd.
+_PAUSE_S = (0.0002, 0.003)
+
 
 class Worker:
     """Claims in one arena at a time."""
@@ -66,7 +70,9 @@ class Worker:
             if found is Miss.EMPTY:
                 break
             attempts += 1
-            if isinstance(found, int):
+            if found is Miss.BEATEN:
+                await clock.sleep(self._runtime.random.uniform(*_PAUSE_S))
+            else:
                 now = clock.monotonic()
                 claims.append((found, now - begun))
                 begun = now

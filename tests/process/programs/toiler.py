@@ -3,8 +3,9 @@
 Tells every claim, and for every job when it last believed in its claim and how the completion
 ended. Errors of the store are told and followed by another try.
 
-A ``careless`` one never asks its claims whether they are still held, as workers of queues without
-a deadline do: the negative control of the checker.
+One of the manner ``handlers`` lets ``run`` do the claiming and the completing, and tells what its
+handler sees. A ``careless`` one never asks its claims whether they are still held, as workers of
+queues without a deadline do: the negative control of the checker.
 """
 
 from __future__ import annotations
@@ -84,12 +85,37 @@ class Toiler:
         say("settled", job=job, token=token, outcome=outcome, believed=looked, asked=asked)
 
 
+def handlers(seed: int) -> holdfast.App:
+    """An app whose handler works and tells as a ``Toiler`` does."""
+    app = holdfast.App("toil")
+    dice = random.Random(seed)
+
+    @app.handler(QUEUE, concurrency=_HANDS)
+    async def toil(_: None) -> dict[str, int]:
+        job, token = holdfast.current().job, holdfast.current().token
+        # When the claim was asked for is not known here: at some time before.
+        say("claimed", jobs=[(job, token)], asked=0.0)
+        try:
+            await asyncio.sleep(dice.uniform(*_WORK_S))
+            looked = now()
+            holdfast.current().check()
+        except (asyncio.CancelledError, holdfast.ClaimLost):
+            say("settled", job=job, token=token, outcome="lost", believed=None)
+            raise
+        say("settled", job=job, token=token, outcome="finished", believed=looked)
+        return {"token": token}
+
+    return app
+
+
 async def main(url: str, name: str, ttl_s: str, seed: str, manner: str) -> None:
     """Work until the test closes its end."""
     speak_the_log()
     ears = Ears()
-    async with holdfast.connect(url, host=name, session_ttl=float(ttl_s)) as hf:
-        working = asyncio.ensure_future(Toiler(hf, int(seed), careless=manner == "careless").run())
+    app = handlers(int(seed)) if manner == "handlers" else None
+    async with holdfast.connect(url, app=app, host=name, session_ttl=float(ttl_s)) as hf:
+        toiler = Toiler(hf, int(seed), careless=manner == "careless")
+        working = asyncio.ensure_future(toiler.run() if app is None else hf.run())
         say("ready")
         while await ears.next() is not None:
             continue
