@@ -50,12 +50,6 @@ class TestMemoryJobs(JobStoreSuite):
         return memory_lab(ManualClock())
 
 
-class TestMemoryJobsInRealTime(JobStoreSuite):
-    @pytest.fixture
-    def lab(self) -> Lab:
-        return memory_lab()
-
-
 class TestMemoryWakeups(WakeupsSuite):
     @pytest.fixture
     def lab(self) -> Lab:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 
@@ -82,3 +84,29 @@ def test_enough_went_wrong_to_mean_something(run):
 def test_no_invariant_is_broken_in_a_long_run():
     run = Run(SOAK_SEEDS)
     assert not run.broken, run.explain()
+
+
+def test_one_seed_is_one_run_in_any_process():
+    """Sets and dictionaries are ordered by hashes, and hashes differ between processes."""
+    program = (
+        "from tests.simulation.job_fleet import JobFleet\n"
+        "fleet = JobFleet(7)\n"
+        "fleet.run()\n"
+        "print(fleet.simulation.loop.steps, len(fleet.history.jobs.served), fleet.simulation.now)\n"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
+    assert printed != {""}

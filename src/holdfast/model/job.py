@@ -76,7 +76,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ordering_key: Jobs of one queue and key are run one at a time, in order of enqueueing; one
             that waits for its retry holds up those behind it.
         retry: The retry policy, which the one who runs the job applies.
-        expires_us: A job not claimed this long after it was enqueued is dead.
+        expires_us: A job not claimed this long after it was enqueued is dead, also one that waits
+            for its retry.
         retention_us: How long it is kept after its end.
     """
 

@@ -38,7 +38,8 @@ class JobStore(Protocol):
     A claim lives as long as the session that made it has not ended. Its token is greater than every
     token given for the job before. Hosts that wait (``ClaimRequest.wait_us``) are rung with the
     topic ``work/<queue>`` when a job becomes ready there, by whichever method made it ready. A host
-    whose claimed job is to be cancelled is rung with ``cancel/<job id>``.
+    whose claimed job is to be cancelled is rung with ``cancel/<job id>``. The host is the one whose
+    driver made the claim, whichever session it was for.
     """
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
@@ -80,6 +81,7 @@ class JobStore(Protocol):
     async def complete(self, completions: Sequence[Completion]) -> Sequence[Settled]:
         """End claimed jobs as done. Done already under the same token is ``ok``.
 
+        A job that is kept for no time is forgotten with its end: then a repeat is ``lost``.
         The result is kept until the job's retention ends. The next job of its ordering key becomes
         claimable.
         """
@@ -114,7 +116,10 @@ class JobStore(Protocol):
         ...
 
     async def cancel(self, ids: Sequence[JobId], *, reason: str) -> Sequence[Changed]:
-        """End live jobs as cancelled, at once or, if claimed, by way of their claimants."""
+        """End live jobs as cancelled, at once or, if claimed, by way of their claimants.
+
+        Cancelled already is ``changed``. The reason is kept as the job's error.
+        """
         ...
 
     async def retry(self, ids: Sequence[JobId]) -> Sequence[Changed]:
