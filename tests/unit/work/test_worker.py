@@ -374,6 +374,26 @@ async def test_limits_of_the_fleet_are_declared_by_handlers(fleet):
     assert (queue.concurrency, queue.rate, queue.per_s) == (2, 1000, 60.0)
 
 
+async def test_what_a_handler_does_not_declare_stays_as_an_operator_set_it(fleet):
+    app = App("a")
+
+    @app.handler("q", queue_concurrency=2)
+    async def handle(payload: int) -> int:
+        return payload
+
+    looker = await fleet.host()
+    await looker.work.limit("q", concurrency=9, rate=500, per=30)
+    await looker.work.drain("q")
+    await fleet.run(app)
+    await until(lambda: _limited(looker, 2))
+    (queue,) = await looker.work.queues()
+    assert (queue.mode, queue.rate, queue.per_s) == ("draining", 500, 30.0)
+
+
+async def _limited(hf, concurrency):
+    return (await hf.work.queues())[0].concurrency == concurrency
+
+
 async def test_a_backend_without_limits_refuses_to_run_such_a_handler(fleet, monkeypatch):
     app = App("a")
 
@@ -387,7 +407,7 @@ async def test_a_backend_without_limits_refuses_to_run_such_a_handler(fleet, mon
             "queue_limits": False,
         }
     )
-    monkeypatch.setattr(hf.work._operations, "_capabilities", poor)
+    monkeypatch.setattr(hf.work.operations, "_capabilities", poor)
     with pytest.raises(UnsupportedByDriver, match="limits"):
         await hf.run()
 
