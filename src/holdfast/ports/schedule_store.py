@@ -60,6 +60,7 @@ class ScheduleStore(Protocol):
         Nothing happens if the schedule has another version by now, or is paused or gone; that is
         also the answer to a firing that is repeated. The job is enqueued as ``JobStore.enqueue``
         does it, hosts that wait for it included: one whose id is there already adds nothing. A
-        queue that drains takes no job, and the schedule moves on.
+        queue that drains takes no job, and the schedule moves on. Without a tick, a last one that
+        lies beyond the next is forgotten: the clock was wrong when it was fired.
         """
         ...

@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from holdfast.drivers.memory.host_store import MemoryHostStore
+from holdfast.drivers.memory.job_store import MemoryJobStore
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore
 from holdfast.drivers.memory.rows import MemoryStore
+from holdfast.drivers.memory.schedule_store import MemoryScheduleStore
 from holdfast.drivers.memory.token_store import MemoryTokenStore
 from holdfast.drivers.memory.wakeups import MemoryWakeups
 from holdfast.errors import StoreUnavailable
@@ -36,6 +38,10 @@ CAPABILITIES = Capabilities(
     drift=0.0,
     ttl_min_s=0.001,
     ttl_max_s=None,
+    jobs=True,
+    ordering=True,
+    queue_limits=True,
+    schedules=True,
 )
 
 # The one global of this package: a URL is text, and two calls that name the same store must meet
@@ -65,6 +71,8 @@ class MemoryDriver:
         self._leases = MemoryLeaseStore(space, context.clock, self._wakeups.ring_place)
         self._hosts = MemoryHostStore(space, context.clock)
         self._tokens = MemoryTokenStore(space, context.clock)
+        self._jobs = MemoryJobStore(space, context.clock, context.host, self._wakeups.ring_host)
+        self._schedules = MemoryScheduleStore(space, self._jobs.step)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -82,9 +90,14 @@ class MemoryDriver:
         return self._hosts
 
     @property
-    def jobs(self) -> None:
-        """No jobs are kept yet."""
-        return
+    def jobs(self) -> MemoryJobStore:
+        """Jobs of the namespace."""
+        return self._jobs
+
+    @property
+    def schedules(self) -> MemoryScheduleStore:
+        """Schedules of the namespace."""
+        return self._schedules
 
     @property
     def tokens(self) -> MemoryTokenStore:
@@ -113,6 +126,7 @@ class MemoryDriver:
         self._leases.close()
         self._hosts.close_store()
         self._tokens.close()
+        self._jobs.close()
         self._wakeups.close()
         self._store = None
 

@@ -11,7 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.drivers.memory.job_rows import JobTable
 from holdfast.model.lease import HISTORY_MAX, Ended
+from holdfast.model.schedule import ScheduleRecord
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, Owner, WaiterId
 
@@ -87,10 +89,28 @@ class SessionRow:
     expires_us: int
 
 
+@dataclass(slots=True)
+class ScheduleTable:
+    """Schedules by name. ``versions`` is the greatest ever given, over all of them."""
+
+    rows: dict[str, ScheduleRecord] = field(default_factory=dict[str, ScheduleRecord])
+    versions: int = 0
+
+
 class Space:
     """One namespace of one store. Whoever reads or writes its rows holds ``lock``."""
 
-    __slots__ = ("access", "ended_hosts", "keys", "listening", "lock", "places_given", "sessions")
+    __slots__ = (
+        "access",
+        "ended_hosts",
+        "jobs",
+        "keys",
+        "listening",
+        "lock",
+        "places_given",
+        "schedules",
+        "sessions",
+    )
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
@@ -98,6 +118,8 @@ class Space:
         self.access: AccessRows | None = None
         self.keys: dict[str, KeyRow] = {}
         self.places_given = 0
+        self.jobs = JobTable()
+        self.schedules = ScheduleTable()
         self.sessions: dict[HostId, SessionRow] = {}
         # Ids of ended sessions in order of their end; the host store bounds it.
         self.ended_hosts: dict[HostId, None] = {}

@@ -76,11 +76,15 @@ class MemoryWakeups:
 
     def ring_place(self, place: PlaceRow, wakeup: Wakeup) -> None:
         """Send a hint to the host of a place in a queue."""
+        self.ring_host(place.host, wakeup)
+
+    def ring_host(self, host: HostId, wakeup: Wakeup) -> None:
+        """Send a hint to one host; nothing happens once this driver is closed."""
         space = self._space
         if space is None:
             return
         with space.lock:
-            meant = list(space.listening.get(place.host, ()))
+            meant = list(space.listening.get(host, ()))
         for peer in meant:
             peer.deliver(wakeup)
 

@@ -29,21 +29,21 @@ _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _COLUMNS = """
 name, definition, version, paused, next_at_us, last_at_us, fired, created_at_us, changed_at_us
 """
-_GET = f"SELECT {_COLUMNS} FROM {{s}}.schedule WHERE namespace = $1 AND name = $2"
-_LIST = f"""
-SELECT {_COLUMNS} FROM {{s}}.schedule
+_GET = "SELECT {columns} FROM {s}.schedule WHERE namespace = $1 AND name = $2"
+_LIST = """
+SELECT {columns} FROM {s}.schedule
 WHERE namespace = $1 AND ($2::text IS NULL OR name > $2) ORDER BY name LIMIT $3
 """
 
 # One reading of the clock for all of it. The first column is there also when nothing is due.
-_DUE = f"""
-WITH clock AS MATERIALIZED (SELECT {_NOW} AS now_us), due AS (
-    SELECT {_COLUMNS} FROM {{s}}.schedule, clock
+_DUE = """
+WITH clock AS MATERIALIZED (SELECT {now} AS now_us), due AS (
+    SELECT {columns} FROM {s}.schedule, clock
     WHERE namespace = $1 AND NOT paused AND (next_at_us <= now_us OR last_at_us > now_us + $3)
     ORDER BY next_at_us, name LIMIT $2
 )
 SELECT now_us, (
-    SELECT min(next_at_us) FROM {{s}}.schedule
+    SELECT min(next_at_us) FROM {s}.schedule
     WHERE namespace = $1 AND NOT paused AND next_at_us > now_us
 ) AS soonest_us, due.*
 FROM clock LEFT JOIN due ON true
@@ -51,32 +51,32 @@ ORDER BY next_at_us, name
 """
 
 # The same definition again must not move the ticks that were missed meanwhile.
-_PUT = f"""
-INSERT INTO {{s}}.schedule AS s
+_PUT = """
+INSERT INTO {s}.schedule AS s
     (namespace, name, version, next_at_us, created_at_us, changed_at_us, definition)
-VALUES ($1, $2, nextval('{{s}}.schedule_version'), $3, {_NOW}, {_NOW}, $4)
+VALUES ($1, $2, nextval('{s}.schedule_version'), $3, {now}, {now}, $4)
 ON CONFLICT (namespace, name) DO UPDATE
 SET version = CASE WHEN s.definition = $4 THEN s.version ELSE excluded.version END,
     next_at_us = CASE WHEN s.definition = $4 THEN s.next_at_us ELSE $3 END,
-    changed_at_us = CASE WHEN s.definition = $4 THEN s.changed_at_us ELSE {_NOW} END,
+    changed_at_us = CASE WHEN s.definition = $4 THEN s.changed_at_us ELSE {now} END,
     definition = $4
-RETURNING {_COLUMNS}
+RETURNING {columns}
 """
 _DELETE = "DELETE FROM {s}.schedule WHERE namespace = $1 AND name = $2 RETURNING name"
-_PAUSE = f"""
-UPDATE {{s}}.schedule SET paused = true,
-    version = CASE WHEN paused THEN version ELSE nextval('{{s}}.schedule_version') END,
-    changed_at_us = CASE WHEN paused THEN changed_at_us ELSE {_NOW} END
+_PAUSE = """
+UPDATE {s}.schedule SET paused = true,
+    version = CASE WHEN paused THEN version ELSE nextval('{s}.schedule_version') END,
+    changed_at_us = CASE WHEN paused THEN changed_at_us ELSE {now} END
 WHERE namespace = $1 AND name = $2
-RETURNING {_COLUMNS}
+RETURNING {columns}
 """
-_RESUME = f"""
-UPDATE {{s}}.schedule SET paused = false,
-    version = CASE WHEN paused THEN nextval('{{s}}.schedule_version') ELSE version END,
+_RESUME = """
+UPDATE {s}.schedule SET paused = false,
+    version = CASE WHEN paused THEN nextval('{s}.schedule_version') ELSE version END,
     next_at_us = CASE WHEN paused THEN $3 ELSE next_at_us END,
-    changed_at_us = CASE WHEN paused THEN {_NOW} ELSE changed_at_us END
+    changed_at_us = CASE WHEN paused THEN {now} ELSE changed_at_us END
 WHERE namespace = $1 AND name = $2
-RETURNING {_COLUMNS}
+RETURNING {columns}
 """
 # Conditional on the version: of all who saw the tick due, one moves the schedule on. Without a
 # tick, one that was fired beyond the next is forgotten: the clock was wrong when it was.
@@ -105,13 +105,14 @@ class PostgresScheduleStore:
         self._connections = connections
         self._namespace = namespace
         self._enqueue = enqueue
-        self._sql = settings.sql
+        self._settings = settings
+
+    def _sql(self, text: str) -> str:
+        return self._settings.sql(text.replace("{columns}", _COLUMNS).replace("{now}", _NOW))
 
     async def put(self, schedule: NewSchedule) -> ScheduleRecord:
         """Keep a schedule; see the port."""
-        record = await self._change(
-            _PUT, schedule.name, schedule.next_at_us, schedule.definition
-        )
+        record = await self._change(_PUT, schedule.name, schedule.next_at_us, schedule.definition)
         assert record is not None
         return record
 

@@ -26,16 +26,27 @@ from holdfast.model.schedule import (
 
 Enqueue = Callable[[Turn, Sequence[NewJob]], Sequence[Enqueued]]
 
-_COLUMNS = """
-name, definition, version, paused, next_at_us, last_at_us, fired, created_at_us, changed_at_us
+_SELECT = """
+SELECT
+    name, definition, version, paused, next_at_us, last_at_us, fired, created_at_us,
+    changed_at_us
+FROM holdfast_schedule
 """
-_SELECT = f"SELECT {_COLUMNS} FROM holdfast_schedule WHERE namespace = :namespace "
-_GET = _SELECT + "AND name = :name"
-_LIST = _SELECT + "AND (:after IS NULL OR name > :after) ORDER BY name LIMIT :limit"
+_GET = _SELECT + "WHERE namespace = :namespace AND name = :name"
+_LIST = (
+    _SELECT
+    + """
+WHERE namespace = :namespace AND (:after IS NULL OR name > :after)
+ORDER BY name LIMIT :limit
+"""
+)
 
 # Two halves, so that each is answered by the index that it has.
-_DUE = f"""
-SELECT {_COLUMNS} FROM holdfast_schedule
+_DUE = """
+SELECT
+    name, definition, version, paused, next_at_us, last_at_us, fired, created_at_us,
+    changed_at_us
+FROM holdfast_schedule
 WHERE number IN (
     SELECT number FROM holdfast_schedule
     WHERE namespace = :namespace AND paused = 0 AND next_at_us <= :now
@@ -50,34 +61,34 @@ SELECT min(next_at_us) FROM holdfast_schedule
 WHERE namespace = :namespace AND paused = 0 AND next_at_us > :now
 """
 
-_NEXT_VERSION = "(SELECT last + 1 FROM holdfast_schedule_counter)"
+_NEW_VERSION = "SELECT last + 1 FROM holdfast_schedule_counter"
 _COUNT = "UPDATE holdfast_schedule_counter SET last = last + 1"
 
 # The same definition again must not move the ticks that were missed meanwhile.
-_PUT = f"""
+_PUT = """
 INSERT INTO holdfast_schedule
     (namespace, name, version, next_at_us, created_at_us, changed_at_us, definition)
-VALUES (:namespace, :name, {_NEXT_VERSION}, :next, :now, :now, :definition)
+VALUES (:namespace, :name, :new, :next, :now, :now, :definition)
 ON CONFLICT (namespace, name) DO UPDATE
 SET version = excluded.version, next_at_us = excluded.next_at_us,
     changed_at_us = excluded.changed_at_us, definition = excluded.definition
 WHERE definition <> excluded.definition
 """
 _DELETE = "DELETE FROM holdfast_schedule WHERE namespace = :namespace AND name = :name"
-_PAUSE = f"""
-UPDATE holdfast_schedule SET paused = 1, version = {_NEXT_VERSION}, changed_at_us = :now
+_PAUSE = """
+UPDATE holdfast_schedule SET paused = 1, version = :new, changed_at_us = :now
 WHERE namespace = :namespace AND name = :name AND paused = 0
 """
-_RESUME = f"""
+_RESUME = """
 UPDATE holdfast_schedule
-SET paused = 0, version = {_NEXT_VERSION}, changed_at_us = :now, next_at_us = :next
+SET paused = 0, version = :new, changed_at_us = :now, next_at_us = :next
 WHERE namespace = :namespace AND name = :name AND paused = 1
 """
 # Conditional on the version: of all who saw the tick due, one moves the schedule on. Without a
 # tick, one that was fired beyond the next is forgotten: the clock was wrong when it was.
-_FIRE = f"""
+_FIRE = """
 UPDATE holdfast_schedule
-SET version = {_NEXT_VERSION}, next_at_us = :next, fired = fired + (:tick IS NOT NULL),
+SET version = :new, next_at_us = :next, fired = fired + (:tick IS NOT NULL),
     last_at_us = coalesce(:tick, CASE WHEN last_at_us < :next THEN last_at_us END)
 WHERE namespace = :namespace AND name = :name AND version = :version AND paused = 0
 RETURNING version
@@ -143,10 +154,9 @@ class SqliteScheduleStore:
         name, next_us = argument
         return self._change(turn, _RESUME, self._values(turn, name=name, next=next_us))
 
-    def _change(
-        self, turn: Turn, statement: str, values: dict[str, Any]
-    ) -> ScheduleRecord | None:
+    def _change(self, turn: Turn, statement: str, values: dict[str, Any]) -> ScheduleRecord | None:
         turn.savepoint()
+        values["new"] = _new_version(turn)
         if turn.cursor.execute(statement, values).rowcount > 0:
             turn.cursor.execute(_COUNT)
         return self._get(turn, values["name"])
@@ -180,6 +190,7 @@ class SqliteScheduleStore:
             turn,
             name=firing.name,
             version=firing.version,
+            new=_new_version(turn),
             tick=firing.tick_us,
             next=firing.next_at_us,
         )
@@ -194,6 +205,11 @@ class SqliteScheduleStore:
 
     def _values(self, turn: Turn, **more: Any) -> dict[str, Any]:
         return {"namespace": self._namespace, "now": turn.wall_us, **more}
+
+
+def _new_version(turn: Turn) -> int:
+    """The version of what changes next; counted only if something does."""
+    return turn.cursor.execute(_NEW_VERSION).fetchone()[0]
 
 
 def _record(row: tuple[Any, ...]) -> ScheduleRecord:

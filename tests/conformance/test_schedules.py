@@ -1,0 +1,19 @@
+"""Every backend that keeps schedules keeps them the same way."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from holdfast.drivers.memory import MemoryFactory
+from holdfast.testing import ManualClock
+from holdfast.testing.conformance import Lab, ScheduleStoreSuite
+
+_numbers = itertools.count(1)
+
+
+class TestMemorySchedules(ScheduleStoreSuite):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return Lab(MemoryFactory(), f"memory://schedules-{next(_numbers)}", ManualClock())
