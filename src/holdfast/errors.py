@@ -150,6 +150,14 @@ class JobNotFound(NotFound):
         self.id = id
 
 
+class ScheduleNotFound(NotFound):
+    """No schedule has this name in this namespace."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule {name!r} in this namespace; see `holdfast schedule ls`")
+        self.name = name
+
+
 class DuplicateJob(Conflict):
     """A live job of the queue has the unique key already; ``existing`` is its id."""
 
