@@ -17,7 +17,13 @@ from holdfast.model.location import parse_url
 from holdfast.ports.driver import DriverContext
 from holdfast.ports.wakeups import Wakeup
 from holdfast.testing import ManualClock
-from holdfast.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
+from holdfast.testing.conformance import (
+    HostStoreSuite,
+    JobStoreSuite,
+    Lab,
+    LeaseStoreSuite,
+    WakeupsSuite,
+)
 
 _numbers = itertools.count()
 
@@ -36,6 +42,18 @@ class TestMemoryHosts(HostStoreSuite):
     @pytest.fixture
     def lab(self) -> Lab:
         return memory_lab(ManualClock())
+
+
+class TestMemoryJobs(JobStoreSuite):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return memory_lab(ManualClock())
+
+
+class TestMemoryJobsInRealTime(JobStoreSuite):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return memory_lab()
 
 
 class TestMemoryWakeups(WakeupsSuite):

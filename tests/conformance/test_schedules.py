@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from holdfast.drivers.memory import MemoryFactory
+from holdfast.drivers.sqlite import SqliteFactory
 from holdfast.testing import ManualClock
 from holdfast.testing.conformance import Lab, ScheduleStoreSuite
 
@@ -17,3 +19,9 @@ class TestMemorySchedules(ScheduleStoreSuite):
     @pytest.fixture
     def lab(self) -> Lab:
         return Lab(MemoryFactory(), f"memory://schedules-{next(_numbers)}", ManualClock())
+
+
+class TestSqliteSchedules(ScheduleStoreSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return Lab(SqliteFactory(), f"sqlite:///{tmp_path}/store.db", ManualClock())

@@ -16,15 +16,20 @@ from holdfast.drivers.sqlite import files, health
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.connection import check_library
 from holdfast.drivers.sqlite.domain import clock_domain
-from holdfast.drivers.sqlite.guard import Guard
 from holdfast.drivers.sqlite.host_store import SqliteHostStore
+from holdfast.drivers.sqlite.job_reader import JobReader
+from holdfast.drivers.sqlite.job_sessions import JobSessions
+from holdfast.drivers.sqlite.job_store import SqliteJobStore
+from holdfast.drivers.sqlite.job_waiting import JobWaiting
 from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.drivers.sqlite.lease_store import SqliteLeaseStore
 from holdfast.drivers.sqlite.opening import Connections, open_files
+from holdfast.drivers.sqlite.schedule_store import SqliteScheduleStore
 from holdfast.drivers.sqlite.settings import OPTIONS, Settings, read_settings
 from holdfast.drivers.sqlite.token_store import SqliteTokenStore
-from holdfast.drivers.sqlite.transaction import Transactions
-from holdfast.drivers.sqlite.wakeups import SqliteWakeups
+from holdfast.drivers.sqlite.transaction import Bell, Transactions
+from holdfast.drivers.sqlite.user_transactions import UserTransactions
+from holdfast.drivers.sqlite.wakeups import Poll, SqliteWakeups
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.model.location import Location
 from holdfast.model.turns import RING_DEPTH
@@ -48,6 +53,10 @@ CAPABILITIES = Capabilities(
     # A commit takes about a millisecond on a slow disk; a shorter ttl ends before it is known.
     ttl_min_s=0.01,
     ttl_max_s=None,
+    jobs=True,
+    ordering=True,
+    queue_limits=True,
+    schedules=True,
 )
 
 
@@ -73,7 +82,11 @@ class SqliteDriver:
             paths.bells,
             namespace=namespace,
             host=context.host,
-            poll=(self.reader.data_version, self.reader.waiters_of),
+            poll=Poll(
+                self.reader.data_version,
+                self.reader.waiters_of,
+                JobWaiting(self.reader, context.clock, namespace, context.host).look,
+            ),
             logger=context.logger,
         )
         bells = _Bells(context.clock, self.wakeups, namespace, domain)
@@ -88,14 +101,27 @@ class SqliteDriver:
             name="holdfast-sqlite-hosts",
             logger=context.logger,
         )
+        users = UserTransactions(paths.main)
         self.leases = SqliteLeaseStore(
             self.writer,
             self.reader,
-            Guard(paths.main, namespace),
+            users,
             namespace=namespace,
             domain=domain,
         )
-        self.jobs = None
+        self._job_reader = JobReader(connections.jobs, context.clock, namespace=namespace)
+        self._sessions = JobSessions(connections.sessions, namespace=namespace, domain=domain)
+        self.jobs = SqliteJobStore(
+            self.writer,
+            self._job_reader,
+            users,
+            self._sessions,
+            context=context,
+            watch=self.wakeups.watch,
+        )
+        self.schedules = SqliteScheduleStore(
+            self.writer, self.jobs.enqueue_in_turn, namespace=namespace
+        )
         self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
         self.tokens = SqliteTokenStore(self.writer, namespace=namespace)
         self.wakeups.open(listen=context.role == "host")
@@ -108,12 +134,19 @@ class SqliteDriver:
         """Give everything back. Repeatable."""
         self.wakeups.close()
         self.reader.close()
+        await self._job_reader.close()
         await self.writer.close()
+        # The writer is the one who asked.
+        self._sessions.close()
         await self._host_writer.close()
 
 
 class _Bells:
-    """Wakes the head of the queue of each freed key, after COMMIT, on the thread that committed."""
+    """Wakes those who wait for what a commit freed, on the thread that committed.
+
+    For leases the head of the queue of each freed key is looked up now; hosts that wait for jobs
+    were taken from their notes in the transaction itself.
+    """
 
     def __init__(self, clock: Clock, wakeups: SqliteWakeups, namespace: str, domain: str) -> None:
         self._clock = clock
@@ -121,11 +154,14 @@ class _Bells:
         self._namespace = namespace
         self._domain = domain
 
-    def ring(self, connection: sqlite3.Connection, freed: list[str]) -> None:
-        """Ring those first in line for each of ``freed``, one datagram for each host."""
+    def ring(self, connection: sqlite3.Connection, freed: list[str | Bell]) -> None:
+        """Ring everybody who is to hear of ``freed``, one datagram for each host."""
         now = int(self._clock.monotonic() * 1e6)
         by_host: dict[str, list[Wakeup]] = {}
         for key in dict.fromkeys(freed):
+            if isinstance(key, Bell):
+                by_host.setdefault(key.host, []).append(Wakeup(key.topic))
+                continue
             of = (self._namespace, key, self._domain, now)
             free = connection.execute(sql.FREE_SLOTS, of).fetchone()[0]
             if not free:

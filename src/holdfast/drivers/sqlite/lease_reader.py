@@ -136,6 +136,11 @@ class LeaseReader:
         with self._reading() as cursor:
             return cursor.execute(sql.WAITERS_OF_HOST, (self._namespace, host, limit)).fetchall()
 
+    def rows(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """The rows of a short statement of another module."""
+        with self._reading() as cursor:
+            return cursor.execute(statement, values).fetchall()
+
     def pragma(self, name: str) -> Any:
         """The value of a setting of the file, for health checks."""
         with self._reading() as cursor:

@@ -332,6 +332,7 @@ ORDER BY token DESC
 GUARD = """
 UPDATE holdfast_lease SET token = token
 WHERE namespace = ? AND key = ? AND slot = ? AND token = ? AND owner = ?
+RETURNING 1
 """
 
 # What the fallback without doorbells looks at.

@@ -13,11 +13,12 @@ from typing import Any
 
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.contention import Contention
-from holdfast.drivers.sqlite.guard import Guard
 from holdfast.drivers.sqlite.joint import Joint
 from holdfast.drivers.sqlite.lease_joint import LeaseJoint
 from holdfast.drivers.sqlite.lease_reader import LeaseReader, fenced_by
+from holdfast.drivers.sqlite.statements import Operation, Statement
 from holdfast.drivers.sqlite.transaction import Call, Turn
+from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.errors import LeaseExpired, LeaseLost, LeaseNotFound
 from holdfast.model.lease import (
@@ -35,11 +36,17 @@ class SqliteLeaseStore:
     """The lease port of one namespace in one file."""
 
     def __init__(
-        self, writer: Writer, reader: LeaseReader, guard: Guard, *, namespace: str, domain: str
+        self,
+        writer: Writer,
+        reader: LeaseReader,
+        users: UserTransactions,
+        *,
+        namespace: str,
+        domain: str,
     ) -> None:
         self._writer = writer
         self._reader = reader
-        self._guard = guard
+        self._users = users
         self._namespace = namespace
         self._domain = domain
         self._contention = Contention(namespace, domain)
@@ -50,12 +57,12 @@ class SqliteLeaseStore:
 
     def _submit(self, call: Call, argument: object) -> Awaitable[Any]:
         writing = self._writer.submit(call, argument)
-        return self._guard.wait_carefully(writing) if self._guard.used else writing
+        return self._users.wait_carefully(writing) if self._users.used else writing
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key if it is free, expired, or already owned by the same owner."""
         writing = self._writer.submit(self._acquiring, request)
-        return await (self._guard.wait_carefully(writing) if self._guard.used else writing)
+        return await (self._users.wait_carefully(writing) if self._users.used else writing)
 
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
         """Extend ``grant`` so that it ends ``ttl_us`` from now."""
@@ -64,7 +71,7 @@ class SqliteLeaseStore:
     async def release(self, grant: Grant) -> None:
         """Give the key up, keep its token, and wake the head of its queue."""
         writing = self._writer.submit(self._releasing, grant)
-        await (self._guard.wait_carefully(writing) if self._guard.used else writing)
+        await (self._users.wait_carefully(writing) if self._users.used else writing)
 
     async def leave(self, key: str, waiter: WaiterId, owner: Owner) -> None:
         """Give up a place in the queue."""
@@ -96,8 +103,13 @@ class SqliteLeaseStore:
 
     async def guard(self, grant: Grant, tx: object) -> None:
         """Prove inside the caller's transaction that ``grant`` is the newest, and keep it so."""
-        if not await self._guard.write(grant, tx):
+        if not await self._users.run("guard", self._guarding(grant), tx):
             raise self._reader.fenced(grant)
+
+    def _guarding(self, grant: Grant) -> Operation[bool]:
+        """Write the row without changing it, which keeps everybody else from it."""
+        values = (self._namespace, grant.key, grant.slot, grant.token, grant.owner)
+        return bool((yield Statement(sql.GUARD, values)))
 
     def _acquire(self, turn: Turn, request: AcquireRequest) -> Grant | Held:
         if request.limit != 1:

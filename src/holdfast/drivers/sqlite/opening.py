@@ -1,6 +1,6 @@
 """Opening the files of a store: checks, settings and schema, patiently.
 
-Owns the three connections of a driver until the driver has them. Runs on a thread of its own,
+Owns the connections of a driver until the driver has them. Runs on a thread of its own,
 never on the event loop. It must never leave a connection open when it fails.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +29,15 @@ class Connections:
 
     main: sqlite3.Connection
     reader: sqlite3.Connection
+    jobs: sqlite3.Connection
     hosts: sqlite3.Connection
+    sessions: sqlite3.Connection
     migration: Migration
 
     def close(self) -> None:
         """Close all of them."""
-        self.reader.close()
-        self.main.close()
-        self.hosts.close()
+        for connection in (self.reader, self.jobs, self.main, self.sessions, self.hosts):
+            connection.close()
 
 
 def open_files(
@@ -58,18 +59,21 @@ def open_files(
     if not may_create:
         # Before the file is opened as a writer does, which would make it or change its journal.
         _refuse_nothing(paths.main)
-    main, migration = _open(paths.main, "", settings, jitter, may_migrate=may_migrate)
-    try:
-        reader = open_reader(paths.main)
-        try:
-            hosts, _ = _open(paths.hosts, "hosts", settings, jitter, may_migrate=may_migrate)
-        except BaseException:
-            reader.close()
-            raise
-    except BaseException:
-        main.close()
-        raise
-    return Connections(main, reader, hosts, migration)
+    with ExitStack() as opened:
+
+        def keep(connection: sqlite3.Connection) -> sqlite3.Connection:
+            opened.callback(connection.close)
+            return connection
+
+        main, migration = _open(paths.main, "", settings, jitter, may_migrate=may_migrate)
+        keep(main)
+        reader = keep(open_reader(paths.main))
+        jobs = keep(open_reader(paths.main))
+        hosts, _ = _open(paths.hosts, "hosts", settings, jitter, may_migrate=may_migrate)
+        keep(hosts)
+        sessions = keep(open_reader(paths.hosts))
+        opened.pop_all()
+    return Connections(main, reader, jobs, hosts, sessions, migration)
 
 
 def _refuse_nothing(path: Path) -> None:
@@ -86,7 +90,7 @@ def _refuse_nothing(path: Path) -> None:
     except sqlite3.Error as error:
         raise refusal(path, error) from error
     if found == 0:
-        raise schema.nothing_there(f"{path} holds no leases of Holdfast", newest)
+        raise schema.nothing_there(f"{path} holds no store of Holdfast", newest)
 
 
 def _open(

@@ -14,12 +14,14 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.clock import Clock
+from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
 from holdfast.drivers.sqlite.translate import BUSY_ADVICE, is_busy, translate
 from holdfast.errors import StoreUnavailable
+from holdfast.names import HostId
 
 # Somebody else's commit takes a fraction of a millisecond on a good disk: asking more often than
 # this only burns the processor, asking less often loses the file to those who ask at once.
@@ -39,11 +41,19 @@ _GONE = (
 _ABANDONED_EVERY = 64
 
 
+class Bell(NamedTuple):
+    """A host that is to be rung after COMMIT, and what it is to hear."""
+
+    host: HostId
+    topic: str
+
+
 class Turn:
     """What an operation sees of the transaction it runs in.
 
     ``now_us`` is the store's clock and ``wall_us`` is UTC, both read once, after BEGIN IMMEDIATE
-    returned. ``freed`` collects the keys whose waiters are to be woken after COMMIT.
+    returned. ``freed`` collects who is to hear of it after COMMIT: the waiters of a key, or a host
+    that was noted to wait for jobs.
     """
 
     __slots__ = ("cursor", "freed", "now_us", "saved", "wall_us")
@@ -53,7 +63,7 @@ class Turn:
         self.now_us = 0
         self.wall_us = 0
         self.saved = False
-        self.freed: list[str] = []
+        self.freed: list[str | Bell] = []
 
     def savepoint(self) -> None:
         """Make the rest of this operation all or nothing.
@@ -103,8 +113,8 @@ class Transactions:
         self._path = path
         self._identity = _identity(path)
 
-    def run(self, entries: list[Entry], *, wait: bool) -> tuple[list[Outcome], list[str]]:
-        """Run ``entries`` and commit; returns what became of each, and the keys that were freed.
+    def run(self, entries: list[Entry], *, wait: bool) -> tuple[list[Outcome], list[str | Bell]]:
+        """Run ``entries`` and commit; returns what became of each, and who is to be told.
 
         Cancelled operations that have not begun are left out.
 
@@ -124,7 +134,7 @@ class Transactions:
             begun = self._clock.monotonic()
             turn = self._turn
             turn.now_us = int(begun * 1e6)
-            turn.wall_us = int(self._clock.now().timestamp() * 1e6)
+            turn.wall_us = microseconds(self._clock.now())
             turn.freed = []
             turn.saved = False
             try:

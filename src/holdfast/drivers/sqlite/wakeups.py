@@ -16,6 +16,7 @@ import socket
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,8 +50,16 @@ class _Datagram(msgspec.Struct):
     b: list[tuple[str, int, int]]
 
 
-# Asks the file: its version, and this host's places in all queues.
-Poll = tuple[Callable[[], int], Callable[[str, int], Sequence[tuple[str, int]]]]
+class Poll(NamedTuple):
+    """What is asked of the file.
+
+    Its version; this host's places in the queues of leases; the queues of jobs that this host
+    waits for and that have some, with the seconds until another job comes due.
+    """
+
+    version: Callable[[], int]
+    places: Callable[[str, int], Sequence[tuple[str, int]]]
+    jobs: Callable[[], tuple[Sequence[str], float | None]]
 
 
 class SqliteWakeups:
@@ -69,7 +78,7 @@ class SqliteWakeups:
         self._directory = directory
         self._namespace = namespace
         self._host = host
-        self._version_of, self._waiters_of = poll
+        self._asking = poll
         self._logger = logger
         self._listeners: list[Listener] = []
         self._encode = msgspec.json.Encoder().encode
@@ -80,6 +89,9 @@ class SqliteWakeups:
         self.listening = False
         self._poller: asyncio.TimerHandle | None = None
         self._version: int | None = None
+        # By the loop's clock: until when somebody waits for jobs, and when the next comes due.
+        self._watched_until = 0.0
+        self._due_at: float | None = None
         self._pid = os.getpid()
         self._closed = False
 
@@ -253,21 +265,42 @@ class SqliteWakeups:
                 except Exception:
                     self._logger.exception("a listener for wake-ups failed")
 
+    def watch(self, seconds: float) -> None:
+        """Look for jobs for so long, doorbell or not.
+
+        Whoever enqueues in a transaction of the user's rings nobody, and nobody rings when a job
+        comes due.
+        """
+        self._watched_until = max(self._watched_until, self._loop.time() + seconds)
+        self._version = None
+        if self.listening and self._poller is None and not self._closed:
+            self._poller = self._loop.call_later(_POLL_S, self._poll)
+
     def _poll(self) -> None:
-        """Without a doorbell: while somebody listens, look whether the file changed."""
+        """While somebody needs it: look whether the file changed, or a job has come due."""
         self._poller = None
-        if self._closed or not self._listeners:
+        now = self._loop.time()
+        watching = now < self._watched_until
+        if self._closed or not self._listeners or not (self.deaf or watching):
             return
         try:
-            version = self._version_of()
-            if version != self._version:
+            version = self._asking.version()
+            if version != self._version or (self._due_at is not None and now >= self._due_at):
                 self._version = version
-                waiting = self._waiters_of(self._host, _POLL_WAITERS_MAX)
-                self._deliver([Wakeup(f"lease/{key}", seq) for key, seq in waiting])
+                self._look(now, watching=watching)
         except Exception:
             # A poll that fails is tried again; losing one costs only time.
             self._logger.debug("polling for changes failed", exc_info=True)
         self._poller = self._loop.call_later(_POLL_S, self._poll)
+
+    def _look(self, now: float, *, watching: bool) -> None:
+        if self.deaf:
+            places = self._asking.places(self._host, _POLL_WAITERS_MAX)
+            self._deliver([Wakeup(f"lease/{key}", seq) for key, seq in places])
+        if watching:
+            queues, due_s = self._asking.jobs()
+            self._due_at = None if due_s is None else now + due_s
+            self._deliver([Wakeup(f"work/{queue}") for queue in queues])
 
 
 def _datagram_socket() -> socket.socket:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.drivers.sqlite.transaction import Busy, Call, Entry, Outcome, Transactions
+from holdfast.drivers.sqlite.transaction import Bell, Busy, Call, Entry, Outcome, Transactions
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.process import current
 
@@ -46,7 +46,7 @@ class Writer:
         *,
         name: str,
         logger: logging.Logger,
-        after_commit: Callable[[sqlite3.Connection, list[str]], None] | None = None,
+        after_commit: Callable[[sqlite3.Connection, list[str | Bell]], None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._transactions = transactions
@@ -55,6 +55,7 @@ class Writer:
         self._after_commit = after_commit
         self._pid = current.pid
         self._pending: list[Entry] = []
+        self._large = False
         # Operations handed to the thread and not yet resolved. Zero means that the thread does
         # not touch the connection; it is read and written on the event loop only.
         self._outstanding = 0
@@ -63,8 +64,10 @@ class Writer:
         self._queue: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._closed = False
 
-    def submit(self, call: Call, argument: Any) -> asyncio.Future[Any]:
+    def submit(self, call: Call, argument: Any, *, large: bool = False) -> asyncio.Future[Any]:
         """Have ``call(turn, argument)`` run in a write transaction; the future has its result.
+
+        A ``large`` one takes longer than an event loop tolerates, and runs on the thread.
 
         Raises:
             UsageError: The process was forked since the driver was opened.
@@ -82,6 +85,7 @@ class Writer:
         if not pending:
             self._loop.call_soon(self._flush)
         pending.append((future, call, argument))
+        self._large |= large
         return future
 
     async def close(self) -> None:
@@ -109,8 +113,10 @@ class Writer:
         if not entries:
             return
         self._pending = []
+        large, self._large = self._large, False
         if (
             len(entries) == 1
+            and not large
             and self._outstanding == 0
             and self._transactions.commit_s < _INLINE_COMMIT_MAX_S
         ):
@@ -159,7 +165,7 @@ class Writer:
                 else:
                     future.set_exception(error)
 
-    def _announce(self, freed: list[str]) -> None:
+    def _announce(self, freed: list[str | Bell]) -> None:
         if self._after_commit is not None:
             try:
                 self._after_commit(self._transactions.connection, freed)

@@ -20,6 +20,18 @@ pytest.register_assert_rewrite(
         for module in (
             "lab",
             "hosts",
+            "job_claim",
+            "job_concurrency",
+            "job_enqueue",
+            "job_keys",
+            "job_operate",
+            "job_queues",
+            "job_repeats",
+            "job_sessions",
+            "job_settle",
+            "job_suite",
+            "job_waiting",
+            "job_worker",
             "lease_acquire",
             "lease_break",
             "lease_concurrency",
@@ -40,6 +52,8 @@ pytest.register_assert_rewrite(
 )
 
 from holdfast.testing.conformance.hosts import HostStoreSuite  # noqa: E402
+from holdfast.testing.conformance.job_suite import JobStoreSuite  # noqa: E402
+from holdfast.testing.conformance.job_worker import Worker, worker  # noqa: E402
 from holdfast.testing.conformance.lab import Lab, Member, scenario  # noqa: E402
 from holdfast.testing.conformance.lease_suite import LeaseStoreSuite  # noqa: E402
 from holdfast.testing.conformance.schedules import ScheduleStoreSuite  # noqa: E402
@@ -48,11 +62,14 @@ from holdfast.testing.conformance.wakeups import WakeupsSuite  # noqa: E402
 
 __all__ = [
     "HostStoreSuite",
+    "JobStoreSuite",
     "Lab",
     "LeaseStoreSuite",
     "Member",
     "ScheduleStoreSuite",
     "TokenStoreSuite",
     "WakeupsSuite",
+    "Worker",
     "scenario",
+    "worker",
 ]

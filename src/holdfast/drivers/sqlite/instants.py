@@ -1,0 +1,27 @@
+"""Instants as rows keep them: UTC in whole microseconds.
+
+Pure. Exact, because whether a job is due is decided by comparing two of them; a float of seconds
+is off by a microsecond now and then.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def instant(at_us: int) -> datetime:
+    """What people and programs are shown."""
+    return _EPOCH + timedelta(microseconds=at_us)
+
+
+def instant_or_none(at_us: int | None) -> datetime | None:
+    """The same for what may not have happened."""
+    return None if at_us is None else instant(at_us)
+
+
+def microseconds(at: datetime) -> int:
+    """What rows keep of ``at``."""
+    return (at - _EPOCH) // _MICROSECOND

@@ -1,0 +1,213 @@
+"""Claiming: which jobs a session gets, and what it hears when there were too few.
+
+Owns the order and the limits of claims. Runs inside one write transaction. A claim looks at a queue
+once and takes from the beginning of an index, however much stands behind that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.drivers.sqlite import job_sql as sql
+from holdfast.drivers.sqlite.job_bells import JobBells
+from holdfast.drivers.sqlite.job_moves import JobMoves
+from holdfast.drivers.sqlite.job_sessions import JobSessions
+from holdfast.drivers.sqlite.transaction import Turn
+from holdfast.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest
+from holdfast.names import HostId
+
+# Due and expired jobs are moved by claims. More than a claim can take would make one of them pay
+# for all; a backlog that came due at once is moved claim by claim.
+_MOVE_MAX = CLAIM_MAX
+
+_WAITING = ("scheduled", "retrying")
+
+
+class JobClaiming:
+    """Claims of one namespace, asked for by one host."""
+
+    def __init__(
+        self,
+        moves: JobMoves,
+        bells: JobBells,
+        sessions: JobSessions,
+        *,
+        namespace: str,
+        host: HostId,
+    ) -> None:
+        self._moves = moves
+        self._bells = bells
+        self._sessions = sessions
+        self._namespace = namespace
+        self._host = host
+        # Until when notes of this host may stand, in UTC.
+        self._noted_until_us = 0
+
+    def claim(self, turn: Turn, request: ClaimRequest) -> Claimed:
+        """Claim up to ``request.limit`` jobs for a living session."""
+        self._sessions.check(request.session, turn.now_us)
+        if request.again:
+            values = (self._namespace, request.session, request.request)
+            rows = turn.cursor.execute(sql.CLAIMED_BEFORE, values).fetchall()
+            if rows:
+                return Claimed(_jobs(rows))
+        if request.wait_us > 0 or len(request.wants) > 1 or self._noted_until_us:
+            # More than one statement may write; what a settled queue needs comes with its own.
+            turn.savepoint()
+        taking = _Taking(self._moves, turn, request, namespace=self._namespace, host=self._host)
+        rows = taking.target() if request.job is not None else taking.wanted()
+        if taking.fresh:
+            # Before the own note is written: others hear of what this claim left to them.
+            self._bells.ring(turn, taking.fresh)
+        if len(rows) >= request.limit:
+            if self._noted_until_us > turn.wall_us:
+                self._bells.forget(turn)
+            self._noted_until_us = 0
+            return Claimed(_jobs(rows))
+        if request.wait_us > 0:
+            self._bells.leave(turn, [want.queue for want in request.wants], request.wait_us)
+            self._noted_until_us = turn.wall_us + request.wait_us
+        due = taking.due_at_us
+        return Claimed(_jobs(rows), None if due is None else max(0, due - turn.wall_us) / 1e6)
+
+
+class _Taking:
+    """One claim under way."""
+
+    __slots__ = ("_moves", "_namespace", "_request", "_turn", "_who", "due_at_us", "fresh")
+
+    def __init__(
+        self, moves: JobMoves, turn: Turn, request: ClaimRequest, *, namespace: str, host: HostId
+    ) -> None:
+        self._moves = moves
+        self._namespace = namespace
+        self._turn = turn
+        self._request = request
+        self._who = (request.session, host, request.worker, request.request, turn.wall_us)
+        self.fresh: Counter[str] = Counter()
+        self.due_at_us: int | None = None
+
+    def wanted(self) -> list[tuple[Any, ...]]:
+        """Take from the wanted queues, in their order."""
+        taken: list[tuple[Any, ...]] = []
+        left = min(self._request.limit, CLAIM_MAX)
+        for want in self._request.wants:
+            if left <= 0:
+                break
+            rows = self._from_queue(want.queue, min(want.limit, left))
+            left -= len(rows)
+            taken += rows
+        return taken
+
+    def target(self) -> list[tuple[Any, ...]]:
+        """Take the one job that is named, if it can be had."""
+        turn = self._turn
+        values = (self._namespace, self._request.job)
+        found = turn.cursor.execute(sql.TARGET, values).fetchall()
+        if not found or self._request.limit <= 0:
+            return []
+        number, queue, state, blocked, due, expires = found[0]
+        if blocked or not (state == "ready" or (state in _WAITING and due <= turn.wall_us)):
+            return []
+        if expires is not None and expires <= turn.wall_us:
+            # It is ended by the next claim in its queue, or when the store is tended.
+            return []
+        settings = self._look(queue)[2:]
+        if self._room(queue, settings) <= 0:
+            return []
+        turn.savepoint()
+        rows = turn.cursor.execute(sql.CLAIM_ONE, (*self._who, number)).fetchall()
+        self._count(queue, len(rows), settings)
+        return rows
+
+    def _look(self, queue: str) -> tuple[Any, ...]:
+        return self._turn.cursor.execute(sql.LOOK, (self._namespace, queue)).fetchall()[0]
+
+    def _from_queue(self, queue: str, limit: int) -> list[tuple[Any, ...]]:
+        turn = self._turn
+        now = turn.wall_us
+        due, expires, *settings = self._look(queue)
+        if settings[0] == "paused":
+            return []
+        if expires is not None and expires <= now:
+            turn.savepoint()
+            self._moves.expire(turn, _MOVE_MAX, self.fresh)
+        promoted = 0
+        if due is not None and due <= now:
+            turn.savepoint()
+            promoted = self._moves.promote_due(turn, queue, _MOVE_MAX)
+            due = self._look(queue)[0]
+        if due is not None and (self.due_at_us is None or due < self.due_at_us):
+            self.due_at_us = due
+        if settings[0] is not None:
+            turn.savepoint()
+            limit = min(limit, self._room(queue, settings))
+        rows = self._take(queue, limit) if limit > 0 else []
+        self._count(queue, len(rows), settings)
+        if promoted > len(rows):
+            self.fresh[queue] += promoted - len(rows)
+        return rows
+
+    def _take(self, queue: str, limit: int) -> list[tuple[Any, ...]]:
+        values = (*self._who, self._namespace, queue, limit)
+        rows = self._turn.cursor.execute(sql.CLAIM, values).fetchall()
+        if len(rows) > 1:
+            rows.sort(key=_place)
+        return rows
+
+    def _room(self, queue: str, settings: Sequence[Any]) -> int:
+        """How many more jobs the settings of a queue let through now."""
+        mode, concurrency, rate, period_us = settings
+        room = CLAIM_MAX
+        if mode == "paused":
+            return 0
+        cursor, now = self._turn.cursor, self._turn.wall_us
+        if concurrency is not None:
+            values = (self._namespace, queue, concurrency)
+            room = concurrency - cursor.execute(sql.COUNT_CLAIMED, values).fetchall()[0][0]
+        if rate is not None:
+            window = (self._namespace, queue, now - period_us, now)
+            used, oldest = cursor.execute(sql.RATE_WINDOW, window).fetchall()[0]
+            room = min(room, rate - used)
+            if rate <= used and oldest is not None:
+                again = oldest + period_us
+                self.due_at_us = again if self.due_at_us is None else min(again, self.due_at_us)
+        return room
+
+    def _count(self, queue: str, claims: int, settings: Sequence[Any]) -> None:
+        """Count claims towards the rate of a queue, and forget those that count no more."""
+        _, _, rate, period_us = settings
+        if rate is not None and claims:
+            now = self._turn.wall_us
+            cursor = self._turn.cursor
+            cursor.execute(sql.RATE_FORGET, (self._namespace, queue, now - period_us, now))
+            cursor.execute(sql.RATE_COUNT, (self._namespace, queue, now, claims))
+
+
+def _place(row: tuple[Any, ...]) -> tuple[int, int]:
+    return -row[8], row[13]
+
+
+def _jobs(rows: list[tuple[Any, ...]]) -> tuple[ClaimedJob, ...]:
+    return tuple(
+        [
+            ClaimedJob(
+                id=row[0],
+                queue=row[1],
+                token=row[2],
+                payload=row[3],
+                attempts=row[4],
+                losses=row[5],
+                max_attempts=row[6],
+                retry=row[7],
+                priority=row[8],
+                headers=row[9],
+                enqueued_at_us=row[10],
+                unique_key=row[11],
+                ordering_key=row[12],
+            )
+            for row in rows
+        ]
+    )

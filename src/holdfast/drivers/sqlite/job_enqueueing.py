@@ -1,0 +1,122 @@
+"""Enqueueing: jobs become rows, in the writer's transaction or in the user's.
+
+Owns the statements' order and the answer to each job. Jobs without a unique key go in by one call
+for all of them; one with a unique key is looked at by itself, because its answer depends on who has
+that key. It must never read a clock: the instant is given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.drivers.sqlite import job_sql as sql
+from holdfast.drivers.sqlite.job_moves import as_json
+from holdfast.drivers.sqlite.statements import Operation, Statement
+from holdfast.errors import UsageError
+from holdfast.model.job import ENQUEUE_MAX, Enqueued, Entry, JobState, NewJob, OnDuplicate
+from holdfast.names import JobId
+
+
+def check_batch(jobs: Sequence[NewJob]) -> None:
+    """Refuse more jobs than one call may bring.
+
+    Raises:
+        UsageError: There are more than ``ENQUEUE_MAX``.
+    """
+    if len(jobs) > ENQUEUE_MAX:
+        raise UsageError(
+            f"{len(jobs)} jobs in one call; at most {ENQUEUE_MAX} are allowed: send several"
+        )
+
+
+class Enqueueing:
+    """Jobs to be added in one step, for one caller or several. Used once.
+
+    ``fresh`` counts those that can be claimed at once, by queue, once ``run`` has ended.
+    """
+
+    def __init__(self, namespace: str, jobs: Sequence[NewJob], now_us: int) -> None:
+        self._namespace = namespace
+        self._jobs = jobs
+        self._now_us = now_us
+        self._closed: frozenset[str] = frozenset()
+        self.fresh: Counter[str] = Counter()
+
+    def run(self) -> Operation[list[Enqueued]]:
+        """The statements; the first of them takes the write lock."""
+        ((last,),) = yield Statement(sql.TAKE_NUMBERS, (len(self._jobs),))
+        closed = yield Statement(sql.CLOSED_QUEUES, (self._namespace,))
+        self._closed = frozenset(_text(name) for (name,) in closed)
+        first = last - len(self._jobs) + 1
+        answers: list[Enqueued] = []
+        plain: list[tuple[Any, ...]] = []
+        for number, job in enumerate(self._jobs, first):
+            if job.unique_key is None and job.queue not in self._closed:
+                plain.append(self._row(number, job))
+                answers.append(Enqueued(job.id, Entry.CREATED))
+                continue
+            # Jobs keep their order, which ordering keys and places go by.
+            yield from self._insert(plain)
+            plain = []
+            answers.append((yield from self._one(number, job)))
+        yield from self._insert(plain)
+        return answers
+
+    def _row(self, number: int, job: NewJob) -> tuple[Any, ...]:
+        due = self._now_us + job.delay_us if job.due_at_us is None else job.due_at_us
+        if due <= self._now_us:
+            state = "ready"
+            self.fresh[job.queue] += 1
+        else:
+            state = "scheduled"
+        return (
+            *(number, self._namespace, job.id, job.queue, state, job.priority, due),
+            *(job.expires_us, job.ordering_key, job.unique_key, job.max_attempts),
+            *(job.max_losses, self._now_us, job.retention_us, job.retry, job.headers),
+            job.payload,
+        )
+
+    def _insert(self, rows: Sequence[tuple[Any, ...]]) -> Operation[None]:
+        if len(rows) == 1:
+            yield Statement(sql.INSERT, rows[0])
+        elif rows:
+            yield Statement(sql.INSERT, rows, many=True)
+
+    def _one(self, number: int, job: NewJob) -> Operation[Enqueued]:
+        """Add a job whose unique key, or whose queue, may stand in its way."""
+        known = yield Statement(sql.FIND_ID, (self._namespace, job.id))
+        if known:
+            return Enqueued(job.id, Entry.CREATED)
+        if job.queue in self._closed:
+            return Enqueued(job.id, Entry.CLOSED)
+        entry = Entry.CREATED
+        rivals = yield Statement(sql.UNIQUE_OWNER, (self._namespace, job.queue, job.unique_key))
+        if rivals:
+            rival, id_, state = rivals[0]
+            owner = JobId(_text(id_))
+            if job.on_duplicate is OnDuplicate.RETURN:
+                return Enqueued(owner, Entry.EXISTING)
+            if job.on_duplicate is OnDuplicate.REJECT or _text(state) == JobState.CLAIMED:
+                return Enqueued(owner, Entry.REJECTED)
+            yield from self._end(job.queue, rival)
+            entry = Entry.REPLACED
+        yield Statement(sql.INSERT, self._row(number, job))
+        return Enqueued(job.id, entry)
+
+    def _end(self, queue: str, number: int) -> Operation[None]:
+        """Cancel the job that another one replaces."""
+        ended = yield Statement(sql.REPLACE, (self._now_us, number))
+        key, retention_us = ended[0]
+        if key is not None:
+            pair = as_json([(queue, _text(key))])
+            freed = yield Statement(sql.UNBLOCK, (self._namespace, pair))
+            self.fresh.update(_text(row[0]) for row in freed)
+        if retention_us <= 0:
+            yield Statement(sql.REMOVE, (number,))
+
+
+def _text(value: str | bytes) -> str:
+    """Text of a connection whose owner may have chosen to read it as bytes."""
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,190 @@
+"""Reading jobs: records, listings, what went wrong, queues.
+
+Owns a read connection of its own and the thread its long reads run on: counting a million rows
+takes a while, and the event loop must not wait for it. The write-ahead log lets reads pass beside
+any writer. What is read here is for showing, never for deciding who claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.drivers.sqlite import job_read_sql as sql
+from holdfast.drivers.sqlite.instants import instant, instant_or_none, microseconds
+from holdfast.drivers.sqlite.translate import translate
+from holdfast.errors import StoreUnavailable, UsageError
+from holdfast.model.job import (
+    ATTEMPTS_KEPT_MAX,
+    Attempt,
+    JobFilter,
+    JobRecord,
+    JobState,
+    QueueMode,
+    QueueRecord,
+    QueueSettings,
+)
+from holdfast.model.lease import LIST_LIMIT_MAX
+from holdfast.names import HostId, JobId, Token
+from holdfast.process import current
+
+_Result = TypeVar("_Result")
+_Row = tuple[Any, ...]
+
+
+class JobReader:
+    """Reads of one namespace in one file."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, *, namespace: str) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._namespace = namespace
+        self._one_at_a_time = asyncio.Lock()
+        self._pid = current.pid
+        self._closed = False
+
+    async def close(self) -> None:
+        """Wait for the read under way, and close the connection unless it is another process's."""
+        self._closed = True
+        if current.pid == self._pid:
+            async with self._one_at_a_time:
+                self._connection.close()
+
+    async def get(self, id_: JobId) -> JobRecord | None:
+        """What is known of one job."""
+        rows = await self._read(sql.GET, (self._namespace, id_))
+        return _record(rows[0]) if rows else None
+
+    async def list(
+        self, wanted: JobFilter, *, after: str | None, limit: int
+    ) -> Sequence[JobRecord]:
+        """A page of jobs in order of enqueueing."""
+        statement, values = sql.listing(wanted, self._namespace)
+        values |= {"after": _cursor(after), "limit": max(0, min(limit, LIST_LIMIT_MAX))}
+        return [_record(row) for row in await self._read(statement, values)]
+
+    async def attempts(self, id_: JobId) -> Sequence[Attempt]:
+        """What went wrong with a job, newest first."""
+        rows = await self._read(sql.ATTEMPTS, (self._namespace, id_, ATTEMPTS_KEPT_MAX))
+        return [
+            Attempt(
+                token=Token(token),
+                outcome=outcome,
+                worker=worker,
+                claimed_at=instant_or_none(claimed_at),
+                ended_at=instant(ended_at),
+                error=error,
+            )
+            for token, outcome, worker, claimed_at, ended_at, error in rows
+        ]
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        """Every queue that has settings or jobs, by name."""
+        counted, settings = await self._in_thread(self._queues)
+        now = microseconds(self._clock.now())
+        records: list[QueueRecord] = []
+        for name in sorted(counted.keys() | settings.keys()):
+            counts: dict[JobState, int] = {}
+            oldest: int | None = None
+            for state, count, since in counted.get(name, ()):
+                counts[state] = counts.get(state, 0) + count
+                oldest = since if oldest is None else oldest
+            records.append(
+                QueueRecord(
+                    settings=settings.get(name) or QueueSettings(name=name),
+                    counts=counts,
+                    oldest_ready_s=None if oldest is None else max(0, now - oldest) / 1e6,
+                )
+            )
+        return records
+
+    def _queues(
+        self,
+    ) -> tuple[dict[str, list[tuple[JobState, int, int | None]]], dict[str, QueueSettings]]:
+        counted: dict[str, list[tuple[JobState, int, int | None]]] = {}
+        cursor = self._connection.cursor()
+        # One snapshot for all of them, so that no job is counted twice.
+        cursor.execute("BEGIN")
+        try:
+            for statement in sql.COUNTS:
+                for name, state, count, since in cursor.execute(statement, (self._namespace,)):
+                    counted.setdefault(name, []).append((JobState(state), count, since))
+            rows = cursor.execute(sql.SETTINGS, (self._namespace,)).fetchall()
+        finally:
+            cursor.execute("COMMIT")
+        return counted, {row[0]: _settings(row) for row in rows}
+
+    async def _read(self, statement: str, values: Any) -> list[_Row]:
+        """The rows of one statement, which sees one snapshot."""
+        return await self._in_thread(lambda: self._connection.execute(statement, values).fetchall())
+
+    async def _in_thread(self, read: Callable[[], _Result]) -> _Result:
+        if current.pid != self._pid:
+            raise UsageError("this driver was opened before the process was forked; connect again")
+        async with self._one_at_a_time:
+            if self._closed:
+                raise StoreUnavailable("the SQLite driver is closed")
+            reading = asyncio.ensure_future(asyncio.to_thread(read))
+            try:
+                return await asyncio.shield(reading)
+            except asyncio.CancelledError:
+                # The thread cannot be stopped half-way; nobody else may use the connection before.
+                self._connection.interrupt()
+                await asyncio.wait([reading])
+                raise
+            except sqlite3.Error as error:
+                raise translate(error) from error
+
+
+def _cursor(after: str | None) -> int:
+    if after is None:
+        return 0
+    try:
+        return int(after)
+    except ValueError:
+        raise UsageError(f"{after!r} is no cursor of this store; use that of a record") from None
+
+
+def _settings(row: _Row) -> QueueSettings:
+    name, mode, concurrency, rate, period = row
+    return QueueSettings(
+        name=name,
+        mode=QueueMode(mode),
+        concurrency=concurrency,
+        rate=rate,
+        rate_period_us=period,
+    )
+
+
+def _record(row: _Row) -> JobRecord:
+    return JobRecord(
+        id=JobId(row[0]),
+        queue=row[1],
+        state=JobState(row[2]),
+        priority=row[3],
+        payload=row[4],
+        headers=row[5],
+        token=Token(row[6]),
+        attempts=row[7],
+        losses=row[8],
+        max_attempts=row[9],
+        max_losses=row[10],
+        retry=row[11],
+        unique_key=row[12],
+        ordering_key=row[13],
+        blocked=bool(row[14]),
+        cancel_requested=bool(row[15]),
+        claimed_by=row[16],
+        session=None if row[17] is None else HostId(row[17]),
+        claimed_at=instant_or_none(row[18]),
+        enqueued_at=instant(row[19]),
+        due_at=instant(row[20]),
+        ended_at=instant_or_none(row[21]),
+        result=row[22],
+        error=row[23],
+        progress=row[24],
+        cursor=str(row[25]),
+    )

@@ -1,0 +1,209 @@
+"""The statements that enqueue, claim and settle jobs.
+
+Owns the SQL of the hot paths. Every statement carries the namespace. Conditions on ``state`` and
+``blocked`` are written out, because only then does SQLite see that a partial index applies. Batches
+come as one JSON text, so that a statement runs once for all of them.
+"""
+
+from __future__ import annotations
+
+# Numbers for so many rows; the last of them is returned.
+TAKE_NUMBERS = "UPDATE holdfast_job_counter SET last = last + ? WHERE one = 1 RETURNING last"
+
+CLOSED_QUEUES = "SELECT name FROM holdfast_queue WHERE namespace = ? AND mode = 'draining'"
+
+# A job behind a live one of its key is blocked. Rows of one batch see those before them.
+_ROW = """
+INSERT INTO holdfast_job (
+    number, namespace, id, queue, state, blocked, priority, seq, token, due_at_us, expires_us,
+    expires_at_us, ordering_key, unique_key, max_attempts, max_losses, enqueued_at_us,
+    retention_us, retry, headers, payload
+) VALUES (
+    ?1, ?2, ?3, ?4, ?5,
+    CASE WHEN ?9 IS NULL THEN 0 ELSE EXISTS (
+        SELECT 1 FROM holdfast_job AS o
+        WHERE o.namespace = ?2 AND o.queue = ?4 AND o.ordering_key = ?9
+          AND o.state IN ('scheduled', 'ready', 'claimed', 'retrying')
+    ) END,
+    ?6, ?1, ?1, ?7, ?8, ?13 + ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
+)
+"""
+# An id that is there already means that this very call was made before.
+INSERT = _ROW + "ON CONFLICT (namespace, id) DO NOTHING"
+
+FIND_ID = "SELECT 1 FROM holdfast_job WHERE namespace = ? AND id = ?"
+UNIQUE_OWNER = """
+SELECT number, id, state FROM holdfast_job
+WHERE namespace = ? AND queue = ? AND unique_key = ?
+  AND state IN ('scheduled', 'ready', 'claimed', 'retrying')
+"""
+REPLACE = """
+UPDATE holdfast_job
+SET state = 'cancelled', ended_at_us = ?1, prune_at_us = ?1 + retention_us, blocked = 0
+WHERE number = ?2 RETURNING ordering_key, retention_us
+"""
+REMOVE = "DELETE FROM holdfast_job WHERE number = ?"
+
+# The first live job of each (queue, key) of a JSON list may go on, once those before it have ended.
+UNBLOCK = """
+UPDATE holdfast_job SET blocked = 0
+WHERE blocked = 1 AND number IN (
+    SELECT (
+        SELECT o.number FROM holdfast_job AS o
+        WHERE o.namespace = ?1 AND o.queue = json_extract(j.value, '$[0]')
+          AND o.ordering_key = json_extract(j.value, '$[1]')
+          AND o.state IN ('scheduled', 'ready', 'claimed', 'retrying')
+        ORDER BY o.number LIMIT 1
+    ) FROM json_each(?2) AS j
+)
+RETURNING queue, state, due_at_us
+"""
+
+# What a claim must know of a queue before it takes anything: its settings, when the next job comes
+# due, and when the next one expires anywhere.
+LOOK = """
+SELECT
+    (SELECT d.due_at_us FROM holdfast_job AS d
+     WHERE d.namespace = ?1 AND d.queue = ?2
+       AND d.state IN ('scheduled', 'retrying') AND d.blocked = 0
+     ORDER BY d.due_at_us LIMIT 1),
+    (SELECT e.expires_at_us FROM holdfast_job AS e
+     WHERE e.namespace = ?1 AND e.expires_at_us IS NOT NULL
+       AND e.state IN ('scheduled', 'ready', 'retrying')
+     ORDER BY e.expires_at_us LIMIT 1),
+    q.mode, q.concurrency, q.rate, q.rate_period_us
+FROM (SELECT 1) LEFT JOIN holdfast_queue AS q ON q.namespace = ?1 AND q.name = ?2
+"""
+
+# Numbers follow the due times, not the order of enqueueing.
+DUE = """
+SELECT number FROM holdfast_job
+WHERE namespace = ? AND queue = ? AND state IN ('scheduled', 'retrying') AND blocked = 0
+  AND due_at_us <= ?
+ORDER BY due_at_us LIMIT ?
+"""
+PROMOTE = "UPDATE holdfast_job SET state = 'ready', seq = ? WHERE number = ?"
+
+COUNT_CLAIMED = """
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_job WHERE namespace = ? AND queue = ? AND state = 'claimed' LIMIT ?
+)
+"""
+
+# The window of a rate: claims in it and the oldest of them. What lies ahead was written before the
+# clock was set back, and counts no more.
+RATE_WINDOW = """
+SELECT coalesce(sum(claims), 0), min(at_us) FROM holdfast_queue_claims
+WHERE namespace = ? AND queue = ? AND at_us > ? AND at_us <= ?
+"""
+RATE_FORGET = """
+DELETE FROM holdfast_queue_claims
+WHERE namespace = ?1 AND queue = ?2 AND (at_us <= ?3 OR at_us > ?4)
+"""
+RATE_COUNT = """
+INSERT INTO holdfast_queue_claims (namespace, queue, at_us, claims) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET claims = claims + excluded.claims
+"""
+
+_TAKE = """
+UPDATE holdfast_job
+SET state = 'claimed', token = token + 1, session = ?1, host = ?2, worker = ?3, request = ?4,
+    claimed_at_us = ?5, claim_ended = NULL
+WHERE {which}
+RETURNING {columns}
+"""
+_COLUMNS = """id, queue, token, payload, attempts, losses, max_attempts, retry, priority,
+    headers, enqueued_at_us, unique_key, ordering_key, seq"""
+_NEXT = """number IN (
+    SELECT number FROM holdfast_job
+    WHERE namespace = ?6 AND queue = ?7 AND state = 'ready' AND blocked = 0
+      AND (expires_at_us IS NULL OR expires_at_us > ?5)
+    ORDER BY priority DESC, seq LIMIT ?8
+)"""
+# Rows come back in no order that counts.
+CLAIM = _TAKE.format(which=_NEXT, columns=_COLUMNS)
+CLAIM_ONE = _TAKE.format(which="number = ?6", columns=_COLUMNS)
+
+TARGET = """
+SELECT number, queue, state, blocked, due_at_us, expires_at_us FROM holdfast_job
+WHERE namespace = ? AND id = ?
+"""
+
+_BEFORE = """
+SELECT {columns} FROM holdfast_job
+WHERE namespace = ? AND state = 'claimed' AND session = ? AND request = ?
+"""
+CLAIMED_BEFORE = _BEFORE.format(columns=_COLUMNS)
+
+# A claim that is still the newest and has not ended; ``j`` is the caller's list.
+_HELD = """b.namespace = ?2 AND b.id = json_extract(j.value, '$[0]')
+  AND b.token = json_extract(j.value, '$[1]') AND b.state = 'claimed'"""
+_SETTLE = """
+UPDATE holdfast_job AS b SET {what} FROM json_each(?1) AS j WHERE {held}
+RETURNING id, token, state, queue, ordering_key, retention_us, number, worker, claimed_at_us
+"""
+
+COMPLETE = _SETTLE.format(
+    held=_HELD,
+    what="""state = 'done', claim_ended = 'done', result = json_extract(j.value, '$[2]'),
+    ended_at_us = ?3, prune_at_us = ?3 + b.retention_us""",
+)
+
+# A job somebody wants cancelled is not tried again.
+FAIL = _SETTLE.format(
+    held=_HELD,
+    what="""
+    state = CASE WHEN b.cancel_reason IS NOT NULL THEN 'cancelled'
+        WHEN json_extract(j.value, '$[3]') IS NULL THEN 'dead' ELSE 'retrying' END,
+    claim_ended = 'failed', attempts = b.attempts + 1,
+    error = coalesce(b.cancel_reason, json_extract(j.value, '$[2]')),
+    due_at_us = ?3 + coalesce(json_extract(j.value, '$[3]'), 0),
+    ended_at_us = CASE WHEN b.cancel_reason IS NOT NULL OR json_extract(j.value, '$[3]') IS NULL
+        THEN ?3 END,
+    prune_at_us = CASE WHEN b.cancel_reason IS NOT NULL OR json_extract(j.value, '$[3]') IS NULL
+        THEN ?3 + b.retention_us END""",
+)
+
+RELEASE = _SETTLE.format(
+    held=_HELD,
+    what="""
+    state = CASE WHEN b.cancel_reason IS NOT NULL THEN 'cancelled'
+        WHEN json_extract(j.value, '$[2]') > 0 THEN 'scheduled' ELSE 'ready' END,
+    claim_ended = 'released', error = coalesce(b.cancel_reason, b.error),
+    due_at_us = CASE WHEN json_extract(j.value, '$[2]') > 0
+        THEN ?3 + json_extract(j.value, '$[2]') ELSE b.due_at_us END,
+    ended_at_us = CASE WHEN b.cancel_reason IS NOT NULL THEN ?3 END,
+    prune_at_us = CASE WHEN b.cancel_reason IS NOT NULL THEN ?3 + b.retention_us END""",
+)
+
+# Claims that stand, and whether they are to be cancelled; written only where there is progress.
+_STANDING = """
+SELECT b.id, b.token, b.cancel_reason IS NOT NULL
+FROM json_each(?1) AS j JOIN holdfast_job AS b ON {held}
+"""
+HELD = _STANDING.format(held=_HELD)
+_TELL = """
+UPDATE holdfast_job AS b SET progress = json_extract(j.value, '$[2]') FROM json_each(?1) AS j
+WHERE {held} AND json_extract(j.value, '$[2]') IS NOT NULL
+"""
+PROGRESS = _TELL.format(held=_HELD)
+
+# How the newest claim of each job of the list ended, for callers who ask again.
+ENDED_AS = """
+SELECT b.id, b.token, b.claim_ended FROM json_each(?1) AS j JOIN holdfast_job AS b
+ON b.namespace = ?2 AND b.id = json_extract(j.value, '$[0]')
+WHERE b.state <> 'claimed'
+"""
+
+REMOVE_MANY = "DELETE FROM holdfast_job WHERE number IN (SELECT value FROM json_each(?))"
+
+ADD_ATTEMPT = """
+INSERT INTO holdfast_job_attempt
+    (job, token, outcome, worker, claimed_at_us, ended_at_us, error)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+PRUNE_ATTEMPTS = """
+DELETE FROM holdfast_job_attempt WHERE job = ?1 AND entry <= (
+    SELECT entry FROM holdfast_job_attempt WHERE job = ?1 ORDER BY entry DESC LIMIT 1 OFFSET ?2
+)
+"""

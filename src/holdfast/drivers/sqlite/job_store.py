@@ -1,0 +1,187 @@
+"""Jobs on SQLite: each operation is one step of the file's one writer.
+
+Owns the job port. The steps are in ``job_enqueueing``, ``job_claiming``, ``job_settling`` and
+``job_upkeep``; reading is done by ``job_reader``. Settling by many callers joins in one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Any
+
+from holdfast.drivers.sqlite import statements
+from holdfast.drivers.sqlite.instants import microseconds
+from holdfast.drivers.sqlite.job_bells import JobBells
+from holdfast.drivers.sqlite.job_claiming import JobClaiming
+from holdfast.drivers.sqlite.job_enqueueing import Enqueueing, check_batch
+from holdfast.drivers.sqlite.job_moves import JobMoves
+from holdfast.drivers.sqlite.job_reader import JobReader
+from holdfast.drivers.sqlite.job_sessions import JobSessions
+from holdfast.drivers.sqlite.job_settling import JobSettling
+from holdfast.drivers.sqlite.job_upkeep import JobUpkeep
+from holdfast.drivers.sqlite.joint import Joint
+from holdfast.drivers.sqlite.transaction import Call, Turn
+from holdfast.drivers.sqlite.user_transactions import UserTransactions
+from holdfast.drivers.sqlite.writer import Writer
+from holdfast.model.job import (
+    Attempt,
+    Changed,
+    Claimed,
+    ClaimRequest,
+    Completion,
+    Enqueued,
+    Extension,
+    Failure,
+    JobFilter,
+    JobRecord,
+    NewJob,
+    QueueRecord,
+    QueueSettings,
+    Reclaimed,
+    Return,
+    Settled,
+    Tended,
+)
+from holdfast.names import JobId
+from holdfast.ports.driver import DriverContext
+
+# A batch of this size keeps the event loop for longer than a commit may.
+_LARGE = 200
+
+# Told that this host waits for jobs, and for how many seconds.
+Watch = Callable[[float], None]
+
+
+class SqliteJobStore:
+    """The job port of one namespace in one file, for one host."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        reader: JobReader,
+        users: UserTransactions,
+        sessions: JobSessions,
+        *,
+        context: DriverContext,
+        watch: Watch,
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._users = users
+        self._clock = context.clock
+        namespace = self._namespace = context.namespace
+        self._watch = watch
+        moves = JobMoves(namespace)
+        bells = self._bells = JobBells(namespace, context.host)
+        self._upkeep = JobUpkeep(moves, bells, sessions, namespace=namespace)
+        claiming = JobClaiming(moves, bells, sessions, namespace=namespace, host=context.host)
+        settling = JobSettling(moves, bells, namespace=namespace)
+        # What a batch settles and adds can be had by those who claim in the same batch.
+        self._completing = _joined(settling.complete, rank=0)
+        self._failing = _joined(settling.fail, rank=1)
+        self._releasing = _joined(settling.release, rank=2)
+        self._extending = _joined(settling.extend, rank=3)
+        self._enqueueing = _joined(self._enqueue, rank=4)
+        self._claim = claiming.claim
+
+    def _submit(self, call: Call, argument: object, *, large: bool = False) -> Awaitable[Any]:
+        writing = self._writer.submit(call, argument, large=large)
+        return self._users.wait_carefully(writing) if self._users.used else writing
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+        """Add jobs, all of them or none, in their order."""
+        check_batch(jobs)
+        return await self._submit(self._enqueueing, jobs, large=len(jobs) > _LARGE)
+
+    async def enqueue_in(self, jobs: Sequence[NewJob], tx: object) -> Sequence[Enqueued]:
+        """Add jobs inside the caller's open transaction.
+
+        Nobody can be rung when that commits; hosts that wait look whether the file changed.
+        """
+        check_batch(jobs)
+        adding = Enqueueing(self._namespace, jobs, microseconds(self._clock.now()))
+        return await self._users.run("enqueue", statements.atomically(adding.run()), tx)
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Claim up to ``request.limit`` jobs that are ready or due, for a living session."""
+        claimed: Claimed = await self._submit(self._claim, request)
+        if request.wait_us > 0 and len(claimed.jobs) < request.limit:
+            self._watch(request.wait_us / 1e6)
+        return claimed
+
+    async def complete(self, completions: Sequence[Completion]) -> Sequence[Settled]:
+        """End claimed jobs as done."""
+        return await self._submit(self._completing, completions, large=len(completions) > _LARGE)
+
+    async def fail(self, failures: Sequence[Failure]) -> Sequence[Settled]:
+        """End claims whose handler failed."""
+        return await self._submit(self._failing, failures, large=len(failures) > _LARGE)
+
+    async def release(self, returns: Sequence[Return]) -> Sequence[Settled]:
+        """Give claims back unrun."""
+        return await self._submit(self._releasing, returns, large=len(returns) > _LARGE)
+
+    async def extend(self, extensions: Sequence[Extension]) -> Sequence[Settled]:
+        """Learn which claims still stand, and keep the progress of those that do."""
+        return await self._submit(self._extending, extensions, large=len(extensions) > _LARGE)
+
+    async def reclaim(self, *, limit: int) -> Sequence[Reclaimed]:
+        """Take up to ``limit`` claims from sessions that have ended, or are unknown."""
+        return await self._submit(self._upkeep.reclaim, limit, large=True)
+
+    async def cancel(self, ids: Sequence[JobId], *, reason: str) -> Sequence[Changed]:
+        """End live jobs as cancelled, at once or by way of their claimants."""
+        return await self._submit(self._upkeep.cancel, (ids, reason), large=len(ids) > _LARGE)
+
+    async def retry(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+        """Make jobs ready now."""
+        return await self._submit(self._upkeep.retry, ids, large=len(ids) > _LARGE)
+
+    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+        """Forget jobs that have ended."""
+        return await self._submit(self._upkeep.delete, ids, large=len(ids) > _LARGE)
+
+    async def tend(self, *, limit: int) -> Tended:
+        """End what has expired, and remove what was kept long enough."""
+        return await self._submit(self._upkeep.tend, limit, large=True)
+
+    async def get(self, id: JobId) -> JobRecord | None:  # noqa: A002 - it is one
+        """What is known of one job."""
+        return await self._reader.get(id)
+
+    async def list(
+        self, wanted: JobFilter, *, after: str | None, limit: int
+    ) -> Sequence[JobRecord]:
+        """A page of jobs in order of enqueueing."""
+        return await self._reader.list(wanted, after=after, limit=limit)
+
+    async def attempts(self, id: JobId) -> Sequence[Attempt]:  # noqa: A002 - it is one
+        """What went wrong with a job, newest first."""
+        return await self._reader.attempts(id)
+
+    async def put_queue(self, settings: QueueSettings) -> None:
+        """Let these settings hold for a queue from now on."""
+        await self._submit(self._upkeep.put_queue, settings)
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        """Every queue that has settings or jobs, by name."""
+        return await self._reader.queues()
+
+    def enqueue_in_turn(self, turn: Turn, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+        """Add jobs inside a transaction of ours, for who writes something else with them."""
+        (answers,) = self._enqueue(turn, [jobs])
+        return answers
+
+    def _enqueue(self, turn: Turn, batches: Sequence[Sequence[NewJob]]) -> list[list[Enqueued]]:
+        turn.savepoint()
+        jobs = [job for batch in batches for job in batch]
+        adding = Enqueueing(self._namespace, jobs, turn.wall_us)
+        answers = iter(statements.run(adding.run(), turn.cursor))
+        self._bells.ring(turn, adding.fresh)
+        return [list(islice(answers, len(batch))) for batch in batches]
+
+
+def _joined(many: Callable[[Turn, Sequence[Any]], Sequence[Sequence[Any]]], *, rank: int) -> Joint:
+    """An operation on batches, done for one caller as for many."""
+    return Joint(lambda turn, batch: many(turn, [batch])[0], many, rank=rank)
