@@ -22,6 +22,9 @@ from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.lease import lease
 from holdfast.cli.migrate import migrate
 from holdfast.cli.output import clean_lines, say
+from holdfast.cli.schedule import schedule
+from holdfast.cli.work import work
+from holdfast.cli.worker import worker
 
 _NAME = "holdfast"
 
@@ -58,7 +61,7 @@ def cli() -> None:
     current().listen_to_logs()
 
 
-for command in (lease, migrate, doctor, config, configure, demo):
+for command in (lease, work, schedule, worker, migrate, doctor, config, configure, demo):
     cli.add_command(command)
 
 

@@ -1,0 +1,202 @@
+"""``holdfast work``: look at jobs and queues.
+
+Owns the reading verbs and the shape of a job in output; the verbs that change something join from
+their own modules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from holdfast.cli import signals
+from holdfast.cli.invocation import current, global_options
+from holdfast.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
+from holdfast.cli.work_claim import claim, complete, fail, release
+from holdfast.cli.work_enqueue import enqueue
+from holdfast.cli.work_operate import cancel, drain, pause, resume, retry
+from holdfast.cli.work_top import queue_row, top
+from holdfast.model.job import JobState
+from holdfast.work.job import JobInfo
+from holdfast.work.operations import PAGE_MAX
+
+_COLUMNS = {
+    "id": "ID",
+    "queue": "QUEUE",
+    "state": "STATE",
+    "attempts": "ATTEMPTS",
+    "token": "TOKEN",
+    "claimed_by": "CLAIMED BY",
+    "claimed_at": "CLAIMED AT",
+}
+_DEAD_COLUMNS = {
+    "id": "ID",
+    "queue": "QUEUE",
+    "attempts": "ATTEMPTS",
+    "losses": "LOSSES",
+    "ended_at": "ENDED",
+    "reason": "REASON",
+}
+_ATTEMPT_COLUMNS = {
+    "token": "TOKEN",
+    "outcome": "OUTCOME",
+    "worker": "WORKER",
+    "claimed_at": "CLAIMED AT",
+    "ended_at": "ENDED",
+    "reason": "REASON",
+}
+_QUEUE_COLUMNS = {
+    "queue": "QUEUE",
+    "mode": "MODE",
+    "ready": "READY",
+    "claimed": "CLAIMED",
+    "scheduled": "SCHEDULED",
+    "retrying": "RETRYING",
+    "done": "DONE",
+    "dead": "DEAD",
+    "cancelled": "CANCELLED",
+    "oldest_ready_s": "OLDEST",
+}
+
+STATES = [state.value for state in JobState]
+
+
+@click.group()
+def work() -> None:
+    """Enqueue, claim, look at and steer jobs."""
+
+
+for command in (enqueue, claim, complete, fail, release, retry, cancel, pause, resume, drain, top):
+    work.add_command(command)
+
+
+@work.command("ls")
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--state", type=click.Choice(STATES), multiple=True, help="Only in this state.")
+@click.option("--unique-key", help="Only the job with this unique key.")
+@click.option("--ordering-key", help="Only jobs with this ordering key.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_MAX),
+    default=100,
+    show_default=True,
+    help="How many to a page.",
+)
+@click.option("--after", help="Continue after this cursor: the last of the page before.")
+@global_options
+def list_jobs(
+    queue: str | None,
+    state: tuple[str, ...],
+    unique_key: str | None,
+    ordering_key: str | None,
+    limit: int,
+    after: str | None,
+) -> None:
+    """List jobs in order of enqueueing, one page at a time."""
+    found, more = _page(
+        queue=queue,
+        state=state or None,
+        unique_key=unique_key,
+        ordering_key=ordering_key,
+        limit=limit,
+        after=after,
+    )
+    _emit_page([asdict(info) for info in found], more, _COLUMNS)
+
+
+@work.command()
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_MAX),
+    default=100,
+    show_default=True,
+    help="How many to a page.",
+)
+@click.option("--after", help="Continue after this cursor: the last of the page before.")
+@global_options
+def dead(queue: str | None, limit: int, after: str | None) -> None:
+    """List the dead letters: jobs that failed, were lost too often or expired, and why.
+
+    `holdfast work retry` lets them begin again.
+    """
+    found, more = _page(queue=queue, state=JobState.DEAD, limit=limit, after=after)
+    rows = [{**asdict(info), "reason": reason_of(info.error)} for info in found]
+    _emit_page(rows, more, _DEAD_COLUMNS)
+
+
+@work.command()
+@click.argument("job")
+@global_options
+def show(job: str) -> None:
+    """Show one job: state, claim, payload, result, and what went wrong at each attempt."""
+    invocation = current()
+
+    async def ask(_: signals.Signals) -> dict[str, Any]:
+        async with invocation.host() as host:
+            info = await host.work.get(job)
+            attempts = await host.work.attempts(job)
+            return {**asdict(info), "history": [_attempt_row(asdict(each)) for each in attempts]}
+
+    document = signals.run(ask)
+    if invocation.output != "table":
+        (emit_document if invocation.output == "json" else emit_line)(document)
+        return
+    history = document.pop("history")
+    emit_fields("table", document)
+    if history:
+        click.echo()
+        emit_rows("table", "history", history, _ATTEMPT_COLUMNS)
+
+
+@work.command()
+@click.option("--queue", help="Only this queue.")
+@global_options
+def stats(queue: str | None) -> None:
+    """Show every queue: its mode and limits, how many jobs are in each state, the oldest ready."""
+    invocation = current()
+
+    async def ask(_: signals.Signals) -> list[dict[str, Any]]:
+        async with invocation.host() as host:
+            return [queue_row(each) for each in await host.work.queues()]
+
+    rows = [row for row in signals.run(ask) if queue is None or row["queue"] == queue]
+    emit_rows(invocation.output, "queues", rows, _QUEUE_COLUMNS)
+
+
+def _page(**wanted: Any) -> tuple[list[JobInfo], str | None]:
+    invocation = current()
+
+    async def ask(_: signals.Signals) -> list[JobInfo]:
+        async with invocation.host() as host:
+            return await host.work.list(**wanted)
+
+    found = signals.run(ask)
+    return found, found[-1].cursor if len(found) >= wanted["limit"] else None
+
+
+def _emit_page(rows: list[dict[str, Any]], more: str | None, columns: dict[str, str]) -> None:
+    invocation = current()
+    if invocation.output == "json":
+        emit_document({"jobs": rows, "next_after": more})
+    else:
+        emit_rows(invocation.output, "jobs", rows, columns)
+    if more is not None:
+        say(f"there may be more: --after {more!r}")
+
+
+def reason_of(error: Any) -> str | None:
+    """What went wrong, in one line."""
+    if isinstance(error, dict):
+        kind, message = (error.get(name) for name in ("type", "message"))  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        return ": ".join(str(part) for part in (kind, message) if part) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return None if error is None else str(error)
+
+
+def _attempt_row(attempt: dict[str, Any]) -> dict[str, Any]:
+    from holdfast.work.payload import decode_plain
+
+    attempt["error"] = decode_plain(attempt["error"])
+    return {**attempt, "reason": reason_of(attempt["error"])}

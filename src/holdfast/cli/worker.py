@@ -1,0 +1,75 @@
+"""``holdfast worker``: run what an app of a module defines, until told to stop.
+
+Imports the one module that is named, from the current folder or the installed packages, and
+nothing else; no name that comes from a store is ever imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import click
+
+from holdfast.app import App
+from holdfast.cli import signals
+from holdfast.cli.invocation import current, global_options
+from holdfast.cli.output import say
+from holdfast.connect import connect
+from holdfast.errors import UsageError
+
+
+@click.command()
+@click.argument("app")
+@click.option("--host", help="A name for this host; default that of the app.")
+@click.option("--session-ttl", type=float, help="Seconds after which others take over from it.")
+@global_options
+def worker(app: str, host: str | None, session_ttl: float | None) -> None:
+    """Run the handlers, schedules and roles of an app until SIGTERM or Ctrl-C.
+
+    APP is MODULE:NAME, as in shop.tasks:app; the module is imported from the current folder or the
+    installed packages. On SIGTERM what runs is finished or given back.
+    """
+    invocation = current()
+    loaded = load_app(app)
+    invocation.settings()
+
+    async def serve(_: signals.Signals) -> None:
+        connecting = connect(
+            invocation.url,
+            namespace=invocation.namespace,
+            app=loaded,
+            host=host,
+            session_ttl=session_ttl,
+        )
+        async with connecting as hf:
+            say(f"{hf.name} serves {loaded!r}")
+            await hf.run()
+
+    signals.run(serve)
+
+
+def load_app(name: str) -> App:
+    """The app that MODULE:NAME means.
+
+    Raises:
+        UsageError: There is no such module, or it has no such app, or importing it fails.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise UsageError(f"an app is MODULE:NAME, as in shop.tasks:app, not {name!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise UsageError(f"module {module!r} cannot be imported: {error}") from error
+    except AttributeError:
+        raise UsageError(f"module {module!r} has no {attribute!r}") from None
+    if not isinstance(found, App):
+        raise UsageError(f"{name} is no holdfast.App but {type(found).__name__}")
+    return found
