@@ -23,6 +23,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidChart,
     InvalidName,
+    InvalidPayload,
     JobFailed,
     JobNotFound,
     LeaseExpired,
@@ -48,14 +49,21 @@ from holdfast.leases.events import AtRisk, LeaseEvent, Lost, Released, Renewed, 
 from holdfast.leases.info import LeaseInfo
 from holdfast.leases.lease import Lease
 from holdfast.leases.leases import Leases
+from holdfast.model.job import Attempt, JobState, QueueMode
 from holdfast.model.lease import Ended, Tenancy
 from holdfast.model.options import LeaseOptions
+from holdfast.model.retry import Retry
 from holdfast.model.ticks import Tick
 from holdfast.runtime.logs import JsonFormatter
 from holdfast.runtime.prometheus import PrometheusTelemetry
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.tracing import TracingTelemetry
+from holdfast.work.claim import Claim
+from holdfast.work.current import Current, current
+from holdfast.work.handler import Handler
+from holdfast.work.job import Job, JobInfo
+from holdfast.work.work import QueueInfo, Work
 
 if _TYPE_CHECKING:
     from holdfast.charts.orchestrator import Orchestrator, orchestrator
@@ -67,23 +75,31 @@ __all__ = [
     "AlreadyOwned",
     "App",
     "AtRisk",
+    "Attempt",
     "ChartError",
+    "Claim",
     "ClaimLost",
     "Clock",
     "ConfigurationError",
     "Conflict",
+    "Current",
     "DuplicateJob",
     "Ended",
     "EventUnhandled",
     "Fenced",
     "GroupReleased",
+    "Handler",
     "Health",
     "Holdfast",
     "HoldfastError",
     "InvalidChart",
     "InvalidName",
+    "InvalidPayload",
+    "Job",
     "JobFailed",
+    "JobInfo",
     "JobNotFound",
+    "JobState",
     "JsonFormatter",
     "Lease",
     "LeaseEvent",
@@ -102,10 +118,13 @@ __all__ = [
     "OutcomeUnknown",
     "PrometheusTelemetry",
     "QueueClosed",
+    "QueueInfo",
+    "QueueMode",
     "Released",
     "RenewFailed",
     "Renewed",
     "RequestTimeout",
+    "Retry",
     "Runtime",
     "SchemaMismatch",
     "StoreError",
@@ -119,9 +138,11 @@ __all__ = [
     "UnsupportedByDriver",
     "UsageError",
     "WaitTimeout",
+    "Work",
     "__version__",
     "combine",
     "connect",
+    "current",
     "orchestrator",
 ]
 

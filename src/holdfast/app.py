@@ -7,15 +7,19 @@ connected to a store, so every peer that imports the same module can do the same
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
+from holdfast.model.job import MAX_LOSSES
 from holdfast.model.options import Duration, seconds
-from holdfast.names import check_host, check_key
+from holdfast.model.retry import Retry
+from holdfast.names import check_host, check_key, check_queue
+from holdfast.work.current import Middleware
+from holdfast.work.handler import Handler, Rate, options_of
 
 if TYPE_CHECKING:
     from holdfast.charts.chart import Chart, Implementations
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
 LeaderFunction = TypeVar("LeaderFunction", bound=Callable[[Lease], Awaitable[None]])
 PeriodicFunction = TypeVar("PeriodicFunction", bound=Callable[..., Awaitable[None] | None])
+MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +51,15 @@ class PeriodicRole:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
+class HandlerDecorator(Protocol):
+    """Makes a handler of a function: ``async def`` or ``def``, of one payload."""
+
+    @overload
+    def __call__(self, function: Callable[[In], Coroutine[Any, Any, Out]]) -> Handler[In, Out]: ...
+    @overload
+    def __call__(self, function: Callable[[In], Out]) -> Handler[In, Out]: ...
+
+
 def _check_leader(function: object, key: str) -> None:
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
         raise UsageError(f"leader {key!r}: write it as `async def {function.__name__}(lease)`")
@@ -57,6 +73,8 @@ class App:
         self.leaders: dict[str, LeaderRole] = {}
         self.periodics: dict[str, PeriodicRole] = {}
         self.charts: dict[str, Chart] = {}
+        self.handlers: dict[str, Handler[Any, Any]] = {}
+        self.middlewares: list[Middleware] = []
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}>"
@@ -108,6 +126,76 @@ class App:
             return function
 
         return register
+
+    def handler(  # noqa: PLR0913 - the options are the public promise
+        self,
+        queue: str,
+        *,
+        concurrency: int = 10,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
+        max_losses: int = MAX_LOSSES,
+        queue_concurrency: int | None = None,
+        rate: Rate | None = None,
+        concurrency_key: Callable[[Any], str | None] | None = None,
+        key_concurrency: int = 1,
+    ) -> HandlerDecorator:
+        """Run the jobs of ``queue`` with this function, on every host that runs the app.
+
+        It takes the payload, whose annotated type is checked on arrival (a payload that does not
+        fit goes to the dead letters), and returns the job's result. ``async def`` runs on the
+        event loop, ``def`` in a thread. ``holdfast.current()`` tells which job runs.
+
+        Args:
+            queue: One handler per queue.
+            concurrency: How many of its jobs this host runs at once.
+            timeout: A run longer than this fails.
+            retry: When a failure is tried again; a job may bring a policy of its own.
+            max_losses: Claims that may be lost under this handler before the job is dead.
+            queue_concurrency: How many the whole fleet runs at once.
+            rate: How many the whole fleet starts: a number per second, or ``(number, seconds)``.
+            concurrency_key: A function of the payload; of jobs with one key the whole fleet runs
+                ``key_concurrency`` at once. ``None`` for a payload without that limit.
+            key_concurrency: See ``concurrency_key``.
+
+        Raises:
+            UsageError: The queue has a handler already, or the arguments are wrong.
+        """
+        check_queue(queue)
+        if queue in self.handlers:
+            raise UsageError(f"queue {queue!r} has a handler already in {self!r}")
+        options = options_of(
+            concurrency=concurrency,
+            timeout=timeout,
+            retry=retry,
+            max_losses=max_losses,
+            queue_concurrency=queue_concurrency,
+            rate=rate,
+            concurrency_key=concurrency_key,
+            key_concurrency=key_concurrency,
+        )
+
+        def register(function: Callable[[Any], Any]) -> Handler[Any, Any]:
+            handler = Handler[Any, Any](function, queue, options)
+            if self.handlers.setdefault(queue, handler) is not handler:
+                raise UsageError(f"queue {queue!r} has a handler already in {self!r}")
+            return handler
+
+        return register
+
+    def middleware(self, function: MiddlewareFunction) -> MiddlewareFunction:
+        """Call this around every run of a handler: ``async def around(current, call)``.
+
+        ``await call()`` runs what is inside and returns the result; what is raised is the job's
+        failure. The first one defined is the outermost.
+
+        Raises:
+            UsageError: It is no ``async def``.
+        """
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError("a middleware is an `async def around(current, call)`")
+        self.middlewares.append(function)
+        return function
 
     def chart(
         self,

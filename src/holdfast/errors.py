@@ -190,6 +190,13 @@ class ClaimLost(HoldfastError):
         self.reason = reason
 
 
+class InvalidPayload(UsageError):
+    """A stored payload or result does not fit its type: what wrote it and what reads it differ.
+
+    A job whose payload is invalid on arrival goes to the dead letters; it is not tried again.
+    """
+
+
 class JobFailed(HoldfastError):
     """The job whose result was asked for is dead or cancelled; ``error`` says why."""
 

@@ -16,23 +16,27 @@ from typing import Any, Self
 
 from holdfast.app import App
 from holdfast.codec import encode_metadata
-from holdfast.errors import HoldfastError, StoreError, UsageError
+from holdfast.errors import HoldfastError, StoreError, UnsupportedByDriver, UsageError
 from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
 from holdfast.leases.tenure import caller_now
-from holdfast.model.options import LeaseOptions
+from holdfast.model.options import LeaseOptions, seconds
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import Driver, Finding
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.keeper import Keeper
-from holdfast.runtime.logs import bind_host
+from holdfast.runtime.logs import HostLogs, bind_host
+from holdfast.runtime.reaper import RECLAIM_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.telemetry import Telemetry
+from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.watchdog import Watchdog
+from holdfast.work.bell import Bell
+from holdfast.work.claiming import Claimer
+from holdfast.work.work import Work
 
 # A store that does not answer must not keep a process from ending (what it held ends by its ttl),
 # nor a health check from saying so.
@@ -85,8 +89,19 @@ class Holdfast:
         self._log = logs.logger("holdfast.host")
         self._keeper = Keeper(runtime, open_keeper, log=logs.logger("holdfast.keeper"))
         self._watchdog = Watchdog(runtime, host=plan.name)
-        self._heartbeat = Heartbeat(runtime, self._session())
-        telemetry = telemetry or Telemetry()
+        self._heartbeat = Heartbeat(
+            runtime,
+            self._session(),
+            drift=driver.capabilities.drift,
+            watchdog=self._watchdog,
+            stall_limit_s=seconds(plan.leases.stall_limit, "stall_limit"),
+        )
+        telemetry = combine(telemetry or Telemetry(), log=logs.logger("holdfast.telemetry"))
+        self._reaper = Reaper(
+            runtime,
+            self._heartbeat,
+            reclaimed=lambda taken: telemetry.jobs_reclaimed(len(taken)),
+        )
         ownership = Ownership(
             runtime,
             driver.leases,
@@ -103,6 +118,7 @@ class Holdfast:
             metadata=plan.metadata,
         )
         self.leases = Leases(driver, ownership, renewals, requests)
+        self._work = self._working(logs, telemetry)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
         self._closing: asyncio.Task[None] | None = None
@@ -127,13 +143,29 @@ class Holdfast:
         """What the backend promises."""
         return self._driver.capabilities
 
+    @property
+    def work(self) -> Work:
+        """The jobs of the namespace: enqueue, claim, look, operate.
+
+        Raises:
+            UnsupportedByDriver: The backend keeps no jobs.
+        """
+        if self._work is None:
+            raise UnsupportedByDriver(
+                f"{self.capabilities.backend} keeps no jobs; see which backends do in "
+                "docs/reference/capabilities.md"
+            )
+        return self._work
+
     async def start(self) -> None:
         """Start the keeper and the session. Called once, by ``connect``."""
         await self._keeper.start()
         if self._plan.session and self._driver.hosts is not None:
+            asked_at = self._runtime.clock.monotonic()
             await self._driver.hosts.open(self._heartbeat.session)
-            self._heartbeat.opened()
+            self._heartbeat.opened(asked_at)
             self._keeper.add(self._heartbeat)
+            self._keeper.add(self._reaper)
 
     async def run(self) -> None:
         """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.
@@ -228,12 +260,21 @@ class Holdfast:
 
     async def _close(self, closer: object) -> None:
         await self._patiently(self.leases.close(closer), "releasing leases")
+        if self._work is not None:
+            await self._patiently(self._work.close(), "giving back claims")
         await self._keeper.stop()
         if self._plan.session and self._driver.hosts is not None:
-            await self._patiently(
-                self._driver.hosts.close(self._heartbeat.session.id), "ending the session"
-            )
+            await self._patiently(self._end_session(), "ending the session")
         await self._driver.close()
+
+    async def _end_session(self) -> None:
+        """End the session, and let others have at once what still hangs on it."""
+        hosts, jobs = self._driver.hosts, self._driver.jobs
+        assert hosts is not None
+        await hosts.close(self._heartbeat.session.id)
+        if jobs is not None:
+            while len(await jobs.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
+                continue
 
     async def _patiently(self, step: Awaitable[None], what: str) -> None:
         try:
@@ -241,6 +282,22 @@ class Holdfast:
                 await step
         except (HoldfastError, TimeoutError) as error:
             self._log.warning("%s failed: %r; the ttl does it", what, error)
+
+    def _working(self, logs: HostLogs, telemetry: Telemetry) -> Work | None:
+        driver = self._driver
+        if driver.jobs is None:
+            return None
+        claimer = Claimer(
+            self._runtime,
+            driver.jobs,
+            heartbeat=self._heartbeat,
+            keeper=self._keeper,
+            bell=Bell(driver.wakeups),
+            host=self.name,
+            log=logs.logger("holdfast.work"),
+        )
+        claimer.session_kept = self._plan.session and driver.hosts is not None
+        return Work(driver, claimer, telemetry)
 
     def _session(self) -> HostSession:
         plan = self._plan

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from holdfast.clock import Clock, SystemClock
@@ -21,6 +21,10 @@ from holdfast.process import current
 # 64 random bits name a host; with a billion hosts a collision has odds of one in forty.
 # Owners add a counter to it, so one host never repeats itself.
 _ID_BITS = 64
+
+# 80 random bits beside the millisecond: a billion ids in one millisecond are still told apart.
+_ORDERED_BITS = 80
+_MILLISECONDS_MASK = (1 << 48) - 1
 
 
 class Background(Protocol):
@@ -43,6 +47,18 @@ class Runtime:
     def new_id(self) -> str:
         """A fresh id, never used before by any process."""
         return f"{self._ids.getrandbits(_ID_BITS):016x}"
+
+    def ordered_id(self) -> str:
+        """A fresh id that sorts by the millisecond in which it was made, never used before.
+
+        Rows that are written together then lie together in an index.
+        """
+        made_ms = int(self.clock.now().timestamp() * 1000)
+        return f"{made_ms & _MILLISECONDS_MASK:012x}{self._ids.getrandbits(_ORDERED_BITS):020x}"
+
+    def start_pool(self, size: int, *, name: str) -> Executor:
+        """Threads for code that blocks, ``size`` at most; the caller shuts it down."""
+        return ThreadPoolExecutor(size, thread_name_prefix=name)
 
     def pid(self) -> int:
         """The process: a handle carried over a fork is not ours any more."""

@@ -8,7 +8,7 @@ never let a listener's mistake reach a lease: ``combine`` catches whatever a lis
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, Self
 
@@ -30,6 +30,9 @@ REASONS = (
     "abandoned",
 )
 """Why a lease is lost; the codes of ``LeaseLost.reason``."""
+
+JOB_OUTCOMES = ("completed", "failed", "dead", "lost", "cancelled", "released")
+"""How a claim of a job ends: ``failed`` is tried again, ``dead`` never."""
 
 UNITS = ("request_units",)
 """What a store charges in, where it charges for each request."""
@@ -112,6 +115,25 @@ class Telemetry:
     def spent(self, unit: str, amount: float) -> None:
         """A request to the store cost ``amount`` of ``unit`` (one of ``UNITS``)."""
 
+    def enqueued(self, count: int) -> None:
+        """So many jobs were enqueued."""
+
+    def claimed(self, count: int) -> None:
+        """So many jobs were claimed."""
+
+    def job_waited(self, seconds: float) -> None:
+        """A job begins so long after it was enqueued; clocks of two machines may differ."""
+
+    def job_ended(self, outcome: str, seconds: float | None) -> None:
+        """A claim ended, with one of ``JOB_OUTCOMES``; a handler ran for ``seconds``."""
+
+    def jobs_reclaimed(self, count: int) -> None:
+        """So many claims were taken back from hosts that are gone."""
+
+    def carrier(self) -> dict[str, str]:
+        """The headers that carry the caller's trace to where a job runs (W3C trace context)."""
+        return {}
+
     def watch(self, watched: Watched) -> Callable[[], None]:
         """A host began: read its ``pulse`` whenever gauges are wanted.
 
@@ -123,6 +145,11 @@ class Telemetry:
     def span(self, name: str, **attributes: Attribute) -> Span:
         """A span around one operation."""
         del name, attributes
+        return _NO_SPAN
+
+    def job_span(self, name: str, carrier: Mapping[str, str], **attributes: Attribute) -> Span:
+        """A span around the run of a job, which goes on with the trace that ``carrier`` names."""
+        del name, carrier, attributes
         return _NO_SPAN
 
     def hold_began(self, owner: str, **attributes: Attribute) -> None:
@@ -179,6 +206,34 @@ class CombinedTelemetry(Telemetry):
         """Tell all."""
         self._tell("spent", unit, amount)
 
+    def enqueued(self, count: int) -> None:
+        """Tell all."""
+        self._tell("enqueued", count)
+
+    def claimed(self, count: int) -> None:
+        """Tell all."""
+        self._tell("claimed", count)
+
+    def job_waited(self, seconds: float) -> None:
+        """Tell all."""
+        self._tell("job_waited", seconds)
+
+    def job_ended(self, outcome: str, seconds: float | None) -> None:
+        """Tell all."""
+        self._tell("job_ended", outcome, seconds)
+
+    def jobs_reclaimed(self, count: int) -> None:
+        """Tell all."""
+        self._tell("jobs_reclaimed", count)
+
+    def carrier(self) -> dict[str, str]:
+        """The headers of all listeners that trace."""
+        headers: dict[str, str] = {}
+        for part in self.parts:
+            if part.tracing:
+                self.shield(part, "carrier", lambda part=part: headers.update(part.carrier()))
+        return headers
+
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Let all watch; the function that is returned ends them all."""
         ends: list[tuple[Telemetry, Callable[[], None]]] = []
@@ -193,16 +248,19 @@ class CombinedTelemetry(Telemetry):
 
     def span(self, name: str, **attributes: Attribute) -> Span:
         """One span of each listener that traces."""
+        return self._spans(lambda part: part.span(name, **attributes))
+
+    def job_span(self, name: str, carrier: Mapping[str, str], **attributes: Attribute) -> Span:
+        """One span of each listener that traces."""
+        return self._spans(lambda part: part.job_span(name, carrier, **attributes))
+
+    def _spans(self, make: Callable[[Telemetry], Span]) -> Span:
         if not self.tracing:
             return _NO_SPAN
         spans: list[tuple[Telemetry, Span]] = []
         for part in self.parts:
             if part.tracing:
-                self.shield(
-                    part,
-                    "span",
-                    lambda part=part: spans.append((part, part.span(name, **attributes))),
-                )
+                self.shield(part, "span", lambda part=part: spans.append((part, make(part))))
         return _CombinedSpan(self, spans)
 
     def hold_began(self, owner: str, **attributes: Attribute) -> None:
@@ -224,7 +282,7 @@ class CombinedTelemetry(Telemetry):
         except Exception:  # noqa: BLE001 - a listener is foreign code
             self._report(part, what)
 
-    def _tell(self, what: str, *args: Attribute, **attributes: Attribute) -> None:
+    def _tell(self, what: str, *args: Attribute | None, **attributes: Attribute) -> None:
         for part in self.parts:
             try:
                 getattr(part, what)(*args, **attributes)

@@ -1,0 +1,171 @@
+"""The reaper: ends the sessions of the dead in time, and lets others have their work.
+
+Runs on the keeper, beside the heartbeat and never before it: a store that is slow to give work
+back must not cost this host its own session. It looks again exactly when the session that ends
+soonest could have ended, so that take-over is prompt and an idle fleet is quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from holdfast.errors import HoldfastError
+from holdfast.model.job import JobState, Reclaimed
+from holdfast.model.session import HostSession
+from holdfast.ports.driver import Driver
+from holdfast.ports.host_store import HostStore
+from holdfast.ports.job_store import JobStore
+from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.runtime.runtime import Runtime
+
+_log = logging.getLogger("holdfast.reaper")
+
+# Ended in one statement; more than this at once is a fleet restart, and the next look goes on.
+REAP_MAX = 100
+
+# A fleet larger than this is looked at every second instead of at the right moment.
+SESSIONS_MAX = 1000
+
+# Taken back in one step: few enough to hold no lock for long.
+RECLAIM_MAX = 500
+
+# One look takes back this many batches at most; the next comes a second later.
+_RECLAIM_ROUNDS_MAX = 200
+
+# After the moment at which a session could have ended: all hosts of a fleet compute the same one,
+# and the first of them is enough.
+_SPREAD_S = (0.02, 0.25)
+
+# The next look when something was left to do, or the store did not answer.
+_SOON_S = 1.0
+
+
+class Reaper:
+    """Looks after the sessions of others."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        heartbeat: Heartbeat,
+        *,
+        reclaimed: Callable[[Sequence[Reclaimed]], None] | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._heartbeat = heartbeat
+        self._reclaimed = reclaimed
+        self._task: asyncio.Task[None] | None = None
+        first_s = min(_SOON_S, heartbeat.ttl_s / 10)
+        self._due = runtime.clock.monotonic() + first_s
+        self._sweep_due = self._due
+        self._handed_over = 0
+
+    def expect(self, ttl_s: float) -> None:
+        """A session of this ttl was opened: look no later than its end. Safe from any thread."""
+        self._due = min(self._due, self._runtime.clock.monotonic() + ttl_s + _SPREAD_S[0])
+
+    def tick(self, now: float, driver: Driver) -> float:
+        """Look if it is time and no look is under way."""
+        hosts, heartbeat = driver.hosts, self._heartbeat
+        if hosts is None:
+            return now + heartbeat.ttl_s
+        if self._task is not None and not self._task.done():
+            return now + _SOON_S
+        if self._handed_over != heartbeat.handed_over:
+            self._handed_over = heartbeat.handed_over
+            self._due = self._sweep_due = now
+        if now >= self._due:
+            self._due = now + heartbeat.ttl_s / 2
+            look = self._look(hosts, driver.jobs, now)
+            self._task = self._runtime.spawn(look, name="holdfast-reaper")
+        return self._due
+
+    async def stop(self) -> None:
+        """End the look under way."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _look(self, hosts: HostStore, jobs: JobStore | None, now: float) -> None:
+        ttl_s, more = self._heartbeat.ttl_s, False
+        try:
+            async with asyncio.timeout(ttl_s):
+                if not self._heartbeat.live.held:
+                    # Who is not alive by its own clock does not judge others.
+                    self._due = now + min(_SOON_S, ttl_s / 3)
+                    return
+                sessions = await hosts.list(limit=SESSIONS_MAX)
+                others = [each for each in sessions if each.id != self._heartbeat.live.id]
+                dead = await self._reap(hosts, others, now)
+                more = len(dead) == REAP_MAX
+                if jobs is not None and (dead or now >= self._sweep_due):
+                    self._sweep_due = now + ttl_s
+                    more = await self._reclaim(jobs) or more
+        except (HoldfastError, TimeoutError) as error:
+            self._due = now + min(_SOON_S, ttl_s / 3)
+            _log.warning(
+                "looking after dead hosts failed: %s",
+                error or type(error).__name__,
+                extra={"host": self._heartbeat.session.name},
+            )
+            return
+        full = len(sessions) == SESSIONS_MAX
+        self._due = now + self._pause_s(others, now, soon=more or full)
+
+    async def _reap(
+        self, hosts: HostStore, others: Sequence[HostSession], now: float
+    ) -> Sequence[HostSession]:
+        """End the sessions of the dead, if we may judge.
+
+        Only a host that has itself been healthy for a whole ttl may: after an outage every session
+        is late at once, and the first to wake must not take everybody's work. One that is alone
+        has nobody to wait for.
+        """
+        if all(each.alive for each in others):
+            return ()
+        healthy = now - self._heartbeat.healthy_since >= self._heartbeat.ttl_s
+        if not healthy and any(each.alive for each in others):
+            return ()
+        dead = await hosts.reap(limit=REAP_MAX)
+        for each in dead:
+            _log.info(
+                "host %s (%s) is dead: its session ran out",
+                each.name,
+                each.id,
+                extra={"host": self._heartbeat.session.name},
+            )
+        return dead
+
+    async def _reclaim(self, jobs: JobStore) -> bool:
+        """Take back the claims of ended sessions; true if there may be more."""
+        for _ in range(_RECLAIM_ROUNDS_MAX):
+            taken = await jobs.reclaim(limit=RECLAIM_MAX)
+            if taken:
+                _log.info(
+                    "took %d claims from hosts that are gone; %d of these jobs are dead",
+                    len(taken),
+                    sum(each.state is JobState.DEAD for each in taken),
+                    extra={"host": self._heartbeat.session.name},
+                )
+                if self._reclaimed is not None:
+                    self._reclaimed(taken)
+            if len(taken) < RECLAIM_MAX:
+                return False
+        return True
+
+    def _pause_s(self, others: Sequence[HostSession], now: float, *, soon: bool) -> float:
+        """How long nobody's session can run out unnoticed, at most half a ttl."""
+        ttl_s = self._heartbeat.ttl_s
+        if soon:
+            return min(_SOON_S, ttl_s / 3)
+        spread_s = min(self._runtime.random.uniform(*_SPREAD_S), ttl_s / 4)
+        pause_s = ttl_s / 2
+        for each in others:
+            if each.alive:
+                pause_s = min(pause_s, each.remaining_s + spread_s)
+        if not all(each.alive for each in others):
+            # Someone is late, and either was reaped just now or waits until we may judge.
+            until_healthy_s = self._heartbeat.healthy_since + ttl_s - now
+            pause_s = min(pause_s, max(until_healthy_s, min(_SOON_S, ttl_s / 3)))
+        return max(pause_s, spread_s)

@@ -1,0 +1,202 @@
+"""Claiming: asks the store for jobs under this host's session, and waits where there are none.
+
+Owns the requests, each with an id of its own, so that a lost reply is asked for again and nothing
+is claimed twice or left behind. Fair between queues: each request begins with another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.errors import HoldfastError, LeaseLost, UsageError
+from holdfast.model.job import Claimed, ClaimRequest, Return, Want
+from holdfast.names import JobId
+from holdfast.ports.job_store import JobStore
+from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.runtime.keeper import Keeper
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.session import LiveSession
+from holdfast.work.bell import Alarm, Bell
+from holdfast.work.repeating import until_known
+
+# The safety net behind wake-ups: a ring that was lost costs this much at most.
+POLL_S = 5.0
+
+# Where rings are known not to arrive.
+POLL_DEAF_S = 1.0
+
+# A session that the store refused is opened anew by the keeper; look again this often.
+_SESSION_LOOK_S = 0.05
+
+
+class Claimer:
+    """Makes the claims of one host."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: JobStore,
+        *,
+        heartbeat: Heartbeat,
+        keeper: Keeper,
+        bell: Bell,
+        host: str,
+        log: logging.Logger,
+    ) -> None:
+        self.runtime = runtime
+        self.store = store
+        self.bell = bell
+        self.closed = False
+        # A tool that keeps no session has nothing that a claim could hang on.
+        self.session_kept = True
+        self._heartbeat = heartbeat
+        self._keeper = keeper
+        self._host = host
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._later: set[asyncio.Task[Any]] = set()
+
+    @property
+    def session(self) -> LiveSession:
+        """The session that claims hang on now."""
+        return self._heartbeat.live
+
+    @property
+    def poll_s(self) -> float:
+        """How long to wait for a ring before looking without one."""
+        return POLL_DEAF_S if self.bell.deaf else POLL_S
+
+    async def claim(
+        self, wants: Sequence[Want], limit: int, *, job: JobId | None, wait_s: float
+    ) -> tuple[LiveSession, Claimed]:
+        """Claim, waiting up to ``wait_s`` for the first job.
+
+        A caller that is cancelled while the store answers leaves nothing behind: what was claimed
+        for it is given back.
+
+        Raises:
+            LeaseLost: This host's session has ended, and no new one stands yet.
+            StoreError: The store did not answer.
+            UsageError: The host was closed, or keeps no session.
+        """
+        clock, alarm = self.runtime.clock, Alarm()
+        until = clock.monotonic() + wait_s
+        end = self.bell.listen((want.queue for want in wants), alarm.ring) if wait_s else None
+        try:
+            while True:
+                alarm.reset()
+                left_s = max(0.0, until - clock.monotonic())
+                session, claimed = await self._kept(wants, limit, job, left_s)
+                if claimed.jobs or left_s <= 0:
+                    return session, claimed
+                pause_s = min(left_s, self.poll_s)
+                if claimed.next_due_s is not None:
+                    pause_s = min(pause_s, claimed.next_due_s)
+                await alarm.sleep(pause_s)
+        finally:
+            if end is not None:
+                end()
+
+    async def ask(
+        self, wants: Sequence[Want], limit: int, *, job: JobId | None = None, wait_s: float = 0.0
+    ) -> tuple[LiveSession, Claimed]:
+        """Claim once, asking again for a reply that was lost. Raises as ``claim``."""
+        session = await self._live()
+        number = next(self._numbers)
+        turned = tuple(wants)
+        if len(turned) > 1:
+            first = number % len(turned)
+            turned = turned[first:] + turned[:first]
+        request = ClaimRequest(
+            session=session.id,
+            worker=self._host,
+            request=f"{session.id}-{number:x}",
+            wants=turned,
+            limit=limit,
+            job=job,
+            wait_us=round(wait_s * 1e6),
+        )
+
+        async def once(tries: int) -> Claimed:
+            return await self.store.claim(_again(request) if tries else request)
+
+        try:
+            claimed = await until_known(self.runtime, once)
+        except LeaseLost:
+            self._heartbeat.doubt(session)
+            self._keeper.wake()
+            raise
+        return session, claimed
+
+    async def _kept(
+        self, wants: Sequence[Want], limit: int, job: JobId | None, wait_s: float
+    ) -> tuple[LiveSession, Claimed]:
+        """Ask in a task of its own, which outlives a caller that is cancelled."""
+        asking = self.runtime.spawn(
+            self.ask(wants, limit, job=job, wait_s=wait_s), name="holdfast-claim"
+        )
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self.later(self._give_back(asking))
+            raise
+
+    async def _give_back(self, asking: asyncio.Task[tuple[LiveSession, Claimed]]) -> None:
+        try:
+            _, claimed = await asking
+            if claimed.jobs:
+                await self.store.release([Return(each.id, each.token) for each in claimed.jobs])
+        except (HoldfastError, asyncio.CancelledError) as error:
+            self._log.warning("what a cancelled claim was given stays claimed: %s", error)
+
+    def later(self, coroutine: Any) -> None:
+        """Run something to its end beside the caller; ``close`` waits for it."""
+        task = self.runtime.spawn(coroutine, name="holdfast-work-cleanup")
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def close(self) -> None:
+        """Claim no more, and wait for what goes on by itself. Repeatable."""
+        self.closed = True
+        here = asyncio.get_running_loop()
+        while mine := [task for task in list(self._later) if task.get_loop() is here]:
+            await asyncio.wait(mine)
+
+    async def _live(self) -> LiveSession:
+        """The session, waiting for the keeper to open one if the last was lost."""
+        clock, until = self.runtime.clock, None
+        while True:
+            if self.closed:
+                raise UsageError("this connection is closed; connect again")
+            if not self.session_kept:
+                raise UsageError("claims hang on a session: connect with session=True")
+            session = self._heartbeat.live
+            if session.held:
+                return session
+            now = clock.monotonic()
+            until = now + self._heartbeat.ttl_s if until is None else until
+            if now >= until:
+                raise LeaseLost(
+                    f"host/{session.id}",
+                    "expired",
+                    "this host's session was lost, and no new one could be opened: see that the "
+                    "store answers, then claim again",
+                )
+            await clock.sleep(_SESSION_LOOK_S)
+
+
+def _again(request: ClaimRequest) -> ClaimRequest:
+    return ClaimRequest(
+        session=request.session,
+        worker=request.worker,
+        request=request.request,
+        wants=request.wants,
+        limit=request.limit,
+        job=request.job,
+        again=True,
+        wait_us=request.wait_us,
+    )

@@ -1,0 +1,143 @@
+"""What a job carries, in and out: any supported type as JSON, compiled once per type.
+
+Dataclasses, msgspec Structs, attrs classes, pydantic models and plain JSON values. Owns the limits
+of size and depth. Never evaluates, imports or unpickles what a store returned: the type to decode
+as comes from the handler that is registered, and from nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.codec import DEPTH_MAX
+from holdfast.errors import InvalidPayload, UsageError
+from holdfast.model.job import PAYLOAD_BYTES_MAX
+
+# Types are written in programs, not made by them; a program that makes some loses only speed.
+_TYPES_MAX = 1024
+
+
+class Codec:
+    """Encodes any supported value, and decodes as one type."""
+
+    __slots__ = ("_decode", "kind")
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        if _is_model(kind):
+            self._decode = kind.model_validate_json
+        else:
+            try:
+                self._decode = msgspec.json.Decoder(kind, dec_hook=_from_builtins).decode
+            except TypeError as error:
+                raise UsageError(f"{kind!r} cannot be carried by a job: {error}") from error
+
+    def decode(self, text: str) -> Any:
+        """The value of a JSON text that a store returned.
+
+        Raises:
+            InvalidPayload: It is no JSON, too deep, too long, or does not fit the type.
+        """
+        if len(text) > PAYLOAD_BYTES_MAX:
+            raise InvalidPayload(f"{len(text)} characters of JSON; {PAYLOAD_BYTES_MAX} are allowed")
+        try:
+            if text.count("{") + text.count("[") > DEPTH_MAX:
+                _check(_plain_decoder.decode(text), "it", DEPTH_MAX)
+            return self._decode(text)
+        except Exception as error:  # a type's own checks may raise anything
+            raise InvalidPayload(str(error) or type(error).__name__) from error
+
+    def fitted(self, value: object, what: str) -> object:
+        """``value`` if it is of the type, or what it converts to.
+
+        Only classes are looked at here; whatever else there is shows when it arrives.
+
+        Raises:
+            UsageError: It does not fit.
+        """
+        kind = self.kind
+        if not isinstance(kind, type) or kind is object or isinstance(value, kind):
+            return value
+        try:
+            if _is_model(kind):
+                return cast("object", cast("Any", kind).model_validate(value))
+            return msgspec.convert(value, cast("type[object]", kind), dec_hook=_from_builtins)
+        except Exception as error:
+            raise UsageError(
+                f"{what} takes a payload of type {kind.__qualname__}: {error}"
+            ) from error
+
+
+@lru_cache(maxsize=_TYPES_MAX)
+def codec_of(kind: Any) -> Codec:
+    """The codec of a type, made once.
+
+    Raises:
+        UsageError: Nothing can be decoded as this type.
+    """
+    return Codec(kind)
+
+
+def encode(value: object, what: str, *, limit: int = PAYLOAD_BYTES_MAX) -> str:
+    """The JSON text of ``value``; ``what`` names it in errors.
+
+    Raises:
+        UsageError: It is of no supported type, too deep, or longer than ``limit`` bytes.
+    """
+    try:
+        data = _encoder.encode(value)
+        # Depth, and numbers that JSON cannot say (they become null), are looked for only where
+        # they can be: two searches in C against a walk in Python.
+        if b"null" in data or data.count(b"{") + data.count(b"[") > DEPTH_MAX:
+            _check(msgspec.to_builtins(value, enc_hook=_to_builtins), what, DEPTH_MAX)
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} holds text that is not valid Unicode") from error
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError, OverflowError) as error:
+        raise UsageError(f"{what} cannot be stored as JSON: {error}") from error
+    if len(data) > limit:
+        raise UsageError(f"{what} is {len(data)} bytes of JSON; at most {limit} are allowed")
+    return text
+
+
+def decode_plain(text: str | None) -> Any:
+    """The value of a JSON text as plain JSON; of nothing, ``None``."""
+    return None if text is None else _plain_decoder.decode(text)
+
+
+def _is_model(kind: object) -> bool:
+    """Whether ``kind`` is a pydantic model, told without importing pydantic."""
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
+def _to_builtins(value: Any) -> Any:
+    if _is_model(cast("object", type(value))):
+        return value.model_dump(mode="json")
+    raise TypeError(f"objects of type {type(value).__qualname__} are not supported")
+
+
+def _from_builtins(kind: Any, value: Any) -> Any:
+    if _is_model(kind):
+        return kind.model_validate(value)
+    raise TypeError(f"objects of type {kind!r} are not supported")
+
+
+def _check(value: object, what: str, left: int) -> None:
+    if left == 0:
+        raise UsageError(f"{what} is nested deeper than {DEPTH_MAX} levels")
+    if isinstance(value, dict):
+        for item in cast("dict[object, object]", value).values():
+            _check(item, what, left - 1)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in cast("list[object]", value):
+            _check(item, what, left - 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{what} holds {value!r}, which JSON cannot say")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_to_builtins)
+_plain_decoder = msgspec.json.Decoder()

@@ -1,0 +1,466 @@
+"""``hf.work``: enqueue, claim, look, operate. The public face of the feature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, Unpack, overload
+
+from holdfast.errors import DuplicateJob, JobNotFound, QueueClosed, UsageError
+from holdfast.model.job import (
+    CLAIM_MAX,
+    ENQUEUE_MAX,
+    Attempt,
+    Changed,
+    Enqueued,
+    Entry,
+    JobRecord,
+    JobState,
+    NewJob,
+    QueueMode,
+    QueueRecord,
+    Return,
+    Want,
+)
+from holdfast.model.options import Duration, seconds
+from holdfast.names import HostId, JobId, check_key, check_queue, check_reason
+from holdfast.ports.driver import Driver
+from holdfast.runtime.telemetry import Telemetry
+from holdfast.work.bell import Alarm
+from holdfast.work.claim import Claim
+from holdfast.work.claiming import Claimer
+from holdfast.work.drafting import Drafts, JobOptions
+from holdfast.work.handler import Handler, count_of
+from holdfast.work.job import Job, JobInfo, info_of
+from holdfast.work.operations import Operations, States, check_page, filter_of
+from holdfast.work.repeating import until_known
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+Target = Handler[Any, Any] | str
+"""A handler, or the name of a queue."""
+
+_OPTIONS = frozenset(JobOptions.__annotations__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """A queue: what holds for it in the fleet, and how many jobs are in each state.
+
+    At most ``concurrency`` of its jobs are claimed at a time, and ``rate`` in any ``per_s``.
+    """
+
+    name: str
+    mode: QueueMode
+    concurrency: int | None
+    rate: int | None
+    per_s: float
+    counts: dict[JobState, int]
+    oldest_ready_s: float | None
+
+
+class Work:
+    """The jobs of one namespace, as one connected host sees them.
+
+    Made by ``holdfast.connect``. Safe to use from many tasks of one event loop.
+    """
+
+    def __init__(self, driver: Driver, claimer: Claimer, telemetry: Telemetry) -> None:
+        self.runtime = claimer.runtime
+        self.store = claimer.store
+        self._claimer = claimer
+        self._telemetry = telemetry
+        self._drafts = Drafts(claimer.runtime, driver.capabilities, telemetry)
+        self._operations = Operations(claimer.store, driver.capabilities)
+        self._open: dict[JobId, Claim] = {}
+        self._awaited: dict[JobId, list[Alarm]] = {}
+
+    @overload
+    async def enqueue(
+        self,
+        target: Handler[In, Out],
+        payload: In,
+        *,
+        tx: object = None,
+        **options: Unpack[JobOptions],
+    ) -> Job[Out]: ...
+    @overload
+    async def enqueue(
+        self, target: str, payload: object, *, tx: object = None, **options: Unpack[JobOptions]
+    ) -> Job[Any]: ...
+    async def enqueue(
+        self, target: Target, payload: Any, *, tx: object = None, **options: Unpack[JobOptions]
+    ) -> Job[Any]:
+        """Add a job to the queue of a handler, or to a queue by its name.
+
+        Once this returns, the job is stored: it will be done, dead or cancelled, and never lost.
+        A reply that is lost is asked for again, and adds nothing twice. With ``tx``, the caller's
+        open transaction, the job exists if and when that commits.
+
+        Args:
+            target: A handler, whose payload's type is checked, or a queue's name.
+            payload: A dataclass, Struct, attrs or pydantic object, or plain JSON.
+            tx: An open transaction of the same database.
+            **options: ``id`` (default: a fresh one; enqueueing an id twice adds it once),
+                ``priority`` (higher first), ``delay`` or ``at``, ``unique_key`` (one live job of
+                the queue has it) with ``on_duplicate`` (``reject``, ``replace``, ``return``),
+                ``ordering_key`` (one at a time, in order), ``max_attempts``, ``retry``,
+                ``expires`` (dead if not claimed by then), ``retention`` (how long it is kept after
+                its end) and ``headers``.
+
+        Raises:
+            DuplicateJob: A live job has the unique key; carries its id.
+            QueueClosed: The queue drains and takes no more.
+            UsageError, InvalidName: The arguments are wrong; nothing was sent.
+            UnsupportedByDriver: The backend has no ordering keys, or no transactions.
+            StoreUnavailable: Nothing was added.
+            OutcomeUnknown: No answer for a few seconds; enqueue again with the same ``id``.
+        """
+        job = self.prepare(target, payload, **options)
+        (outcome,) = await self.submit((job,), tx=tx)
+        if outcome.entry is Entry.REJECTED:
+            raise DuplicateJob(job.queue, job.unique_key or "", outcome.id)
+        return self._handle(outcome, job, target)
+
+    @overload
+    async def enqueue_many(
+        self,
+        target: Handler[In, Out],
+        payloads: Iterable[In],
+        *,
+        tx: object = None,
+        **options: Unpack[JobOptions],
+    ) -> list[Job[Out]]: ...
+    @overload
+    async def enqueue_many(
+        self,
+        target: str,
+        payloads: Iterable[object],
+        *,
+        tx: object = None,
+        **options: Unpack[JobOptions],
+    ) -> list[Job[Any]]: ...
+    async def enqueue_many(
+        self,
+        target: Target,
+        payloads: Iterable[Any],
+        *,
+        tx: object = None,
+        **options: Unpack[JobOptions],
+    ) -> list[Job[Any]]:
+        """Add up to 10,000 jobs in one step, all of them or none, in their order.
+
+        Takes what ``enqueue`` takes, for all of them alike. One that a live job's unique key kept
+        out is not an error here: its ``entry`` is ``rejected``. Otherwise raises as ``enqueue``.
+        """
+        _check_options(options)
+        jobs = self._drafts.drafts(target, list(payloads), options)
+        if not jobs:
+            return []
+        outcomes = await self.submit(jobs, tx=tx)
+        return [
+            self._handle(outcome, job, target) for outcome, job in zip(outcomes, jobs, strict=True)
+        ]
+
+    def prepare(self, target: Target, payload: object, **options: Unpack[JobOptions]) -> NewJob:
+        """The job that ``enqueue`` would add; ``submit`` adds several that differ. No I/O.
+
+        Raises:
+            UsageError, InvalidName, UnsupportedByDriver: As ``enqueue``.
+        """
+        _check_options(options)
+        return self._drafts.draft(target, payload, options)
+
+    async def submit(self, jobs: Sequence[NewJob], *, tx: object = None) -> Sequence[Enqueued]:
+        """Add prepared jobs in one step, all of them or none, and say what became of each.
+
+        Raises:
+            QueueClosed: A queue drains; the jobs of other queues were added.
+            UsageError: More than 10,000 at once.
+            StoreUnavailable, OutcomeUnknown: As ``enqueue``.
+        """
+        if len(jobs) > ENQUEUE_MAX:
+            raise UsageError(f"{len(jobs):,} jobs in one call; at most {ENQUEUE_MAX:,} are allowed")
+        if tx is not None:
+            outcomes = await self.store.enqueue_in(jobs, tx)
+        else:
+            outcomes = await until_known(self.runtime, lambda _: self.store.enqueue(jobs))
+        for outcome, job in zip(outcomes, jobs, strict=True):
+            if outcome.entry is Entry.CLOSED:
+                raise QueueClosed(job.queue)
+        if self._telemetry.active:
+            self._telemetry.enqueued(len(jobs))
+        return outcomes
+
+    async def claim(
+        self,
+        queues: Target | Iterable[Target] = (),
+        *,
+        limit: int = 1,
+        wait: Duration = 0,
+        job: str | None = None,
+    ) -> list[Claim]:
+        """Claim up to ``limit`` jobs that are ready, or none if there are none within ``wait``.
+
+        Each is claimed by nobody else while this host's session lives: highest priority first,
+        then in order, fair between several queues. ``job`` claims that one, whatever stands before
+        it. Settle every claim; what is not settled is given back when the host closes.
+
+        Raises:
+            LeaseLost: This host's session was lost and no new one could be had.
+            UsageError, InvalidName: The arguments are wrong.
+            StoreError: The store did not answer; nothing is claimed, or it is given back when
+                this host closes.
+        """
+        targets = [queues] if isinstance(queues, (str, Handler)) else list(queues)
+        count_of(limit, "limit", CLAIM_MAX)
+        wait_s = seconds(wait, "wait")
+        if not targets and job is None:
+            raise UsageError("claim from which queue? name one, or a job")
+        codecs = {each.queue: each.takes for each in targets if isinstance(each, Handler)}
+        names = [each.queue if isinstance(each, Handler) else check_queue(each) for each in targets]
+        wants = [Want(name, limit) for name in dict.fromkeys(names)]
+        wanted = None if job is None else JobId(check_key(job))
+        session, claimed = await self._claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
+        claims = [Claim(each, session, self, codecs.get(each.queue)) for each in claimed.jobs]
+        self._open.update((claim.id, claim) for claim in claims)
+        if claims and self._telemetry.active:
+            self._telemetry.claimed(len(claims))
+        return claims
+
+    @overload
+    def job(self, id: str, handler: Handler[Any, Out]) -> Job[Out]: ...
+    @overload
+    def job(self, id: str, handler: None = None) -> Job[Any]: ...
+    def job(self, id: str, handler: Handler[Any, Any] | None = None) -> Job[Any]:  # noqa: A002
+        """The handle of a job by its id; with its handler, its result is of that type. No I/O."""
+        queue, codec = (None, None) if handler is None else (handler.queue, handler.returns)
+        return Job(JobId(check_key(id)), queue, self, codec=codec)
+
+    async def get(self, id: str) -> JobInfo:  # noqa: A002 - it is one
+        """What the store knows of one job.
+
+        Raises:
+            JobNotFound: There is none of this id; its retention may have ended.
+        """
+        record = await self.store.get(JobId(check_key(id)))
+        if record is None:
+            raise JobNotFound(id)
+        return info_of(record)
+
+    async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002 - it is one
+        """What went wrong with a job, newest first: failures, lost claims and its expiry."""
+        return [*await self.store.attempts(JobId(check_key(id)))]
+
+    async def list(
+        self,
+        *,
+        queue: str | None = None,
+        state: States = None,
+        unique_key: str | None = None,
+        ordering_key: str | None = None,
+        session: HostId | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[JobInfo]:
+        """A page of jobs in order of enqueueing; pass the last one's ``cursor`` as ``after``.
+
+        Raises:
+            UsageError: ``limit`` is not between 1 and 1,000, or a state is unknown.
+        """
+        wanted = filter_of(queue, state, unique_key, ordering_key, session)
+        records = await self.store.list(wanted, after=after, limit=check_page(limit))
+        return [info_of(record) for record in records]
+
+    async def count(
+        self,
+        *,
+        queue: str | None = None,
+        state: States = None,
+        unique_key: str | None = None,
+        ordering_key: str | None = None,
+        session: HostId | None = None,
+    ) -> int:
+        """How many jobs match. By a key or a session they are counted page by page."""
+        wanted = filter_of(queue, state, unique_key, ordering_key, session)
+        return await self._operations.count(wanted)
+
+    async def queues(self) -> list[QueueInfo]:
+        """Every queue that has settings or jobs, by name."""
+        return [_queue_of(record) for record in await self.store.queues()]
+
+    async def cancel(
+        self,
+        id: str | None = None,  # noqa: A002 - it is one
+        *,
+        queue: str | None = None,
+        state: States = None,
+        unique_key: str | None = None,
+        ordering_key: str | None = None,
+        reason: str = "cancelled",
+    ) -> int:
+        """Cancel one job, or all that match, and say how many were (or will be) cancelled.
+
+        One that is being run hears of it, and ends as cancelled unless it completes first.
+
+        Raises:
+            JobNotFound: There is no job of this id.
+            UsageError: Neither an id nor a filter was given, or both.
+        """
+        check_reason(reason)
+        if id is not None:
+            _alone(queue, state, unique_key, ordering_key)
+            return _one(id, await self.cancel_one(JobId(check_key(id)), reason))
+        _some(queue, state, unique_key, ordering_key)
+        wanted = filter_of(queue, state, unique_key, ordering_key)
+        return await self._operations.cancel(wanted, reason)
+
+    async def retry(
+        self,
+        id: str | None = None,  # noqa: A002 - it is one
+        *,
+        queue: str | None = None,
+        state: States = None,
+        unique_key: str | None = None,
+        ordering_key: str | None = None,
+    ) -> int:
+        """Make one job ready now, or all that match, and say how many.
+
+        Those that wait for their time, and dead and cancelled ones, which begin again with nothing
+        counted against them. Raises as ``cancel``.
+        """
+        if id is not None:
+            _alone(queue, state, unique_key, ordering_key)
+            (changed,) = await self.store.retry([JobId(check_key(id))])
+            return _one(id, changed)
+        _some(queue, state, unique_key, ordering_key)
+        return await self._operations.retry(filter_of(queue, state, unique_key, ordering_key))
+
+    async def delete(
+        self,
+        id: str | None = None,  # noqa: A002 - it is one
+        *,
+        queue: str | None = None,
+        state: States = None,
+        unique_key: str | None = None,
+        ordering_key: str | None = None,
+    ) -> int:
+        """Forget one ended job, or all that match, and say how many. Raises as ``cancel``."""
+        if id is not None:
+            _alone(queue, state, unique_key, ordering_key)
+            (changed,) = await self.store.delete([JobId(check_key(id))])
+            return _one(id, changed)
+        _some(queue, state, unique_key, ordering_key)
+        return await self._operations.delete(filter_of(queue, state, unique_key, ordering_key))
+
+    async def pause(self, queue: str) -> None:
+        """Give out no more jobs of a queue, in the whole fleet. What runs goes on."""
+        await self._operations.put_mode(queue, QueueMode.PAUSED)
+
+    async def resume(self, queue: str) -> None:
+        """Open a queue that was paused or drained."""
+        await self._operations.put_mode(queue, QueueMode.OPEN)
+
+    async def drain(self, queue: str) -> None:
+        """Take no more jobs into a queue; those in it are run."""
+        await self._operations.put_mode(queue, QueueMode.DRAINING)
+
+    async def limit(
+        self,
+        queue: str,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        per: Duration = 1.0,
+    ) -> None:
+        """Let ``concurrency`` jobs of a queue be claimed at a time, and ``rate`` in any ``per``.
+
+        In the whole fleet, from now on; ``None`` lifts a limit.
+
+        Raises:
+            UnsupportedByDriver: The backend keeps no such limits.
+        """
+        await self._operations.put_limits(queue, concurrency, rate, per)
+
+    async def record(self, id: JobId) -> JobRecord | None:  # noqa: A002 - it is one
+        """What the store knows of a job, for its handle."""
+        return await self.store.get(id)
+
+    async def cancel_one(self, id: JobId, reason: str) -> Changed:  # noqa: A002 - it is one
+        """Ask for the cancellation of one job, for its handle."""
+        (changed,) = await self.store.cancel([id], reason=check_reason(reason))
+        return changed
+
+    def on_ended(self, id: JobId, alarm: Alarm) -> Callable[[], None]:  # noqa: A002 - it is one
+        """Ring when a job ends in this process, for its handle."""
+        self._awaited.setdefault(id, []).append(alarm)
+
+        def end() -> None:
+            alarms = self._awaited.get(id, [])
+            if alarm in alarms:
+                alarms.remove(alarm)
+            if not alarms:
+                self._awaited.pop(id, None)
+
+        return end
+
+    def settled(self, claim: Claim, outcome: str) -> None:
+        """A claim has ended here, for its handle."""
+        self._open.pop(claim.id, None)
+        if self._telemetry.active:
+            self._telemetry.job_ended(outcome, None)
+        self.tell_ended(claim.id)
+
+    def tell_ended(self, id: JobId) -> None:  # noqa: A002 - it is one
+        """Let those who wait for a result look now."""
+        for alarm in self._awaited.get(id, ()):
+            alarm.ring()
+
+    async def close(self) -> None:
+        """Give back what is claimed and not settled; claim no more. Repeatable."""
+        await self._claimer.close()
+        self._claimer.bell.close()
+        claims = [claim for claim in self._open.values() if claim.is_held]
+        self._open.clear()
+        if claims:
+            await self.store.release([Return(each.id, each.job.token) for each in claims])
+
+    def _handle(self, outcome: Enqueued, job: NewJob, target: Target) -> Job[Any]:
+        codec = target.returns if isinstance(target, Handler) else None
+        return Job(outcome.id, job.queue, self, codec=codec, entry=outcome.entry)
+
+
+def _check_options(options: JobOptions) -> None:
+    if not options.keys() <= _OPTIONS:
+        unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+        raise UsageError(f"unknown job option {unknown}; known: {', '.join(sorted(_OPTIONS))}")
+
+
+def _alone(*filters: object) -> None:
+    if any(each is not None for each in filters):
+        raise UsageError("name a job by its id, or many by a filter, not both")
+
+
+def _some(*filters: object) -> None:
+    if all(each is None for each in filters):
+        raise UsageError("which jobs? give an id, or a filter such as queue= or state=")
+
+
+def _one(id: str, changed: Changed) -> int:  # noqa: A002 - it is one
+    if changed is Changed.NOT_FOUND:
+        raise JobNotFound(id)
+    return int(changed is not Changed.REFUSED)
+
+
+def _queue_of(record: QueueRecord) -> QueueInfo:
+    settings = record.settings
+    return QueueInfo(
+        name=settings.name,
+        mode=settings.mode,
+        concurrency=settings.concurrency,
+        rate=settings.rate,
+        per_s=settings.rate_period_us / 1e6,
+        counts=dict(record.counts),
+        oldest_ready_s=record.oldest_ready_s,
+    )
