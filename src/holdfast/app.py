@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from holdfast.errors import UsageError
@@ -17,8 +18,11 @@ from holdfast.leases.lease import Lease
 from holdfast.model.job import MAX_LOSSES
 from holdfast.model.options import Duration, seconds
 from holdfast.model.retry import Retry
+from holdfast.model.schedule import CATCH_UP_LIMIT, CatchUp
 from holdfast.names import check_host, check_key, check_queue
+from holdfast.work.crons import cron_definition, cron_queue, taking_tick
 from holdfast.work.current import Middleware
+from holdfast.work.definition import Definition
 from holdfast.work.handler import Handler, Rate, options_of
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 LeaderFunction = TypeVar("LeaderFunction", bound=Callable[[Lease], Awaitable[None]])
 PeriodicFunction = TypeVar("PeriodicFunction", bound=Callable[..., Awaitable[None] | None])
+CronFunction = TypeVar("CronFunction", bound=Callable[..., Any])
 MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -74,6 +79,7 @@ class App:
         self.periodics: dict[str, PeriodicRole] = {}
         self.charts: dict[str, Chart] = {}
         self.handlers: dict[str, Handler[Any, Any]] = {}
+        self.crons: dict[str, Definition] = {}
         self.middlewares: list[Middleware] = []
 
     def __repr__(self) -> str:
@@ -180,6 +186,56 @@ class App:
             if self.handlers.setdefault(queue, handler) is not handler:
                 raise UsageError(f"queue {queue!r} has a handler already in {self!r}")
             return handler
+
+        return register
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str | tzinfo = "UTC",
+        key: str | None = None,
+        catch_up: CatchUp | str = CatchUp.SKIP,
+        catch_up_limit: int = CATCH_UP_LIMIT,
+        overlap: bool = True,
+        **options: Any,
+    ) -> Callable[[CronFunction], CronFunction]:
+        """Run the function at each tick of a cron expression, once in the fleet.
+
+        A tick becomes a job in a queue of its own: it is claimed by one host, retried when the
+        function fails, and taken over when the host dies. A function with a parameter is given
+        the ``CronTick``. Ticks that nobody fired because no host ran are caught up with.
+
+        Args:
+            expression: Five fields, or six with seconds first, or a name such as ``@daily``.
+            tz: The time zone it is read in. A daily time that the clock skips ticks right after
+                the gap; one that it repeats ticks once.
+            key: The name of the schedule; default that of the function.
+            catch_up: ``skip`` fires the newest missed tick, ``all`` the newest ``catch_up_limit``
+                of them, ``none`` waits for the next.
+            catch_up_limit: How many ``all`` fires at most.
+            overlap: Whether a tick may run while the job of an earlier one is still live; if not,
+                it is left out.
+            **options: As ``handler`` takes them: ``timeout``, ``retry``, ``concurrency``…
+
+        Raises:
+            UsageError, InvalidName: The key is used twice, or the arguments are wrong.
+        """
+
+        def register(function: CronFunction) -> CronFunction:
+            name = key if key is not None else getattr(function, "__name__", "")
+            decorate = self.handler(cron_queue(name), **options)
+            handler = decorate(taking_tick(function))
+            self.crons[name] = cron_definition(
+                expression,
+                name,
+                tz=tz,
+                catch_up=catch_up,
+                catch_up_limit=catch_up_limit,
+                overlap=overlap,
+                options=handler.options,
+            )
+            return function
 
         return register
 

@@ -36,6 +36,8 @@ from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
 from holdfast.work.claiming import Claimer
+from holdfast.work.scheduler import Scheduler
+from holdfast.work.schedules import Schedules
 from holdfast.work.work import Work
 
 # A store that does not answer must not keep a process from ending (what it held ends by its ttl),
@@ -85,7 +87,7 @@ class Holdfast:
         self._driver = driver
         self._plan = plan
         self._app = app
-        logs = bind_host(plan.name, plan.namespace)
+        self._logs = logs = bind_host(plan.name, plan.namespace)
         self._log = logs.logger("holdfast.host")
         self._keeper = Keeper(runtime, open_keeper, log=logs.logger("holdfast.keeper"))
         self._watchdog = Watchdog(runtime, host=plan.name)
@@ -157,6 +159,20 @@ class Holdfast:
             )
         return self._work
 
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the namespace: create, look, pause, resume, run now, delete.
+
+        Raises:
+            UnsupportedByDriver: The backend keeps no schedules.
+        """
+        if self._driver.schedules is None or self._work is None:
+            raise UnsupportedByDriver(
+                f"{self.capabilities.backend} keeps no schedules; see which backends do in "
+                "docs/reference/capabilities.md"
+            )
+        return Schedules(self._driver.schedules, self._driver.wakeups, self._work)
+
     async def start(self) -> None:
         """Start the keeper and the session. Called once, by ``connect``."""
         await self._keeper.start()
@@ -177,6 +193,9 @@ class Holdfast:
         """
         if self._app is None:
             raise UsageError("nothing to run: connect with app=…, where an App says what to do")
+        if self._app.crons:
+            # Refused before anything runs, where the backend keeps none.
+            _ = self.schedules
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         handled = self._handle_signals(loop, stop)
@@ -207,6 +226,15 @@ class Holdfast:
                 periodic.interval_s, periodic.function, key=periodic.key, **periodic.options
             )
             tasks.append(spawn(ticks, name=f"every-{periodic.key}"))
+        if self._driver.schedules is not None:
+            scheduler = Scheduler(
+                self._runtime,
+                self._driver.schedules,
+                self._driver.wakeups,
+                defined=self._app.crons,
+                log=self._logs.logger("holdfast.schedules"),
+            )
+            tasks.append(spawn(scheduler.run(), name="schedules"))
         return tasks
 
     def _handle_signals(

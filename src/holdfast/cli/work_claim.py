@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from holdfast.cli import errors, signals
 from holdfast.cli.invocation import Target, current, global_options
@@ -160,10 +161,12 @@ async def _wait(target: Target, driver: Driver, request: ClaimRequest, wait_s: f
             alarm.reset()
             left_s = max(0.0, until - clock.monotonic())
             number += 1
-            asked = _replaced(request, request=f"{request.request}-{number}", wait_s=left_s)
+            asked = replace(
+                request, request=f"{request.session}-{number}", wait_us=round(left_s * 1e6)
+            )
 
             async def once(tries: int, asked: ClaimRequest = asked) -> Claimed:
-                return await jobs.claim(_replaced(asked, again=tries > 0))
+                return await jobs.claim(replace(asked, again=tries > 0))
 
             claimed = await until_known(target.runtime, once)
             if claimed.jobs or left_s <= 0:
@@ -172,16 +175,6 @@ async def _wait(target: Target, driver: Driver, request: ClaimRequest, wait_s: f
             await alarm.sleep(min(left_s, _POLL_S, due_s))
     finally:
         end()
-
-
-def _replaced(
-    request: ClaimRequest, *, wait_s: float | None = None, **changes: Any
-) -> ClaimRequest:
-    from msgspec.structs import replace
-
-    if wait_s is not None:
-        changes["wait_us"] = round(wait_s * 1e6)
-    return replace(request, **changes)
 
 
 async def _take_back(hosts: HostStore, jobs: JobStore) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Protocol, Unpack
+from typing import Any, Unpack
 
 from holdfast.codec import METADATA_BYTES_MAX, encode_json
-from holdfast.errors import DuplicateJob, QueueClosed, ScheduleNotFound, UsageError
-from holdfast.model.job import Enqueued, Entry, NewJob
+from holdfast.errors import DuplicateJob, ScheduleNotFound, UsageError
+from holdfast.model.job import Entry
 from holdfast.model.options import Duration, seconds
 from holdfast.model.schedule import (
     CATCH_UP_LIMIT,
@@ -23,7 +23,6 @@ from holdfast.model.timetable import check_expression
 from holdfast.names import JobId
 from holdfast.ports.schedule_store import ScheduleStore
 from holdfast.ports.wakeups import Wakeup, Wakeups
-from holdfast.runtime.runtime import Runtime
 from holdfast.work.definition import (
     CronTick,
     Definition,
@@ -37,6 +36,7 @@ from holdfast.work.job import Job
 from holdfast.work.payload import decode_plain
 from holdfast.work.repeating import until_known
 from holdfast.work.scheduler import TOPIC
+from holdfast.work.work import Work
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -69,33 +69,13 @@ class ScheduleInfo:
     changed_at: datetime
 
 
-class Jobs(Protocol):
-    """What schedules need of the jobs of their host."""
-
-    runtime: Runtime
-
-    def prepare(
-        self, target: Handler[Any, Any] | str, payload: Any, **options: Unpack[JobOptions]
-    ) -> NewJob:
-        """The job of one payload, checked."""
-        ...
-
-    async def submit(self, jobs: tuple[NewJob, ...], *, tx: object = None) -> list[Enqueued]:
-        """Add jobs."""
-        ...
-
-    def job(self, id: str) -> Job[Any]:  # noqa: A002 - it is one
-        """The handle of a job."""
-        ...
-
-
 class Schedules:
     """The schedules of one namespace. Made by ``holdfast.connect``."""
 
-    def __init__(self, store: ScheduleStore, wakeups: Wakeups, jobs: Jobs) -> None:
+    def __init__(self, store: ScheduleStore, wakeups: Wakeups, work: Work) -> None:
         self._store = store
         self._wakeups = wakeups
-        self._jobs = jobs
+        self._work = work
 
     async def create(  # noqa: PLR0913 - the options are the public promise
         self,
@@ -135,7 +115,7 @@ class Schedules:
             StoreError: It may or may not be kept; ask again.
         """
         definition = define(
-            self._jobs,
+            self._work,
             name,
             target,
             payload,
@@ -152,7 +132,7 @@ class Schedules:
             definition=definition.to_json(),
             next_at_us=timetable.after(await self._now_us()),
         )
-        record = await until_known(self._jobs.runtime, lambda _: self._store.put(wanted))
+        record = await until_known(self._work.runtime, lambda _: self._store.put(wanted))
         await self._wakeups.ring(Wakeup(TOPIC))
         return info_of(record)
 
@@ -176,7 +156,7 @@ class Schedules:
             ScheduleNotFound: There is none of this name.
         """
         wanted = check_schedule(name)
-        record = await until_known(self._jobs.runtime, lambda _: self._store.pause(wanted))
+        record = await until_known(self._work.runtime, lambda _: self._store.pause(wanted))
         if record is None:
             raise ScheduleNotFound(name)
         return info_of(record)
@@ -190,7 +170,7 @@ class Schedules:
         timetable = read_definition((await self._record(name)).definition).timetable()
         next_us = timetable.after(await self._now_us())
         record = await until_known(
-            self._jobs.runtime, lambda _: self._store.resume(name, next_at_us=next_us)
+            self._work.runtime, lambda _: self._store.resume(name, next_at_us=next_us)
         )
         if record is None:
             raise ScheduleNotFound(name)
@@ -206,14 +186,12 @@ class Schedules:
             QueueClosed: Its queue drains.
         """
         definition = read_definition((await self._record(name)).definition)
-        id_ = JobId(self._jobs.runtime.ordered_id())
+        id_ = JobId(self._work.runtime.ordered_id())
         job = definition.job_as(id_, name, await self._now_us(), 0)
-        (outcome,) = await self._jobs.submit((job,))
+        (outcome,) = await self._work.submit((job,))
         if outcome.entry is Entry.REJECTED:
             raise DuplicateJob(job.queue, job.unique_key or "", outcome.id)
-        if outcome.entry is Entry.CLOSED:
-            raise QueueClosed(job.queue)
-        return self._jobs.job(outcome.id)
+        return self._work.job(outcome.id)
 
     async def delete(self, name: str) -> None:
         """Remove it. Jobs that it has made stay.
@@ -232,7 +210,7 @@ class Schedules:
             return await self._store.delete(wanted)
 
         # Gone when asked again after a lost reply is as was wished.
-        if not await until_known(self._jobs.runtime, remove) and not repeated:
+        if not await until_known(self._work.runtime, remove) and not repeated:
             raise ScheduleNotFound(name)
 
     async def _record(self, name: str) -> ScheduleRecord:
@@ -246,7 +224,7 @@ class Schedules:
 
 
 def define(  # noqa: PLR0913 - the arguments of create
-    jobs: Jobs,
+    work: Work,
     name: str,
     target: Handler[Any, Any] | str,
     payload: object,
@@ -269,7 +247,7 @@ def define(  # noqa: PLR0913 - the arguments of create
             raise UsageError(f"a schedule decides the {option!r} of its jobs itself")
     carries_tick = payload is CronTick
     example = CronTick(name, _EPOCH) if carries_tick else payload
-    job = jobs.prepare(target, example, **options)
+    job = work.prepare(target, example, **options)
     definition = Definition(
         job=part_of(
             job,
