@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.cli.main import main
 from tests.cli.terminals import Terminal
 from tests.services.azurite import ACCOUNT, AzuriteServer
 from tests.services.cosmos import CosmosEmulator
@@ -119,6 +122,44 @@ class Program:
     def finish(self, process: subprocess.Popen[str]) -> Outcome:
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
         return Outcome(process.returncode, stdout, stderr)
+
+
+class Shell:
+    """Runs ``holdfast`` in this process, where a start costs nothing.
+
+    The same code, but that the interpreter's own start and end are left out.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        self.folder = folder
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, stdin: str = "", **environ: str) -> Outcome:
+        with self._monkeypatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+                patch.delenv(name)
+            patch.setenv("HOLDFAST_URL", f"sqlite:///{self.folder}/leases.db")
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            patch.setattr(sys, "argv", ["holdfast", *arguments])
+            patch.setattr(sys, "stdin", io.StringIO(stdin))
+            with pytest.raises(SystemExit) as ended:
+                main()
+        said = self._capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), said.out, said.err)
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Shell]:
+    logger = logging.getLogger("holdfast")
+    before = (list(logger.handlers), logger.propagate, logger.level)
+    yield Shell(tmp_path, monkeypatch, capsys)
+    logger.handlers[:], logger.propagate = before[0], before[1]
+    logger.setLevel(before[2])
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -135,8 +135,7 @@ def claim(
 async def _claim(
     target: Target, driver: Driver, session: HostSession, request: ClaimRequest, wait_s: float
 ) -> list[dict[str, Any]]:
-    hosts, jobs = _ports(driver)
-    await _take_back(hosts, jobs)
+    hosts, _ = _ports(driver)
     clock = target.runtime.clock
     await hosts.open(session)
     opened_at = clock.now()
@@ -152,13 +151,15 @@ async def _claim(
 
 
 async def _wait(target: Target, driver: Driver, request: ClaimRequest, wait_s: float) -> Claimed:
-    jobs, clock, alarm = _ports(driver)[1], target.runtime.clock, Alarm()
+    hosts, jobs = _ports(driver)
+    clock, alarm = target.runtime.clock, Alarm()
     until = clock.monotonic() + wait_s
     end = driver.wakeups.subscribe(lambda _: alarm.ring())
     number = 0
     try:
         while True:
             alarm.reset()
+            await _take_back(hosts, jobs)
             left_s = max(0.0, until - clock.monotonic())
             number += 1
             asked = replace(

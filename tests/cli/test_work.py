@@ -1,0 +1,171 @@
+"""Jobs from a shell: enqueued, claimed by one process, settled by another, steered."""
+
+from __future__ import annotations
+
+import pytest
+
+CLAIM_FIELDS = {
+    "id",
+    "queue",
+    "token",
+    "claim",
+    "worker",
+    "attempt",
+    "losses",
+    "payload",
+    "headers",
+    "claimed_until",
+}
+
+
+def enqueue(holdfast, *arguments):
+    return holdfast("work", "enqueue", *arguments, "-o", "json").document["id"]
+
+
+def claim(holdfast, *arguments):
+    done = holdfast("work", "claim", *arguments, "-o", "json")
+    assert done.code == 0, done.stderr
+    return done.document["claims"]
+
+
+def proof(claimed):
+    return claimed["id"], "--token", str(claimed["token"]), "--claim", claimed["claim"]
+
+
+def shown(holdfast, job):
+    return holdfast("work", "show", job, "-o", "json").document
+
+
+@pytest.mark.process
+def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast):
+    job = enqueue(holdfast, "mails", '{"to": "ann"}', "--priority", "3", "--header", "trace=1")
+    (claimed,) = claim(holdfast, "mails", "--worker", "shell-1")
+    assert set(claimed) == CLAIM_FIELDS
+    assert (claimed["id"], claimed["payload"]) == (job, {"to": "ann"})
+    assert claimed["headers"] == {"trace": "1"}
+    listed = holdfast("work", "ls")
+    assert listed.stdout.splitlines()[0].split()[:5] == [
+        "ID",
+        "QUEUE",
+        "STATE",
+        "ATTEMPTS",
+        "TOKEN",
+    ]
+    (row,) = listed.stdout.splitlines()[1:]
+    assert "claimed" in row
+    assert "shell-1" in row
+    assert holdfast("work", "claim", "mails").code == 75
+    done = holdfast("work", "complete", *proof(claimed), "--result", "[1]")
+    assert done.code == 0, done.stderr
+    after = shown(holdfast, job)
+    assert (after["state"], after["result"], after["claimed_by"]) == ("done", [1], "shell-1")
+    # Again after a lost reply is fine; under an older token it is not.
+    assert holdfast("work", "complete", *proof(claimed), "--result", "[1]").code == 0
+    assert holdfast("work", "complete", job, "--token", "0").code == 76
+
+
+def test_failures_are_kept_until_the_job_is_dead_and_may_be_retried(shell):
+    job = enqueue(shell, "q", "--max-attempts", "2")
+    (first,) = claim(shell, "q")
+    failed = shell("work", "fail", *proof(first), "--error", "no route", "--retry-in", "0")
+    assert failed.code == 0, failed.stderr
+    (second,) = claim(shell, "q", "--wait", "10")
+    assert second["attempt"] == 2
+    assert second["token"] > first["token"]
+    assert shell("work", "fail", *proof(second), "--error", "still none").code == 0
+    dead = shell("work", "dead", "-o", "json").document["jobs"]
+    assert [(row["id"], row["attempts"], row["reason"]) for row in dead] == [(job, 2, "still none")]
+    history = shown(shell, job)["history"]
+    assert [entry["reason"] for entry in history] == ["still none", "no route"]
+    assert shell("work", "retry", "--state", "dead", "-o", "json").document == {"retried": 1}
+    assert (shown(shell, job)["state"], shown(shell, job)["attempts"]) == ("ready", 0)
+
+
+def test_a_released_job_can_be_had_at_once_and_a_stale_claim_harms_nobody(shell):
+    job = enqueue(shell, "q")
+    (first,) = claim(shell, "q")
+    assert shell("work", "release", *proof(first)).code == 0
+    (second,) = claim(shell, "--job", job)
+    assert (second["id"], second["attempt"], second["losses"]) == (job, 1, 0)
+    assert shell("work", "complete", *proof(first)).code == 76
+    assert shown(shell, job)["state"] == "claimed"
+
+
+def test_what_a_claim_left_behind_is_taken_back_after_its_ttl(shell):
+    job = enqueue(shell, "q")
+    (lost,) = claim(shell, "q", "--ttl", "0.2")
+    (found,) = claim(shell, "q", "--wait", "10")
+    assert (found["id"], found["losses"]) == (job, 1)
+    assert shell("work", "complete", *proof(lost)).code == 76
+
+
+def test_lines_of_a_file_become_jobs_in_one_step(shell):
+    added = shell(
+        "work", "enqueue", "q", "-", "--lines", "-o", "jsonl", stdin='{"n": 1}\n\n{"n": 2}\n3'
+    )
+    assert [row["entry"] for row in added.lines] == ["created"] * 3
+    page = shell("work", "ls", "--queue", "q", "--limit", "2", "-o", "json")
+    assert [row["payload"] for row in page.document["jobs"]] == [{"n": 1}, {"n": 2}]
+    rest = shell("work", "ls", "--after", page.document["next_after"], "-o", "jsonl").lines
+    assert [row["payload"] for row in rest] == [3]
+    wrong = shell("work", "enqueue", "q", "-", "--lines", stdin="{}\nnope\n")
+    assert (wrong.code, wrong.stdout) == (2, "")
+    assert "line 2" in wrong.stderr
+
+
+def test_queues_are_paused_drained_and_opened(shell):
+    enqueue(shell, "q")
+    assert shell("work", "pause", "q").code == 0
+    assert shell("work", "claim", "q").code == 75
+    assert shell("work", "drain", "q").code == 0
+    closed = shell("work", "enqueue", "q")
+    assert (closed.code, closed.stdout) == (75, "")
+    assert shell("work", "resume", "q").code == 0
+    assert len(claim(shell, "q", "--limit", "5")) == 1
+    (row,) = shell("work", "stats", "-o", "json").document["queues"]
+    assert (row["queue"], row["mode"], row["claimed"], row["ready"]) == ("q", "open", 1, 0)
+    top = shell("work", "top", "--once", "-o", "jsonl").lines
+    assert [(each["queue"], each["claimed"]) for each in top] == [("q", 1)]
+    assert shell("work", "top", "-o", "json").code == 2
+
+
+@pytest.mark.process
+def test_top_goes_on_until_it_is_told_to_stop(holdfast):
+    enqueue(holdfast, "q")
+    watching = holdfast.start("work", "top", "--interval", "0.1", "-o", "jsonl")
+    first, second = (watching.stdout.readline() for _ in range(2))
+    assert '"ended_per_s": null' in first
+    assert '"ended_per_s": 0' in second
+    watching.terminate()
+    assert holdfast.finish(watching).code == 143
+
+
+def test_unique_keys_and_cancelling_by_filter(shell):
+    first = enqueue(shell, "q", "--unique-key", "k", "--delay", "60")
+    assert shell("work", "enqueue", "q", "--unique-key", "k").code == 75
+    same = shell(
+        "work", "enqueue", "q", "--unique-key", "k", "--on-duplicate", "return", "-o", "json"
+    )
+    assert same.document == {"id": first, "queue": "q", "entry": "existing"}
+    cancelled = shell("work", "cancel", "--queue", "q", "--reason", "mistake", "-o", "json")
+    assert cancelled.document == {"cancelled": 1}
+    assert shown(shell, first)["state"] == "cancelled"
+
+
+def test_wrong_use_says_what_to_do_and_changes_nothing(shell):
+    job = enqueue(shell, "q")
+    for arguments in (
+        ("enqueue", "q", "{nope"),
+        ("enqueue", "q", "NaN"),
+        ("enqueue", "q", "--at", "tomorrow"),
+        ("enqueue", "q", "--header", "novalue"),
+        ("claim",),
+        ("cancel",),
+        ("cancel", job, "--queue", "q"),
+        ("fail", job, "--token", "1", "--error", "x", "--dead", "--retry-in", "1"),
+    ):
+        done = shell("work", *arguments)
+        assert (done.code, done.stdout) == (2, ""), arguments
+    assert shell("work", "show", "nope").code == 66
+    assert shell("work", "retry", "nope").code == 66
+    assert shell("work", "stats", HOLDFAST_URL=f"sqlite:///{shell.folder}/none.db").code == 78
