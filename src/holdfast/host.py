@@ -22,7 +22,7 @@ from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
 from holdfast.leases.tenure import caller_now
-from holdfast.model.options import LeaseOptions, seconds
+from holdfast.model.options import Duration, LeaseOptions, seconds
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
@@ -39,6 +39,7 @@ from holdfast.work.claiming import Claimer
 from holdfast.work.scheduler import Scheduler
 from holdfast.work.schedules import Schedules
 from holdfast.work.work import Work
+from holdfast.work.worker import GRACE_S, Worker
 
 # A store that does not answer must not keep a process from ending (what it held ends by its ttl),
 # nor a health check from saying so.
@@ -183,27 +184,42 @@ class Holdfast:
             self._keeper.add(self._heartbeat)
             self._keeper.add(self._reaper)
 
-    async def run(self) -> None:
+    async def run(self, *, grace: Duration = GRACE_S) -> None:
         """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.
 
-        Draining steps down from every leadership in order and hands over at once.
+        Told to stop, it claims no more jobs, lets handlers end within ``grace``, gives back the
+        jobs of those that did not, steps down from every leadership in order and hands over at
+        once. Cancelled, it does the same without the grace.
 
         Raises:
             UsageError: The connection was made without an app, so that there is nothing to do.
+            UnsupportedByDriver: The app has handlers, and the backend keeps no jobs.
         """
         if self._app is None:
             raise UsageError("nothing to run: connect with app=…, where an App says what to do")
+<<<<<<< HEAD
         if self._app.crons:
             # Refused before anything runs, where the backend keeps none.
             _ = self.schedules
+=======
+        grace_s = seconds(grace, "grace")
+        worker = self._worker()
+>>>>>>> wip/jobfeat
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         handled = self._handle_signals(loop, stop)
         tasks = self._start_roles()
+        if worker is not None:
+            tasks.append(self._runtime.spawn(worker.run(), name="holdfast-worker"))
         waiting = self._runtime.spawn(stop.wait(), name="holdfast-run")
         try:
             await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            grace_s = 0.0
+            raise
         finally:
+            if worker is not None:
+                await worker.stop(grace_s)
             for number in handled:
                 loop.remove_signal_handler(number)
             for task in (waiting, *tasks):
@@ -213,6 +229,19 @@ class Holdfast:
             if not task.cancelled():
                 # A role ends by itself only through a mistake in its arguments.
                 task.result()
+
+    def _worker(self) -> Worker | None:
+        assert self._app is not None
+        if not self._app.handlers:
+            return None
+        return Worker(
+            self.work,
+            self.leases,
+            list(self._app.handlers.values()),
+            self._app.middlewares,
+            host=self.name,
+            log=self._logs.logger("holdfast.work"),
+        )
 
     def _start_roles(self) -> list[asyncio.Task[None]]:
         assert self._app is not None
@@ -320,7 +349,7 @@ class Holdfast:
             driver.jobs,
             heartbeat=self._heartbeat,
             keeper=self._keeper,
-            bell=Bell(driver.wakeups),
+            bell=Bell(driver.wakeups, logs.logger("holdfast.work")),
             host=self.name,
             log=logs.logger("holdfast.work"),
         )

@@ -70,9 +70,18 @@ class Heartbeat:
         self._renewed_at = asked_at
         self._due = asked_at + self._ttl_s / 3
 
-    def on_lost(self, listener: Listener) -> None:
-        """Call ``listener`` with each session that is lost, on the keeper's thread."""
-        self._lost.append(listener)
+    def on_lost(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` with each session that is lost, on the keeper's thread.
+
+        What is returned ends it.
+        """
+        # Replaced, not changed: the keeper's thread may be walking it.
+        self._lost = [*self._lost, listener]
+
+        def end() -> None:
+            self._lost = [each for each in self._lost if each is not listener]
+
+        return end
 
     def doubt(self, session: LiveSession) -> None:
         """The store refused ``session``: ask for it now. Wake the keeper after this."""

@@ -6,8 +6,10 @@ A ring is a hint. Whoever waits here also wakes by a timer, so a lost ring costs
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
+from holdfast.errors import HoldfastError
 from holdfast.ports.wakeups import Wakeup, Wakeups
 
 _QUEUE = "work/"
@@ -17,8 +19,9 @@ _CANCEL = "cancel/"
 class Bell:
     """Connects wake-ups of the store with those who wait for jobs or run them."""
 
-    def __init__(self, wakeups: Wakeups) -> None:
+    def __init__(self, wakeups: Wakeups, log: logging.Logger) -> None:
         self._wakeups = wakeups
+        self._log = log
         self._queues: dict[str, list[Callable[[str], None]]] = {}
         self._unsubscribe: Callable[[], None] | None = None
         # Called with the id of a job that somebody wants cancelled.
@@ -50,6 +53,13 @@ class Bell:
                         del self._queues[queue]
 
         return end
+
+    async def ring(self, queue: str) -> None:
+        """Let all hosts that listen look at ``queue``. A hint: what goes wrong is forgotten."""
+        try:
+            await self._wakeups.ring(Wakeup(f"{_QUEUE}{queue}"))
+        except HoldfastError as error:
+            self._log.debug("queue %r was not rung: %s", queue, error)
 
     def close(self) -> None:
         """Stop listening. Repeatable."""

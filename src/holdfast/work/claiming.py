@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.errors import HoldfastError, LeaseLost, UsageError
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, UsageError
 from holdfast.model.job import Claimed, ClaimRequest, Return, Want
 from holdfast.names import JobId
 from holdfast.ports.job_store import JobStore
@@ -21,7 +21,7 @@ from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm, Bell
-from holdfast.work.repeating import until_known
+from holdfast.work.repeating import until_known, while_held
 
 # The safety net behind wake-ups: a ring that was lost costs this much at most.
 POLL_S = 5.0
@@ -60,10 +60,28 @@ class Claimer:
         self._numbers = itertools.count(1)
         self._later: set[asyncio.Task[Any]] = set()
 
+    def on_lost(self, listener: Callable[[LiveSession], None]) -> Callable[[], None]:
+        """Call ``listener`` on the running loop with each session that is lost, until ended."""
+        loop = asyncio.get_running_loop()
+
+        def post(session: LiveSession) -> None:
+            try:
+                loop.call_soon_threadsafe(listener, session)
+            except RuntimeError:
+                # The loop has closed: nothing runs on it any more.
+                self._log.debug("no loop to tell of the lost session %s", session.id)
+
+        return self._heartbeat.on_lost(post)
+
     @property
     def session(self) -> LiveSession:
         """The session that claims hang on now."""
         return self._heartbeat.live
+
+    @property
+    def ttl_s(self) -> float:
+        """How long peers wait for a host that died."""
+        return self._heartbeat.ttl_s
 
     @property
     def poll_s(self) -> float:
@@ -104,7 +122,11 @@ class Claimer:
     async def ask(
         self, wants: Sequence[Want], limit: int, *, job: JobId | None = None, wait_s: float = 0.0
     ) -> tuple[LiveSession, Claimed]:
-        """Claim once, asking again for a reply that was lost. Raises as ``claim``."""
+        """Claim once, asking again for a reply that was lost. Raises as ``claim``.
+
+        Given up after a few seconds, the asking goes on by itself until the answer is known, and
+        what was claimed is given back.
+        """
         session = await self._live()
         number = next(self._numbers)
         turned = tuple(wants)
@@ -127,10 +149,30 @@ class Claimer:
         try:
             claimed = await until_known(self.runtime, once)
         except LeaseLost:
-            self._heartbeat.doubt(session)
-            self._keeper.wake()
+            self.doubt(session)
+            raise
+        except OutcomeUnknown:
+            self.later(self._find_out(request, session))
             raise
         return session, claimed
+
+    def doubt(self, session: LiveSession) -> None:
+        """The store refused a session that we believe in: let the keeper look at it now."""
+        self._heartbeat.doubt(session)
+        self._keeper.wake()
+
+    async def _find_out(self, request: ClaimRequest, session: LiveSession) -> None:
+        """Learn what a claim without an answer was given, and give it back."""
+
+        async def give_back() -> None:
+            claimed = await self.store.claim(_again(request))
+            if claimed.jobs:
+                await self.store.release([Return(each.id, each.token) for each in claimed.jobs])
+
+        try:
+            await while_held(self.runtime, session, give_back)
+        except HoldfastError as error:
+            self._log.warning("a claim stays unknown until this session ends: %s", error)
 
     async def _kept(
         self, wants: Sequence[Want], limit: int, job: JobId | None, wait_s: float

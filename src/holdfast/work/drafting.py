@@ -78,9 +78,10 @@ class Drafts:
         shared = msgspec.structs.asdict(self.template(target, options))
         del shared["id"], shared["payload"]
         wanted = options.get("id")
+        ids = self._runtime.ordered_ids(len(payloads)) if wanted is None else [check_key(wanted)]
         return [
-            NewJob(id=self._id(wanted), payload=self.payload(target, payload), **shared)
-            for payload in payloads
+            NewJob(id=JobId(each), payload=self.payload(target, payload), **shared)
+            for each, payload in zip(ids, payloads, strict=False)
         ]
 
     def payload(self, target: Handler[Any, Any] | str, payload: object) -> str:
@@ -127,7 +128,7 @@ class Drafts:
         )
 
     def _id(self, wanted: str | None) -> JobId:
-        return JobId(self._runtime.ordered_id() if wanted is None else check_key(wanted))
+        return JobId(self._runtime.ordered_ids(1)[0] if wanted is None else check_key(wanted))
 
     def _ordering(self, key: str | None) -> str | None:
         if key is not None and not self._capabilities.ordering:

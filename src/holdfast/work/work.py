@@ -28,7 +28,7 @@ from holdfast.ports.driver import Driver
 from holdfast.runtime.telemetry import Telemetry
 from holdfast.work.bell import Alarm
 from holdfast.work.claim import Claim
-from holdfast.work.claiming import Claimer
+from holdfast.work.claiming import POLL_S, Claimer
 from holdfast.work.drafting import Drafts, JobOptions
 from holdfast.work.handler import Handler, count_of
 from holdfast.work.job import Job, JobInfo, info_of
@@ -69,8 +69,8 @@ class Work:
     def __init__(self, driver: Driver, claimer: Claimer, telemetry: Telemetry) -> None:
         self.runtime = claimer.runtime
         self.store = claimer.store
-        self._claimer = claimer
-        self._telemetry = telemetry
+        self.claimer = claimer
+        self.telemetry = telemetry
         self._drafts = Drafts(claimer.runtime, driver.capabilities, telemetry)
         self._operations = Operations(claimer.store, driver.capabilities)
         self._open: dict[JobId, Claim] = {}
@@ -189,8 +189,9 @@ class Work:
         for outcome, job in zip(outcomes, jobs, strict=True):
             if outcome.entry is Entry.CLOSED:
                 raise QueueClosed(job.queue)
-        if self._telemetry.active:
-            self._telemetry.enqueued(len(jobs))
+        if self.telemetry.active:
+            self.telemetry.enqueued(len(jobs))
+        self._tell_delayed(jobs)
         return outcomes
 
     async def claim(
@@ -222,11 +223,11 @@ class Work:
         names = [each.queue if isinstance(each, Handler) else check_queue(each) for each in targets]
         wants = [Want(name, limit) for name in dict.fromkeys(names)]
         wanted = None if job is None else JobId(check_key(job))
-        session, claimed = await self._claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
+        session, claimed = await self.claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
         claims = [Claim(each, session, self, codecs.get(each.queue)) for each in claimed.jobs]
         self._open.update((claim.id, claim) for claim in claims)
-        if claims and self._telemetry.active:
-            self._telemetry.claimed(len(claims))
+        if claims and self.telemetry.active:
+            self.telemetry.claimed(len(claims))
         return claims
 
     @overload
@@ -408,8 +409,8 @@ class Work:
     def settled(self, claim: Claim, outcome: str) -> None:
         """A claim has ended here, for its handle."""
         self._open.pop(claim.id, None)
-        if self._telemetry.active:
-            self._telemetry.job_ended(outcome, None)
+        if self.telemetry.active:
+            self.telemetry.job_ended(outcome, None)
         self.tell_ended(claim.id)
 
     def tell_ended(self, id: JobId) -> None:  # noqa: A002 - it is one
@@ -419,12 +420,18 @@ class Work:
 
     async def close(self) -> None:
         """Give back what is claimed and not settled; claim no more. Repeatable."""
-        await self._claimer.close()
-        self._claimer.bell.close()
+        await self.claimer.close()
+        self.claimer.bell.close()
         claims = [claim for claim in self._open.values() if claim.is_held]
         self._open.clear()
         if claims:
             await self.store.release([Return(each.id, each.job.token) for each in claims])
+
+    def _tell_delayed(self, jobs: Sequence[NewJob]) -> None:
+        """Let those who wait learn of jobs that come due before they would look by themselves."""
+        soon = {job.queue for job in jobs if 0 < job.delay_us < POLL_S * 1e6}
+        for queue in soon:
+            self.claimer.later(self.claimer.bell.ring(queue))
 
     def _handle(self, outcome: Enqueued, job: NewJob, target: Target) -> Job[Any]:
         codec = target.returns if isinstance(target, Handler) else None

@@ -184,7 +184,7 @@ async def test_a_cancelled_claim_leaves_nothing_claimed(hf, monkeypatch):
     with pytest.raises(asyncio.CancelledError):
         await waiting
     answer.set()
-    await hf.work._claimer.close()
+    await hf.work.claimer.close()
     assert await hf.work.count(state="ready") == 1
 
 

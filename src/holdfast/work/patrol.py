@@ -1,0 +1,123 @@
+"""The patrol: looks after running jobs, and after the store, now and then.
+
+Asks whether the claims of long runs still stand and whether somebody wants them cancelled, in case
+a ring was lost; writes progress, not more than once a second for each job; and lets the store end
+what expired and prune what was kept long enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from holdfast.errors import HoldfastError
+from holdfast.model.job import Extension, Settled
+from holdfast.work.claiming import Claimer
+from holdfast.work.payload import encode
+from holdfast.work.running import LOST, Run
+from holdfast.work.settling import Lane
+
+# Progress is for people, who read no faster.
+_REPORT_EVERY_S = 1.0
+
+# Retention is hours: a look each minute by each host keeps up with thousands of jobs a second.
+TEND_EVERY_S = 60.0
+TEND_MAX = 500
+_TEND_ROUNDS_MAX = 100
+
+
+class Runs(Protocol):
+    """Whose runs are looked after."""
+
+    runs: dict[str, Run]
+
+    def cancel(self, run: Run) -> None:
+        """Somebody wants the job cancelled."""
+        ...
+
+
+class Patrol:
+    """Looks after the runs of one worker."""
+
+    def __init__(self, worker: Runs, extend: Lane, claimer: Claimer, log: logging.Logger) -> None:
+        self._worker = worker
+        self._extend = extend
+        self._claimer = claimer
+        self._clock = claimer.runtime.clock
+        self._log = log
+
+    async def run(self) -> None:
+        """Go round until cancelled."""
+        random = self._claimer.runtime.random
+        every_s = self._claimer.ttl_s / 2
+        tend_due = self._clock.monotonic() + TEND_EVERY_S * random.uniform(0.5, 1.5)
+        while True:
+            seen = list(self._worker.runs.values())
+            await self._clock.sleep(every_s)
+            for run in seen:
+                # Only what ran all this time: a short job ends before anybody could cancel it.
+                if not run.over:
+                    self.ask(run, None)
+            if self._clock.monotonic() >= tend_due:
+                tend_due = self._clock.monotonic() + TEND_EVERY_S * random.uniform(0.8, 1.2)
+                await self._tend()
+
+    def reporting(self, run: Run) -> Reporter:
+        """What takes the progress of ``run``."""
+        return Reporter(self, run)
+
+    def ask(self, run: Run, progress: str | None) -> None:
+        """Learn whether the claim stands, and keep ``progress``."""
+        job = run.job
+        asked = self._extend.put(Extension(job.id, job.token, progress), run.session)
+
+        def answered(future: asyncio.Future[Settled]) -> None:
+            if future.cancelled() or run.over:
+                return
+            if future.result() is Settled.LOST:
+                run.stop(LOST)
+            elif future.result() is Settled.CANCEL:
+                self._worker.cancel(run)
+
+        asked.add_done_callback(answered)
+
+    async def _tend(self) -> None:
+        try:
+            for _ in range(_TEND_ROUNDS_MAX):
+                tended = await self._claimer.store.tend(limit=TEND_MAX)
+                if max(tended.expired, tended.pruned) < TEND_MAX:
+                    return
+        except HoldfastError as error:
+            self._log.warning("ended jobs were not pruned, and will be later: %s", error)
+
+
+class Reporter:
+    """Takes the progress of one run, from any thread."""
+
+    __slots__ = ("_due", "_loop", "_newest", "_patrol", "_run")
+
+    def __init__(self, patrol: Patrol, run: Run) -> None:
+        self._patrol = patrol
+        self._run = run
+        self._loop = asyncio.get_running_loop()
+        self._newest: str | None = None
+        self._due = 0.0
+
+    def report(self, progress: object) -> None:
+        """Keep ``progress``, soon."""
+        text = encode(progress, "the progress")
+        first, self._newest = self._newest is None, text
+        if first:
+            self._loop.call_soon_threadsafe(self._plan)
+
+    def _plan(self) -> None:
+        now = self._loop.time()
+        at = max(now, self._due)
+        self._due = at + _REPORT_EVERY_S
+        self._loop.call_at(at, self._write)
+
+    def _write(self) -> None:
+        text, self._newest = self._newest, None
+        if text is not None and not self._run.over:
+            self._patrol.ask(self._run, text)

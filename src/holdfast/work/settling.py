@@ -1,0 +1,102 @@
+"""Settling: writes of one kind by handlers that end together go to the store together.
+
+Owns the batches and their repetition. A write is repeated while the store does not answer and the
+session it belongs to is still ours; after that it counts as lost, which is what others see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from holdfast.errors import StoreError
+from holdfast.model.job import Settled
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.session import LiveSession
+
+# One batch is one statement; what came meanwhile is the next.
+BATCH_MAX = 1000
+
+_FIRST_S, _MOST_S = 0.05, 1.0
+
+_Waiting = tuple[Any, LiveSession, asyncio.Future[Settled]]
+
+
+class Lane:
+    """One kind of write: ``complete``, ``fail``, ``release`` or ``extend``."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        method: Callable[[Sequence[Any]], Awaitable[Sequence[Settled]]],
+        log: logging.Logger,
+    ) -> None:
+        self._runtime = runtime
+        self._method = method
+        self._log = log
+        self._waiting: list[_Waiting] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    def put(self, member: object, session: LiveSession) -> asyncio.Future[Settled]:
+        """Write ``member`` with all that come in this turn of the loop, or after the last batch."""
+        future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self._waiting.append((member, session, future))
+        if self._flushing is None:
+            self._flushing = self._runtime.spawn(self._flush(), name="holdfast-settle")
+        return future
+
+    async def flushed(self) -> None:
+        """Wait until everything that was put has its answer."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._waiting[:BATCH_MAX]
+                del self._waiting[: len(batch)]
+                await self._send(batch)
+        finally:
+            self._flushing = None
+
+    async def _send(self, batch: list[_Waiting]) -> None:
+        backoff: Backoff | None = None
+        try:
+            while batch:
+                try:
+                    answers = await self._method([member for member, _, _ in batch])
+                except StoreError as error:
+                    if backoff is None:
+                        backoff = Backoff(_FIRST_S, _MOST_S, self._runtime.random)
+                        self._log.warning("the store did not take the end of a job: %s", error)
+                    await self._runtime.clock.sleep(backoff.next_s())
+                    batch = _still_ours(batch)
+                else:
+                    for (_, _, future), answer in zip(batch, answers, strict=True):
+                        _tell(future, answer)
+                    return
+        except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            # A mistake of a driver: the jobs stay claimed until this session ends.
+            self._log.exception("jobs could not be settled")
+        finally:
+            for _, _, future in batch:
+                _tell(future, Settled.LOST)
+
+
+def _still_ours(batch: list[_Waiting]) -> list[_Waiting]:
+    """Those whose session may still be relied on; the others are told that they lost it."""
+    kept: list[_Waiting] = []
+    for waiting in batch:
+        if waiting[1].held:
+            kept.append(waiting)
+        else:
+            _tell(waiting[2], Settled.LOST)
+    return kept
+
+
+def _tell(future: asyncio.Future[Settled], answer: Settled) -> None:
+    if not future.done():
+        future.set_result(answer)

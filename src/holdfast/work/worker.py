@@ -1,0 +1,295 @@
+"""The worker: one loop that claims for all queues of an app and runs what it gets.
+
+It claims at most as many jobs as it has free slots, so that each begins at once, and refills as
+slots free. Where a queue is known to be empty it waits for a ring; the poll behind that is the
+safety net. Owns the runs of one host, and their end when the host stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.leases.leases import Leases
+from holdfast.model.job import ClaimedJob, Return, Want
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.session import LiveSession
+from holdfast.work.bell import Alarm
+from holdfast.work.current import Middleware
+from holdfast.work.handler import Handler
+from holdfast.work.keys import KeyLimits
+from holdfast.work.patrol import Patrol
+from holdfast.work.running import CANCELLED, LOST, STOPPED, House, Run, Runner
+from holdfast.work.work import Work
+
+# Orchestrators of containers kill after 30 s; this leaves time to give back and to disconnect.
+GRACE_S = 20.0
+
+# One claim is one statement that holds its rows until it commits; more free slots than this are
+# filled by the next one, which follows at once.
+CLAIM_BATCH_MAX = 100
+
+# Handlers may end faster than the store takes their completions; beyond this many, no more is
+# claimed until some are through.
+_UNSETTLED_MAX = 2000
+
+# A queue with a limit in the whole fleet may be free again without anybody ringing.
+_LIMITED_POLL_S = 1.0
+
+# An async body that was cancelled at shutdown gets this long to clean up.
+_CANCEL_PATIENCE_S = 5.0
+
+# Threads of synchronous handlers, in all; more of them fight for the interpreter.
+_THREADS_MAX = 256
+
+
+class _Line:
+    """One queue of this worker: its runner, its free slots, and whether there may be jobs."""
+
+    __slots__ = ("free", "hopeful", "limited", "queue", "rings", "runner")
+
+    def __init__(self, handler: Handler[Any, Any], runner: Runner) -> None:
+        self.queue = handler.queue
+        self.runner = runner
+        self.free = handler.options.concurrency
+        self.hopeful = True
+        self.rings = 0
+        options = handler.options
+        self.limited = options.queue_concurrency is not None or options.rate is not None
+
+
+class Worker:
+    """Runs the handlers of an app on one host, until stopped. Used once."""
+
+    def __init__(
+        self,
+        work: Work,
+        leases: Leases,
+        handlers: Sequence[Handler[Any, Any]],
+        middlewares: Sequence[Middleware],
+        *,
+        host: str,
+        log: logging.Logger,
+    ) -> None:
+        claimer = work.claimer
+        self._work = work
+        self._claimer = claimer
+        self._runtime = work.runtime
+        self._telemetry = work.telemetry
+        self._log = log
+        self._alarm = Alarm()
+        self._stopping = False
+        self._look_at = 0.0
+        self._backoff = Backoff(0.1, 5.0, work.runtime.random)
+        self.runs: dict[str, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pool = self._make_pool(handlers)
+        house = House(work, KeyLimits(leases, log), middlewares, host=host, log=log)
+        self._lanes = house.lanes
+        self._patrol = Patrol(self, house.lanes.extend, claimer, log)
+        self._lines = {
+            handler.queue: _Line(
+                handler,
+                Runner(
+                    handler,
+                    house,
+                    pool=None if handler.is_async else self._pool,
+                    retried=self._look_in,
+                ),
+            )
+            for handler in handlers
+        }
+
+    async def run(self) -> None:
+        """Claim and run until ``stop``.
+
+        Raises:
+            UnsupportedByDriver: A handler asks for limits that the backend does not keep.
+        """
+        bell = self._claimer.bell
+        ends = [
+            bell.listen(self._lines, self._on_ring),
+            self._claimer.on_lost(self._on_lost),
+        ]
+        bell.cancelled = self._on_cancel
+        patrol = self._runtime.spawn(self._patrol.run(), name="holdfast-patrol")
+        try:
+            await self._put_limits()
+            while not self._stopping:
+                await self._turn()
+        finally:
+            patrol.cancel()
+            for end in ends:
+                end()
+            bell.cancelled = None
+
+    async def stop(self, grace_s: float) -> None:
+        """Claim no more; let handlers end within ``grace_s``; give back what did not. Repeatable.
+
+        Bodies that run longer are cancelled first. A synchronous one cannot be: its job is given
+        back while its thread goes on, and what it returns is dropped.
+        """
+        self._stopping = True
+        self._alarm.ring()
+        if self._tasks and grace_s > 0:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for run in list(self.runs.values()):
+            run.stop(STOPPED)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CANCEL_PATIENCE_S)
+        stuck = [run for run in self.runs.values() if not run.over]
+        if stuck:
+            self._log.warning("%d handlers do not stop; their jobs are given back", len(stuck))
+            await asyncio.wait([self._give_back(run.job, run.session) for run in stuck])
+        await self._lanes.flushed()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _turn(self) -> None:
+        """Claim what fits, or wait until something does."""
+        self._alarm.reset()
+        lines = self._hungry()
+        if not lines:
+            await self._pause()
+            return
+        wants = [Want(line.queue, min(line.free, CLAIM_BATCH_MAX)) for line in lines]
+        limit = min(sum(want.limit for want in wants), CLAIM_BATCH_MAX)
+        rings = [line.rings for line in lines]
+        poll_s = self._claimer.poll_s
+        try:
+            # The note outlives the poll, so that there is always one while we wait.
+            session, claimed = await self._claimer.ask(wants, limit, wait_s=poll_s + 1.0)
+        except (StoreError, LeaseLost) as error:
+            pause_s = self._backoff.next_s()
+            self._log.warning("claiming failed, again in %.1f s: %s", pause_s, error)
+            await self._alarm.sleep(pause_s)
+            return
+        self._backoff.reset()
+        for job in claimed.jobs:
+            self._start(job, session)
+        if claimed.jobs and self._telemetry.active:
+            self._telemetry.claimed(len(claimed.jobs))
+        if len(claimed.jobs) < limit:
+            self._note_empty(lines, wants, rings, claimed.jobs)
+            due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)
+            if any(line.limited for line in lines):
+                due_s = min(due_s, _LIMITED_POLL_S)
+            self._look_at = self._runtime.clock.monotonic() + due_s
+
+    def _look_in(self, seconds: float) -> None:
+        """A job of ours comes due so soon: look then, if nothing else makes us look before."""
+        at = self._runtime.clock.monotonic() + seconds
+        if at < self._look_at:
+            self._look_at = at
+            self._alarm.ring()
+
+    def _hungry(self) -> list[_Line]:
+        if len(self._tasks) >= _UNSETTLED_MAX:
+            return []
+        return [line for line in self._lines.values() if line.hopeful and line.free > 0]
+
+    def _note_empty(
+        self,
+        lines: list[_Line],
+        wants: list[Want],
+        rings: list[int],
+        jobs: Sequence[ClaimedJob],
+    ) -> None:
+        """Remember which queues had less than was wanted, and were not rung meanwhile."""
+        got: dict[str, int] = {}
+        for job in jobs:
+            got[job.queue] = got.get(job.queue, 0) + 1
+        for line, want, before in zip(lines, wants, rings, strict=True):
+            if got.get(line.queue, 0) < want.limit and line.rings == before:
+                line.hopeful = False
+
+    async def _pause(self) -> None:
+        """Sleep until a ring, a free slot, or the next look at queues that were empty."""
+        if any(line.free > 0 and not line.hopeful for line in self._lines.values()):
+            left_s = self._look_at - self._runtime.clock.monotonic()
+            await self._alarm.sleep(left_s)
+            if self._runtime.clock.monotonic() >= self._look_at:
+                for line in self._lines.values():
+                    line.hopeful = True
+        else:
+            await self._alarm.sleep(None)
+
+    def _start(self, job: ClaimedJob, session: LiveSession) -> None:
+        if self._stopping:
+            self._give_back(job, session)
+            return
+        line = self._lines[job.queue]
+        line.free -= 1
+        run = Run(job, session)
+        self.runs[job.id] = run
+        run.task = task = self._runtime.spawn(self._run(line, run), name="holdfast-job")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, line: _Line, run: Run) -> None:
+        def freed() -> None:
+            line.free += 1
+            if line.limited:
+                line.hopeful = True
+            if line.hopeful:
+                self._alarm.ring()
+
+        try:
+            await line.runner.run(run, self._patrol.reporting(run), freed)
+        finally:
+            if self.runs.get(run.job.id) is run:
+                del self.runs[run.job.id]
+            self._work.tell_ended(run.job.id)
+            if len(self._tasks) >= _UNSETTLED_MAX:
+                self._alarm.ring()
+
+    def _give_back(self, job: ClaimedJob, session: LiveSession) -> asyncio.Future[Any]:
+        return self._lanes.release.put(Return(job.id, job.token), session)
+
+    def _on_ring(self, queue: str) -> None:
+        line = self._lines[queue]
+        line.rings += 1
+        line.hopeful = True
+        self._alarm.ring()
+
+    def _on_lost(self, session: LiveSession) -> None:
+        for run in list(self.runs.values()):
+            if run.session is session:
+                run.stop(LOST)
+
+    def _on_cancel(self, job: str) -> None:
+        run = self.runs.get(job)
+        if run is not None:
+            self.cancel(run)
+
+    def cancel(self, run: Run) -> None:
+        """Somebody wants the job cancelled. A thread cannot be: it is told, and waited for."""
+        run.stop(CANCELLED, interrupt=self._lines[run.job.queue].runner.handler.is_async)
+
+    async def _put_limits(self) -> None:
+        """Let the limits that handlers declare hold in the fleet; those of operators stay."""
+        for line in self._lines.values():
+            options = line.runner.handler.options
+            if not line.limited:
+                continue
+            rate, per_s = options.rate or (None, 1.0)
+            while not self._stopping:
+                try:
+                    await self._work.limit(
+                        line.queue, concurrency=options.queue_concurrency, rate=rate, per=per_s
+                    )
+                except StoreError as error:
+                    self._log.warning("the limits of queue %r wait: %s", line.queue, error)
+                    await self._alarm.sleep(self._backoff.next_s())
+                else:
+                    break
+
+    def _make_pool(self, handlers: Sequence[Handler[Any, Any]]) -> Executor | None:
+        threads = sum(each.options.concurrency for each in handlers if not each.is_async)
+        if not threads:
+            return None
+        return self._runtime.start_pool(min(threads, _THREADS_MAX), name="holdfast-handler")
