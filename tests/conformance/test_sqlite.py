@@ -8,7 +8,13 @@ import pytest
 
 from holdfast.drivers.sqlite import SqliteFactory
 from holdfast.testing import ManualClock
-from holdfast.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
+from holdfast.testing.conformance import (
+    HostStoreSuite,
+    JobStoreSuite,
+    Lab,
+    LeaseStoreSuite,
+    WakeupsSuite,
+)
 
 
 def sqlite_lab(directory: Path, clock: ManualClock | None = None) -> Lab:
@@ -34,6 +40,18 @@ class TestSqliteHosts(HostStoreSuite):
 
 
 class TestSqliteWakeups(WakeupsSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path)
+
+
+class TestSqliteJobs(JobStoreSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path, ManualClock())
+
+
+class TestSqliteJobsInRealTime(JobStoreSuite):
     @pytest.fixture
     def lab(self, tmp_path: Path) -> Lab:
         return sqlite_lab(tmp_path)

@@ -11,9 +11,12 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.drivers.sqlite import SqliteFactory, schema
+from holdfast.drivers.sqlite.domain import clock_domain
 from holdfast.errors import SchemaMismatch, StoreUnavailable
+from holdfast.model.job import Enqueued, Entry, NewJob
+from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
-from holdfast.names import HostId
+from holdfast.names import HostId, JobId, Owner
 from holdfast.ports.driver import DriverContext
 
 NEWEST = schema.steps()[-1].number
@@ -88,14 +91,17 @@ async def test_a_file_of_the_user_gets_the_tables_beside_its_own(tmp_path: Path)
         assert connection.execute("SELECT count(*) FROM holdfast_store").fetchone() == (1,)
 
 
-@pytest.mark.parametrize("name", ["store.db", "store.db-hosts"])
-async def test_a_newer_store_is_refused_and_says_what_to_do(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "folder"), [("store.db", ""), ("store.db-hosts", "hosts")])
+async def test_a_newer_store_is_refused_and_says_what_to_do(
+    tmp_path: Path, name: str, folder: str
+) -> None:
     path = tmp_path / "store.db"
+    newest = schema.steps(folder)[-1].number
     await create(path)
-    stamp(tmp_path / name, NEWEST + 1)
+    stamp(tmp_path / name, newest + 1)
     with pytest.raises(SchemaMismatch, match="pip install --upgrade") as caught:
         await create(path)
-    assert (caught.value.found, caught.value.expected) == (NEWEST + 1, NEWEST)
+    assert (caught.value.found, caught.value.expected) == (newest + 1, newest)
     with pytest.raises(SchemaMismatch):
         await SqliteFactory().migrate(parse_url(f"sqlite:///{path}"), context())
 
@@ -132,4 +138,35 @@ async def test_a_failed_migration_changes_nothing(
         await create(path)
     assert shape(path) == before
     with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)
+
+
+async def test_a_store_of_leases_alone_learns_to_keep_jobs_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """Written by schema 1, opened by this release while its lease is held."""
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        schema.bring_up(connection, schema.steps()[:1])
+        store = connection.execute("SELECT id FROM holdfast_store").fetchone()
+        now = int(SystemClock().monotonic() * 1e6)
+        for key, owner in (("held", "web/1"), ("freed", None)):
+            connection.execute(
+                "INSERT INTO holdfast_lease (namespace, key, slot, limit_, token, version, owner, "
+                "host, domain, expires_us, free_us, ttl_us, acquired_at_us, renewed_at_us, "
+                "metadata) VALUES ('default', ?, 0, 1, 7, 9, ?, 'h', ?, ?, ?, ?, 1, 1, '{}')",
+                (key, owner, clock_domain(), now + 60_000_000, now, 60_000_000),
+            )
+    driver = await SqliteFactory().open(parse_url(f"sqlite:///{path}"), context())
+    (held,) = await driver.leases.get("held")
+    assert (held.token, held.owner, held.active) == (7, "web/1", True)
+    asked = AcquireRequest("freed", Owner("web/2"), 1_000_000, "{}", HostId("host-1"))
+    granted = await driver.leases.acquire(asked)
+    assert isinstance(granted, Grant)
+    assert granted.token == 8
+    added = NewJob(id=JobId("first"), queue="mail", payload="{}")
+    assert await driver.jobs.enqueue([added]) == [Enqueued(JobId("first"), Entry.CREATED)]
+    await driver.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM holdfast_store").fetchone() == store
         assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)

@@ -77,7 +77,7 @@ FROM (SELECT 1) LEFT JOIN holdfast_queue AS q ON q.namespace = ?1 AND q.name = ?
 
 # Numbers follow the due times, not the order of enqueueing.
 DUE = """
-SELECT number FROM holdfast_job
+SELECT number FROM holdfast_job INDEXED BY holdfast_job_due
 WHERE namespace = ? AND queue = ? AND state IN ('scheduled', 'retrying') AND blocked = 0
   AND due_at_us <= ?
 ORDER BY due_at_us LIMIT ?
@@ -115,7 +115,7 @@ RETURNING {columns}
 _COLUMNS = """id, queue, token, payload, attempts, losses, max_attempts, retry, priority,
     headers, enqueued_at_us, unique_key, ordering_key, seq"""
 _NEXT = """number IN (
-    SELECT number FROM holdfast_job
+    SELECT number FROM holdfast_job INDEXED BY holdfast_job_ready
     WHERE namespace = ?6 AND queue = ?7 AND state = 'ready' AND blocked = 0
       AND (expires_at_us IS NULL OR expires_at_us > ?5)
     ORDER BY priority DESC, seq LIMIT ?8
@@ -135,9 +135,10 @@ WHERE namespace = ? AND state = 'claimed' AND session = ? AND request = ?
 """
 CLAIMED_BEFORE = _BEFORE.format(columns=_COLUMNS)
 
-# A claim that is still the newest and has not ended; ``j`` is the caller's list.
+# A claim that is still the newest and has not ended; ``j`` is the caller's list. The plus keeps
+# SQLite from walking all claims: each member is looked up by its id.
 _HELD = """b.namespace = ?2 AND b.id = json_extract(j.value, '$[0]')
-  AND b.token = json_extract(j.value, '$[1]') AND b.state = 'claimed'"""
+  AND b.token = json_extract(j.value, '$[1]') AND +b.state = 'claimed'"""
 _SETTLE = """
 UPDATE holdfast_job AS b SET {what} FROM json_each(?1) AS j WHERE {held}
 RETURNING id, token, state, queue, ordering_key, retention_us, number, worker, claimed_at_us

@@ -32,7 +32,8 @@ DELETE FROM holdfast_job WHERE number IN (
 
 # Whose claims there are; asked of the sidecar file then.
 CLAIMANTS = """
-SELECT DISTINCT session FROM holdfast_job WHERE namespace = ? AND state = 'claimed'
+SELECT DISTINCT session FROM holdfast_job INDEXED BY holdfast_job_claimed
+WHERE namespace = ? AND state = 'claimed'
 """
 
 # Back to the old place, unless it was lost too often or is not wanted any more.

@@ -9,6 +9,14 @@ import pytest
 
 from holdfast.testing.conformance.job_claim import ClaimCases, NextDueCases, TargetCases
 from holdfast.testing.conformance.job_enqueue import DueCases, EnqueueCases
+from holdfast.testing.conformance.job_keys import OrderingCases, UniqueCases
+from holdfast.testing.conformance.job_operate import (
+    CancelCases,
+    DeleteCases,
+    RetryCases,
+    TendCases,
+)
+from holdfast.testing.conformance.job_queues import LimitCases, ListCases, QueueCases
 from holdfast.testing.conformance.job_repeats import RepeatCases
 from holdfast.testing.conformance.job_sessions import ReclaimCases, SessionCases
 from holdfast.testing.conformance.job_settle import (
@@ -33,6 +41,15 @@ class JobStoreSuite(
     SessionCases,
     ReclaimCases,
     RepeatCases,
+    UniqueCases,
+    OrderingCases,
+    CancelCases,
+    RetryCases,
+    DeleteCases,
+    TendCases,
+    ListCases,
+    QueueCases,
+    LimitCases,
 ):
     """What every job store does. A subclass defines the ``lab`` fixture."""
 

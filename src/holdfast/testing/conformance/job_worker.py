@@ -190,10 +190,15 @@ class Worker:
         """Where a job stands."""
         return (await self.record(id)).state
 
-    async def list(self, after: str | None = None, limit: int = 100, **wanted: Any) -> list[str]:
-        """The ids of one page of jobs."""
-        page = await self.jobs.list(JobFilter(**wanted), after=after, limit=limit)
+    async def list(self, **wanted: Any) -> list[str]:
+        """The ids of the first page of jobs that match."""
+        page = await self.jobs.list(self.filter(**wanted), after=None, limit=100)
         return [record.id for record in page]
+
+    @staticmethod
+    def filter(**wanted: Any) -> JobFilter:
+        """Which jobs are meant."""
+        return JobFilter(**wanted)
 
     async def outcomes(self, id: str) -> list[str]:  # noqa: A002 - it is one
         """What went wrong with a job, newest first."""

@@ -9,9 +9,11 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.drivers.sqlite import SqliteFactory
 from holdfast.drivers.sqlite.driver import SqliteDriver
+from holdfast.model.job import ClaimRequest, NewJob, Want
 from holdfast.model.lease import AcquireRequest
 from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
+from holdfast.model.session import HostSession
+from holdfast.names import HostId, JobId, Owner
 from holdfast.ports.driver import DriverContext
 
 TTL_US = 30_000_000
@@ -48,3 +50,24 @@ def ask(
     key: str, owner: str = "web/1", ttl_us: int = TTL_US, host: str = "host-1", **more: Any
 ) -> AcquireRequest:
     return AcquireRequest(key, Owner(owner), ttl_us, "{}", HostId(host), **more)
+
+
+def job(id_: str, queue: str = "mail", **more: Any) -> NewJob:
+    return NewJob(id=JobId(id_), queue=queue, payload="{}", **more)
+
+
+def want(
+    limit: int = 1, queue: str = "mail", *, host: str = "host-1", request: str = "r", **more: Any
+) -> ClaimRequest:
+    return ClaimRequest(
+        session=HostId(host),
+        worker=host,
+        request=request,
+        wants=(Want(queue, limit),),
+        limit=limit,
+        **more,
+    )
+
+
+async def open_session(driver: SqliteDriver, host: str = "host-1") -> None:
+    await driver.hosts.open(HostSession(id=HostId(host), name=host, ttl_us=TTL_US, metadata="{}"))

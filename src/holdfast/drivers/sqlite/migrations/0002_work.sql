@@ -49,25 +49,28 @@ CREATE TABLE holdfast_job (
     headers          TEXT    NOT NULL,
     payload          TEXT    NOT NULL
 );
-CREATE UNIQUE INDEX holdfast_job_id ON holdfast_job (namespace, id);
+-- The id first: a statement that looks many ids up must not be tempted to walk the namespace.
+CREATE UNIQUE INDEX holdfast_job_id ON holdfast_job (id, namespace);
 
--- What can be claimed, in the order in which it is: a claim reads from its beginning. The due time
--- stands behind, so that the age of a queue is told without touching the jobs.
-CREATE INDEX holdfast_job_ready ON holdfast_job (namespace, queue, priority DESC, seq, due_at_us)
-    WHERE state = 'ready' AND blocked = 0;
+-- What can be claimed, in the order in which it is: a claim reads from its beginning. This and the
+-- next indexes end with whatever else is asked of them, so that the jobs need not be touched.
+CREATE INDEX holdfast_job_ready ON holdfast_job (
+    namespace, queue, priority DESC, seq, due_at_us, expires_at_us, state, blocked
+) WHERE state = 'ready' AND blocked = 0;
 
 -- What waits for its time. A blocked job waits for another job first.
-CREATE INDEX holdfast_job_due ON holdfast_job (namespace, queue, due_at_us, state)
+CREATE INDEX holdfast_job_due ON holdfast_job (namespace, queue, due_at_us, state, blocked)
     WHERE state IN ('scheduled', 'retrying') AND blocked = 0;
 
-CREATE INDEX holdfast_job_claimed ON holdfast_job (namespace, queue, session)
+CREATE INDEX holdfast_job_claimed ON holdfast_job (namespace, queue, session, state)
     WHERE state = 'claimed';
 
 CREATE UNIQUE INDEX holdfast_job_unique ON holdfast_job (namespace, queue, unique_key)
     WHERE unique_key IS NOT NULL AND state IN ('scheduled', 'ready', 'claimed', 'retrying');
 
-CREATE INDEX holdfast_job_order ON holdfast_job (namespace, queue, ordering_key, number, state)
-    WHERE ordering_key IS NOT NULL AND state IN ('scheduled', 'ready', 'claimed', 'retrying');
+CREATE INDEX holdfast_job_order ON holdfast_job (
+    namespace, queue, ordering_key, number, state, blocked
+) WHERE ordering_key IS NOT NULL AND state IN ('scheduled', 'ready', 'claimed', 'retrying');
 
 CREATE INDEX holdfast_job_expiry ON holdfast_job (namespace, expires_at_us)
     WHERE expires_at_us IS NOT NULL AND state IN ('scheduled', 'ready', 'retrying');

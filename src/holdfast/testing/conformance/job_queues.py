@@ -1,0 +1,254 @@
+"""Cases of queues: what is in them, and the settings that hold for the whole fleet."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import UnsupportedByDriver
+from holdfast.model.job import Enqueued, Entry, JobState, QueueMode, QueueSettings
+from holdfast.names import JobId
+from holdfast.testing.conformance.job_operate import one_of_each
+from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, job, worker, workers
+from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
+
+
+class ListCases:
+    """Jobs are found by what is known of them, in order, page by page."""
+
+    @scenario
+    async def test_jobs_are_found_by_state(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await one_of_each(a)
+        for state in JobState:
+            assert await a.list(states=(state,)) == [state.value]
+        assert await a.list(states=(JobState.DEAD, JobState.READY)) == ["dead", "ready"]
+
+    @scenario
+    async def test_jobs_are_found_by_what_they_belong_to(self, lab: Lab) -> None:
+        a, b = await workers(lab, 2)
+        await a.put("x", "y", queue="one")
+        await a.put("z", queue="two", unique_key="u")
+        await a.claim(queues=("one",))
+        await b.claim(queues=("one",))
+        assert await a.list(queue="one") == ["x", "y"]
+        assert await a.list(queue="two", unique_key="u") == ["z"]
+        assert await a.list(queue="one", unique_key="u") == []
+        assert await a.list(session=b.id) == ["y"]
+        assert await a.list(session=b.id, states=(JobState.READY,)) == []
+
+    @scenario
+    async def test_jobs_are_found_by_their_ordering_key(self, lab: Lab) -> None:
+        lab.require("ordering")
+        a = await worker(lab)
+        await a.put("x1", "x2", ordering_key="x")
+        await a.put("y1", ordering_key="y")
+        assert await a.list(ordering_key="x") == ["x1", "x2"]
+
+    @scenario
+    async def test_pages_are_in_order_and_skip_nothing(self, lab: Lab) -> None:
+        a = await worker(lab)
+        names = [f"j{number * 7 % 25}" for number in range(25)]
+        await a.put(*names[:20], priority=1)
+        await a.put(*names[20:], delay=LONG_S)
+        found: list[str] = []
+        cursor: str | None = None
+        for _ in range(3):
+            page = await a.jobs.list(a.filter(), after=cursor, limit=10)
+            assert len(page) <= 10
+            found.extend(record.id for record in page)
+            cursor = page[-1].cursor
+            await a.put(f"later-{len(found)}")
+            for claimed in await a.claim(3):
+                await a.complete(claimed)
+        assert [name for name in found if name in names] == names
+
+    @scenario
+    async def test_pages_of_a_filter_skip_nothing(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put(*(f"j{number}" for number in range(30)))
+        for number in range(0, 30, 3):
+            await a.cancel(f"j{number}")
+        found: list[str] = []
+        cursor: str | None = None
+        wanted = a.filter(states=(JobState.CANCELLED,))
+        while page := await a.jobs.list(wanted, after=cursor, limit=4):
+            found.extend(record.id for record in page)
+            cursor = page[-1].cursor
+        assert found == [f"j{number}" for number in range(0, 30, 3)]
+
+
+class QueueCases:
+    """A queue is known by its jobs or its settings; it can be paused and drained."""
+
+    @scenario
+    async def test_queues_are_counted_by_state(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await one_of_each(a)
+        await a.put("more", "and more")
+        counts = (await a.queue()).counts
+        assert {state: counts.get(state, 0) for state in JobState} == {
+            **dict.fromkeys(JobState, 1),
+            JobState.READY: 3,
+        }
+
+    @scenario
+    async def test_queues_are_listed_by_name(self, lab: Lab) -> None:
+        a = await worker(lab)
+        assert list(await a.jobs.queues()) == []
+        await a.put("x", queue="m")
+        await a.set_queue(QueueMode.PAUSED, name="b")
+        await a.put("y", queue="Z")
+        await a.put("z", queue="a")
+        await a.complete(await a.claim_one(queues=("a",)))
+        found = await a.jobs.queues()
+        assert [record.settings.name for record in found] == ["Z", "a", "b", "m"]
+        assert [record.settings.mode for record in found] == [
+            QueueMode.OPEN,
+            QueueMode.OPEN,
+            QueueMode.PAUSED,
+            QueueMode.OPEN,
+        ]
+
+    @scenario
+    async def test_the_age_of_the_oldest_ready_job_is_told(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("old", priority=-1)
+        await lab.advance(SOON_S)
+        await a.put("young", priority=1)
+        await a.put("scheduled", delay=LONG_S)
+        oldest_s = (await a.queue()).oldest_ready_s
+        assert oldest_s is not None
+        assert SOON_S - PAST_S <= oldest_s < LONG_S
+        await a.claim(5)
+        assert (await a.queue()).oldest_ready_s is None
+
+    @scenario
+    async def test_a_paused_queue_takes_jobs_and_gives_none(self, lab: Lab) -> None:
+        a, b = await workers(lab, 2)
+        await a.put("before")
+        await a.put("elsewhere", queue="other")
+        claimed = await a.claim_one()
+        await b.set_queue(QueueMode.PAUSED)
+        await a.put("after")
+        assert await a.ids(queues=("q", "other")) == ["elsewhere"]
+        assert await a.release(claimed) == "ok"
+        assert await a.ids() == []
+        await b.set_queue(QueueMode.OPEN)
+        assert await a.ids() == ["before", "after"]
+
+    @scenario
+    async def test_a_draining_queue_gives_jobs_and_takes_none(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("before")
+        await a.set_queue(QueueMode.DRAINING)
+        outcomes = await a.enqueue(job("after"), job("elsewhere", "other"))
+        assert outcomes == [
+            Enqueued(JobId("after"), Entry.CLOSED),
+            Enqueued(JobId("elsewhere"), Entry.CREATED),
+        ]
+        assert await a.jobs.get(JobId("after")) is None
+        await a.fail(await a.claim_one(), retry=0)
+        assert await a.ids() == ["before"]
+        await a.set_queue(QueueMode.OPEN)
+        await a.put("after")
+
+    @scenario
+    async def test_settings_without_limits_come_back(self, lab: Lab) -> None:
+        a, b = await workers(lab, 2)
+        await a.set_queue(QueueMode.DRAINING)
+        assert (await b.queue()).settings == QueueSettings(name="q", mode=QueueMode.DRAINING)
+        await a.set_queue()
+        assert (await b.queue()).settings == QueueSettings(name="q")
+
+
+class LimitCases:
+    """Limits hold for all hosts together."""
+
+    @scenario
+    async def test_limits_are_refused_where_none_are_promised(self, lab: Lab) -> None:
+        if lab.capabilities.queue_limits:
+            pytest.skip("the backend keeps limits")
+        a = await worker(lab)
+        with pytest.raises(UnsupportedByDriver):
+            await a.set_queue(concurrency=1)
+        with pytest.raises(UnsupportedByDriver):
+            await a.set_queue(rate=1)
+        assert list(await a.jobs.queues()) == []
+
+    @scenario
+    async def test_limits_come_back(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a = await worker(lab)
+        await a.set_queue(concurrency=3, rate=7, rate_period_us=2_000_000)
+        assert (await a.queue()).settings == QueueSettings(
+            name="q", concurrency=3, rate=7, rate_period_us=2_000_000
+        )
+
+    @scenario
+    async def test_no_more_jobs_are_claimed_than_may_run(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a, b = await workers(lab, 2)
+        await a.set_queue(concurrency=2)
+        await a.put(*(f"j{number}" for number in range(6)))
+        first, second = await a.claim(5)
+        assert await b.ids() == []
+        assert await b.claim_by_id("j4") == []
+        await a.complete(first)
+        assert await b.ids() == ["j2"]
+        await a.release(second)
+        assert await b.ids() == ["j1"]
+
+    @scenario
+    async def test_claims_of_the_gone_make_room_when_they_are_taken(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a, gone = await workers(lab, 2)
+        await a.set_queue(concurrency=1)
+        await a.put("x", "y")
+        await gone.claim_one()
+        await gone.end()
+        assert await a.ids() == []
+        await a.jobs.reclaim(limit=10)
+        assert await a.ids() == ["x"]
+
+    @scenario
+    async def test_a_raised_limit_lets_more_through(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a = await worker(lab)
+        await a.set_queue(concurrency=1)
+        await a.put("x", "y", "z")
+        assert await a.ids() == ["x"]
+        await a.set_queue(concurrency=2)
+        assert await a.ids() == ["y"]
+        await a.set_queue()
+        assert await a.ids() == ["z"]
+
+    @scenario
+    async def test_no_more_claims_are_made_in_a_period_than_the_rate(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a, b = await workers(lab, 2)
+        await a.set_queue(rate=3, rate_period_us=round(LONG_S * 1e6))
+        await a.put(*(f"j{number}" for number in range(6)))
+        (first,) = await a.claim(1)
+        await a.complete(first)
+        assert await b.ids() == ["j1", "j2"]
+        assert await a.ids() == []
+        assert await a.claim_by_id("j5") == []
+
+    @scenario
+    async def test_a_period_that_has_passed_lets_claims_through(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a = await worker(lab)
+        await a.set_queue(rate=2, rate_period_us=round(SOON_S * 1e6))
+        await a.put(*(f"j{number}" for number in range(3)))
+        assert await a.ids() == ["j0", "j1"]
+        await lab.advance(SOON_S + PAST_S)
+        assert await a.ids() == ["j2"]
+
+    @scenario
+    async def test_a_limit_of_one_queue_leaves_the_others_alone(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a = await worker(lab)
+        await a.set_queue(concurrency=1)
+        await a.put("x", "y")
+        await a.put("z", queue="other")
+        assert await a.ids(queues=("q", "other")) == ["x", "z"]
