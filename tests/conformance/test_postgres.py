@@ -12,7 +12,13 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.drivers.postgres import PostgresFactory
-from holdfast.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
+from holdfast.testing.conformance import (
+    HostStoreSuite,
+    JobStoreSuite,
+    Lab,
+    LeaseStoreSuite,
+    WakeupsSuite,
+)
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 
@@ -62,6 +68,12 @@ class TestWakeups(WakeupsSuite):
         return direct
 
 
+class TestJobs(JobStoreSuite):
+    @pytest.fixture
+    def lab(self, direct: Lab) -> Lab:
+        return direct
+
+
 class TestLeasesBehindPooler(LeaseStoreSuite):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:
@@ -75,6 +87,12 @@ class TestHostsBehindPooler(HostStoreSuite):
 
 
 class TestWakeupsBehindPooler(WakeupsSuite):
+    @pytest.fixture
+    def lab(self, pooled: Lab) -> Lab:
+        return pooled
+
+
+class TestJobsBehindPooler(JobStoreSuite):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:
         return pooled

@@ -11,6 +11,7 @@ from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.guard import Guard
 from holdfast.drivers.postgres.health import look
 from holdfast.drivers.postgres.host_store import PostgresHostStore
+from holdfast.drivers.postgres.job_store import PostgresJobStore
 from holdfast.drivers.postgres.lease_store import PostgresLeaseStore
 from holdfast.drivers.postgres.schema import prepare, store_id
 from holdfast.drivers.postgres.settings import OPTIONS, PostgresSettings, read_settings
@@ -36,6 +37,9 @@ CAPABILITIES = Capabilities(
     # A renewal three times per ttl over a network needs some tens of milliseconds each.
     ttl_min_s=0.1,
     ttl_max_s=None,
+    jobs=True,
+    ordering=True,
+    queue_limits=True,
 )
 
 
@@ -99,6 +103,9 @@ class PostgresDriver:
             channel=channel,
             guard=Guard(settings, context.namespace, identity),
         )
+        self._jobs = PostgresJobStore(
+            connections, settings, context, channel=channel, identity=identity
+        )
         self._hosts = PostgresHostStore(connections, settings, context.namespace)
         self._tokens = PostgresTokenStore(connections, settings, context.namespace)
         self._wakeups = PostgresWakeups(connections, settings, context, channel)
@@ -119,9 +126,9 @@ class PostgresDriver:
         return self._hosts
 
     @property
-    def jobs(self) -> None:
-        """No jobs are kept yet."""
-        return
+    def jobs(self) -> PostgresJobStore:
+        """Jobs of the namespace."""
+        return self._jobs
 
     @property
     def tokens(self) -> PostgresTokenStore:
@@ -144,3 +151,4 @@ class PostgresDriver:
         await self._wakeups.close()
         await self._connections.close()
         await self._leases.close()
+        await self._jobs.close()

@@ -1,0 +1,313 @@
+"""How jobs are claimed: one statement as a rule, a transaction where a queue has limits.
+
+Owns what the answer of a claim means. A host that wants to wait looks once more after its note is
+committed, because a job that was on its way meanwhile could see no note.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.drivers.postgres import job_record_sql, job_sql
+from holdfast.drivers.postgres.job_order_sql import RING_QUEUES
+from holdfast.drivers.postgres.job_tables import JobTables
+from holdfast.drivers.postgres.transactions import Run
+from holdfast.errors import Fenced, LeaseExpired, OutcomeUnknown, StoreUnavailable
+from holdfast.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest
+from holdfast.names import JobId, Token
+
+# Due jobs are promoted by claims, so many in each queue, or as many as are wanted: a backlog that
+# came due together is promoted claim by claim, and no claim pays for all of it.
+_PROMOTE_MIN = 100
+
+# Somebody is enqueueing while a host is about to wait: it looks again after a commit's time.
+_IN_FLIGHT_S = 0.02
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one attempt brought."""
+
+    jobs: list[ClaimedJob]
+    alive: bool
+    limited: bool
+    next_due_s: float | None
+
+
+class JobClaimer:
+    """Claims from the tables of one namespace."""
+
+    def __init__(self, tables: JobTables) -> None:
+        self._tables = tables
+        self._lone_sql = tables.text(job_sql.CLAIM_LONE)
+        self._claim_sql = tables.text(job_sql.CLAIM)
+        self._waiting_sql = tables.text(job_sql.CLAIM_WAITING)
+        self._named_sql = tables.text(job_sql.CLAIM_NAMED)
+        self._note_sql = tables.text(job_sql.NOTE)
+        self._flight_sql = tables.text(job_sql.IN_FLIGHT)
+        self._promote_sql = tables.text(job_sql.PROMOTE)
+        self._promote_named_sql = tables.text(job_sql.PROMOTE_NAMED)
+        self._again_sql = tables.text(job_record_sql.AGAIN)
+        self._session_sql = tables.text(job_record_sql.SESSION)
+        self._lock_session_sql = tables.text(job_record_sql.LOCK_SESSION)
+        self._target_sql = tables.text(job_record_sql.TARGET)
+        self._lock_queues_sql = tables.text(job_record_sql.LOCK_QUEUES)
+        self._room_sql = tables.text(job_record_sql.ROOM)
+        self._pace_sql = tables.text(job_record_sql.PACE)
+        self._ring_sql = tables.text(RING_QUEUES)
+        # Queues that had limits when they were met last, which saves asking in vain. A hint.
+        self._limited: set[str] = set()
+        # Queues that gave less than was asked for the last time. A hint too.
+        self._short: set[str] = set()
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Claim for a living session; see the port."""
+        if request.again:
+            before = await self._tables.transact(lambda run: self._claimed_before(run, request))
+            if before:
+                return Claimed(tuple(before))
+        if request.job is not None:
+            return await self._claim_named(request, request.job)
+        limit = min(request.limit, CLAIM_MAX)
+        jobs = await self._take_lone(request, limit)
+        if len(jobs) == limit > 0:
+            return Claimed(tuple(jobs))
+        try:
+            due_s = await self._take_more(request, limit, jobs)
+        except StoreUnavailable as error:
+            if not jobs:
+                raise
+            # Not "nothing was applied": something was. Asked again, the claims come back.
+            raise OutcomeUnknown("the second part of a claim failed; ask again") from error
+        queues = [want.queue for want in request.wants]
+        if len(jobs) >= limit:
+            self._short.difference_update(queues)
+            return Claimed(tuple(jobs))
+        self._short.update(queues)
+        return Claimed(tuple(jobs), None if due_s is None else max(0.0, due_s))
+
+    async def _take_lone(self, request: ClaimRequest, limit: int) -> list[ClaimedJob]:
+        """What one queue without limits gives by the shorter statement, if that is likely."""
+        if len(request.wants) != 1:
+            return []
+        want = request.wants[0]
+        if limit <= 0 or want.limit < limit or want.queue in self._limited | self._short:
+            return []
+        rows = await self._tables.fetch(
+            self._lone_sql,
+            request.session,
+            request.worker,
+            request.request,
+            want.queue,
+            limit,
+            self._tables.host,
+        )
+        if len(rows) > 1:
+            rows.sort(key=lambda row: (-row["priority"], row["seq"]))
+        return [_job(row, _SEQ_OFFSET) for row in rows]
+
+    async def _take_more(
+        self, request: ClaimRequest, limit: int, jobs: list[ClaimedJob]
+    ) -> float | None:
+        """Add to ``jobs`` what the general statement gives; says when the next one is due.
+
+        Who wants to wait looks twice: after its note is committed, for what came too early to see
+        it.
+        """
+        answer = await self._attempt(request, limit - len(jobs), wait_us=request.wait_us)
+        if not answer.alive:
+            await self._refuse(request)
+        jobs += answer.jobs
+        if request.wait_us <= 0 or len(jobs) >= limit:
+            return answer.next_due_s
+        queues = [want.queue for want in request.wants]
+        (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
+        again = await self._attempt(request, limit - len(jobs))
+        jobs += again.jobs
+        if flight["busy"]:
+            return min(_IN_FLIGHT_S, again.next_due_s or _IN_FLIGHT_S)
+        return again.next_due_s
+
+    async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
+        queues = [want.queue for want in request.wants]
+        if self._limited.isdisjoint(queues):
+            most = [want.limit for want in request.wants]
+            answer = await self._take(self._tables.fetch, request, queues, most, limit, wait_us)
+            if not answer.limited:
+                return answer
+
+        async def body(run: Run) -> _Answer:
+            return await self._take_limited(run, request, limit, wait_us)
+
+        return await self._tables.transact(body)
+
+    async def _take(
+        self,
+        run: Run,
+        request: ClaimRequest,
+        queues: Sequence[str],
+        most: Sequence[int],
+        limit: int,
+        wait_us: int,
+        *,
+        limits: bool = False,
+    ) -> _Answer:
+        """One attempt; due jobs are promoted first, and the others who wait hear of the rest."""
+        text = self._waiting_sql if wait_us > 0 else self._claim_sql
+        session = (request.session, request.worker, request.request)
+        more = (wait_us,) if wait_us > 0 else ()
+        host = self._tables.host
+        rows = await run(text, *session, queues, most, limit, limits, False, host, *more)
+        if not rows[0]["due"] or not rows[0]["alive"] or rows[0]["limited"]:
+            return _answer(rows)
+        promoted = await run(self._promote_sql, queues, max(limit, _PROMOTE_MIN))
+        rows = await run(text, *session, queues, most, limit, limits, True, host, *more)
+        answer = _answer(rows)
+        left = Counter(row["queue"] for row in promoted)
+        left.subtract(job.queue for job in answer.jobs)
+        if fresh := +left:
+            await run(self._ring_sql, list(fresh), list(fresh.values()), self._tables.channel)
+        return answer
+
+    async def _take_limited(
+        self, run: Run, request: ClaimRequest, limit: int, wait_us: int
+    ) -> _Answer:
+        """An attempt on queues some of which have limits, under the locks of their rows."""
+        queues = [want.queue for want in request.wants]
+        room, wait_s = await self._room(run, queues)
+        most: list[int] = []
+        for want in request.wants:
+            count = max(0, min(want.limit, room.get(want.queue, want.limit)))
+            if want.queue in room:
+                room[want.queue] -= count
+            most.append(count)
+        answer = await self._take(run, request, queues, most, limit, wait_us, limits=True)
+        await self._record_pace(run, answer.jobs, set(room))
+        if wait_s is not None and (answer.next_due_s is None or answer.next_due_s > wait_s):
+            answer.next_due_s = wait_s
+        return answer
+
+    async def _room(self, run: Run, queues: Sequence[str]) -> tuple[dict[str, int], float | None]:
+        """How many each queue with limits lets through, and when its rate lets more."""
+        locked = [row["name"] for row in await run(self._lock_queues_sql, list(queues))]
+        self._limited.difference_update(queues)
+        self._limited.update(locked)
+        rows: Sequence[Any] = await run(self._room_sql, locked) if locked else ()
+        waits: list[float] = [row["wait_s"] for row in rows if row["wait_s"] is not None]
+        return {row["name"]: row["room"] for row in rows}, min(waits, default=None)
+
+    async def _record_pace(self, run: Run, jobs: Sequence[ClaimedJob], limited: set[str]) -> None:
+        counts = Counter(job.queue for job in jobs if job.queue in limited)
+        if counts:
+            await run(self._pace_sql, list(counts), list(counts.values()))
+
+    # -- one job by its id ----------------------------------------------------------------------
+
+    async def _claim_named(self, request: ClaimRequest, job: JobId) -> Claimed:
+        async def body(run: Run) -> _Answer | None:
+            rows = await run(self._target_sql, job)
+            if not rows or request.limit <= 0:
+                return None
+            queue = rows[0]["queue"]
+            if rows[0]["due"]:
+                await run(self._promote_named_sql, job)
+            room, _ = await self._room(run, [queue])
+            session = (request.session, request.worker, request.request)
+            most = [min(1, max(0, room.get(queue, 1)))]
+            taken = await run(
+                self._named_sql,
+                *session,
+                [queue],
+                most,
+                most[0],
+                True,
+                True,
+                self._tables.host,
+                job,
+            )
+            answer = _answer(taken)
+            await self._record_pace(run, answer.jobs, set(room))
+            return answer
+
+        answer = await self._tables.transact(body)
+        if answer is None or not answer.alive:
+            await self._refuse(request)
+        if answer is not None and answer.jobs:
+            return Claimed(tuple(answer.jobs))
+        if request.wait_us > 0 and request.wants:
+            queues = [want.queue for want in request.wants]
+            await self._tables.fetch(self._note_sql, queues, self._tables.host, request.wait_us)
+        return Claimed(())
+
+    # -- sessions -------------------------------------------------------------------------------
+
+    async def _claimed_before(self, run: Run, request: ClaimRequest) -> list[ClaimedJob]:
+        """What an earlier call of the same request claimed, once it cannot claim any more."""
+        _judge(await run(self._lock_session_sql, request.session), request)
+        rows = await run(self._again_sql, request.session, request.request)
+        rows = sorted(rows, key=lambda row: (-row["priority"], row["seq"]))
+        return [_job(row, _SEQ_OFFSET) for row in rows]
+
+    async def _refuse(self, request: ClaimRequest) -> None:
+        """Raise what is wrong with the session, if anything still is."""
+        rows = await self._tables.fetch(self._session_sql, request.session, write=False)
+        _judge(rows, request)
+
+
+# Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
+_OFFSET = 6
+_SEQ_OFFSET = 1
+
+
+def _judge(rows: Sequence[Any], request: ClaimRequest) -> None:
+    if not rows or not rows[0]["open"]:
+        raise Fenced(f"host/{request.session}")
+    if not rows[0]["live"]:
+        raise LeaseExpired(f"host/{request.session}")
+
+
+def _answer(rows: Sequence[Any]) -> _Answer:
+    first = rows[0]
+    alive, limited, due_s = first["alive"], first["limited"], first["next_due_s"]
+    if first["id"] is None:
+        return _Answer([], alive, limited, due_s)
+    if len(rows) > 1:
+        rows = sorted(rows, key=lambda row: (row["n"], -row["priority"], row["seq"]))
+    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s)
+
+
+def _job(row: Any, offset: int) -> ClaimedJob:
+    # By position: a claim of a hundred looks up a thousand values.
+    (
+        id_,
+        queue,
+        token,
+        payload,
+        attempts,
+        losses,
+        most,
+        retry,
+        priority,
+        headers,
+        at,
+        unique,
+        key,
+    ) = row[offset:]
+    return ClaimedJob(
+        id=JobId(id_),
+        queue=queue,
+        token=Token(token),
+        payload=payload,
+        attempts=attempts,
+        losses=losses,
+        max_attempts=most,
+        retry=retry,
+        priority=priority,
+        headers=headers,
+        enqueued_at_us=at,
+        unique_key=unique,
+        ordering_key=key,
+    )

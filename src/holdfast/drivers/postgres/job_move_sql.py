@@ -1,0 +1,232 @@
+"""The statements that move jobs off their usual course: failed, released, lost, cancelled, expired.
+
+Owns their text and nothing else. Each chooses its rows (``cand``), locked in the order of their
+ids, and says what becomes of each; one common ending writes that. Where ``$2`` is true only jobs
+with an ordering key are touched, and the caller holds the locks of their keys; where it is false
+only the others. A claim stands while ``settled`` is null. ``{s}`` stands for the quoted schema.
+"""
+
+from __future__ import annotations
+
+from holdfast.drivers.postgres.job_sql import compose, ring_to
+from holdfast.model.job import ATTEMPTS_KEPT_MAX
+
+# What each ``cand`` says of a row: its next state, how the claim ended, what is counted, when it
+# is due, and what enters the attempts. The columns of the row itself come from here.
+_ROW = """j.queue, j.token, j.worker, j.claimed_at, j.retention_us, j.attempts, j.losses,
+        j.max_losses, j.cancel, j.blocked"""
+
+# moved      ended jobs leave the indexes of the living and get the end of their retention.
+# removed    those without retention.
+# kept       the newest attempts stay; the one that enters now is one of them.
+# fresh      what became claimable, and the room that an ended claim leaves in a queue with a limit.
+_ENDING = compose(
+    """, judged AS MATERIALIZED (
+    SELECT c.*, c.next IN ('dead', 'cancelled') AS final,
+        c.next IN ('dead', 'cancelled') AND c.retention_us <= 0 AS gone
+    FROM cand c
+), moved AS (
+    UPDATE {s}.job j SET state = c.next, settled = coalesce(c.settled, j.settled),
+        attempts = j.attempts + c.failed, losses = j.losses + c.lost,
+        error = coalesce(c.error, j.error), due_at = coalesce(c.due_at, j.due_at),
+        blocked = j.blocked AND NOT c.final,
+        ended_at = CASE WHEN c.final THEN clock_timestamp() END,
+        kept_until = CASE WHEN c.final
+            THEN clock_timestamp() + c.retention_us * interval '1 microsecond' END
+    FROM judged c
+    WHERE j.namespace = c.namespace AND j.id = c.id AND NOT c.gone
+), removed AS (
+    DELETE FROM {s}.job j USING judged c
+    WHERE j.namespace = c.namespace AND j.id = c.id AND c.gone
+), trouble AS (
+    INSERT INTO {s}.job_attempt (
+        namespace, job, token, outcome, worker, claimed_at, ended_at, error
+    )
+    SELECT c.namespace, c.id, c.token, c.trouble, CASE WHEN c.failed + c.lost > 0 THEN c.worker END,
+        CASE WHEN c.failed + c.lost > 0 THEN c.claimed_at END, clock_timestamp(), c.why
+    FROM judged c WHERE c.trouble IS NOT NULL AND NOT c.gone
+), forgotten AS (
+    DELETE FROM {s}.job_attempt a USING (
+        SELECT c.namespace, c.id, o.number FROM judged c CROSS JOIN LATERAL (
+            SELECT number FROM {s}.job_attempt
+            WHERE namespace = c.namespace AND job = c.id
+            ORDER BY number DESC
+            OFFSET CASE WHEN c.gone THEN 0 ELSE {older} END LIMIT 1
+        ) o
+        WHERE c.gone
+            OR c.trouble IS NOT NULL AND c.attempts + c.losses >= {older}
+    ) o
+    WHERE a.namespace = o.namespace AND a.job = o.id AND a.number <= o.number
+), fresh AS MATERIALIZED (
+    SELECT c.queue, count(*) AS jobs FROM judged c
+    WHERE c.rings OR c.settled IS NOT NULL AND EXISTS (
+        SELECT FROM {s}.queue q
+        WHERE q.namespace = c.namespace AND q.name = c.queue AND q.concurrency IS NOT NULL
+    )
+    GROUP BY c.queue
+), {ring}
+SELECT c.n, c.id, c.queue, c.next, (SELECT hosts FROM told) AS told FROM judged c
+""",
+    ring=ring_to("$3"),
+    older=str(ATTEMPTS_KEPT_MAX - 1),
+)
+
+_CLAIMED = compose(
+    """
+        SELECT {row} FROM {s}.job j
+        WHERE j.namespace = r.namespace AND j.id = r.id AND j.token = r.token AND r.token > 0
+            AND j.settled IS NULL AND (j.ordering_key IS NOT NULL) = $2::boolean
+        FOR NO KEY UPDATE""",
+    row=_ROW,
+)
+
+FAIL = compose(
+    """
+WITH req AS MATERIALIZED (
+    SELECT $1::text AS namespace, r.* FROM unnest(
+        $4::text[], $5::bigint[], $6::text[], $7::bigint[]
+    ) WITH ORDINALITY AS r(id, token, error, retry_us, n)
+), cand AS MATERIALIZED (
+    SELECT r.namespace, r.id, r.n, j.*, 'failed' AS settled, 1 AS failed, 0 AS lost,
+        CASE WHEN j.cancel IS NOT NULL THEN 'cancelled' WHEN r.retry_us IS NULL THEN 'dead'
+            ELSE 'retrying' END AS next,
+        coalesce(to_json(j.cancel)::text, r.error) AS error, 'failed' AS trouble, r.error AS why,
+        clock_timestamp() + r.retry_us * interval '1 microsecond' AS due_at,
+        j.cancel IS NULL AND r.retry_us <= 0 AS rings
+    FROM (SELECT * FROM req ORDER BY id COLLATE "C") r
+    CROSS JOIN LATERAL ({claimed}
+    ) j
+){ending}""",
+    claimed=_CLAIMED,
+    ending=_ENDING,
+)
+
+# To its old place, or after a while to a new one.
+RELEASE = compose(
+    """
+WITH req AS MATERIALIZED (
+    SELECT $1::text AS namespace, r.* FROM unnest($4::text[], $5::bigint[], $6::bigint[])
+        WITH ORDINALITY AS r(id, token, delay_us, n)
+), cand AS MATERIALIZED (
+    SELECT r.namespace, r.id, r.n, j.*, 'released' AS settled, 0 AS failed, 0 AS lost,
+        CASE WHEN j.cancel IS NOT NULL THEN 'cancelled' WHEN r.delay_us > 0 THEN 'scheduled'
+            ELSE 'ready' END AS next,
+        to_json(j.cancel)::text AS error, NULL AS trouble, NULL AS why,
+        CASE WHEN r.delay_us > 0
+            THEN clock_timestamp() + r.delay_us * interval '1 microsecond' END AS due_at,
+        j.cancel IS NULL AND r.delay_us <= 0 AS rings
+    FROM (SELECT * FROM req ORDER BY id COLLATE "C") r
+    CROSS JOIN LATERAL ({claimed}
+    ) j
+){ending}""",
+    claimed=_CLAIMED,
+    ending=_ENDING,
+)
+
+# Claims whose session has ended or is unknown. Claimed rows are found by walking over the queues
+# and sessions that have any, not over the rows. A session that ended never lives again, so there
+# is nothing to lock.
+_ORPHANED = """
+WITH RECURSIVE pair AS (
+    (
+        SELECT queue, session FROM {s}.job
+        WHERE namespace = $1 AND state = 'claimed'
+        ORDER BY queue, session LIMIT 1
+    )
+    UNION ALL
+    SELECT n.queue, n.session FROM pair p CROSS JOIN LATERAL (
+        SELECT queue, session FROM {s}.job
+        WHERE namespace = $1 AND state = 'claimed' AND (queue, session) > (p.queue, p.session)
+        ORDER BY queue, session LIMIT 1
+    ) n
+), orphaned AS MATERIALIZED (
+    SELECT p.queue, p.session FROM pair p
+    WHERE NOT EXISTS (
+        SELECT FROM {s}.host h
+        WHERE h.namespace = $1 AND h.id = p.session AND h.ended_at IS NULL
+    )
+)"""
+
+RECLAIM = compose(
+    """{orphaned}, cand AS MATERIALIZED (
+    SELECT $1::text AS namespace, j.*, 0::bigint AS n, 'lost' AS settled, 0 AS failed, 1 AS lost,
+        CASE WHEN j.cancel IS NOT NULL THEN 'cancelled'
+            WHEN j.losses + 1 > j.max_losses THEN 'dead' ELSE 'ready' END AS next,
+        to_json(j.cancel)::text AS error, 'lost' AS trouble, NULL AS why,
+        NULL::timestamptz AS due_at,
+        j.cancel IS NULL AND j.losses + 1 <= j.max_losses AS rings
+    FROM orphaned o CROSS JOIN LATERAL (
+        SELECT j.id, {row} FROM {s}.job j
+        WHERE j.namespace = $1 AND j.queue = o.queue AND j.session = o.session
+            AND j.state = 'claimed' AND (j.ordering_key IS NOT NULL) = $2::boolean
+            AND (NOT $2::boolean OR j.id = ANY($5::text[]))
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) j
+    LIMIT $4
+){ending}""",
+    orphaned=_ORPHANED,
+    row=_ROW,
+    ending=_ENDING,
+)
+
+# Those of them that have an ordering key.
+ORPHANS = compose(
+    """{orphaned}
+SELECT j.id FROM orphaned o CROSS JOIN LATERAL (
+    SELECT id FROM {s}.job
+    WHERE namespace = $1 AND queue = o.queue AND session = o.session AND state = 'claimed'
+        AND ordering_key IS NOT NULL OFFSET 0
+) j LIMIT $2
+""",
+    orphaned=_ORPHANED,
+)
+
+# Live jobs that nobody has claimed. Those that are claimed by now are asked for by ``ASK``.
+CANCEL = compose(
+    """
+WITH req AS MATERIALIZED (
+    SELECT $1::text AS namespace, r.* FROM unnest($4::text[]) WITH ORDINALITY AS r(id, n)
+), cand AS MATERIALIZED (
+    SELECT r.namespace, r.id, r.n, j.*, NULL AS settled, 0 AS failed, 0 AS lost,
+        'cancelled' AS next, to_json($5::text)::text AS error, NULL AS trouble, NULL AS why,
+        NULL::timestamptz AS due_at, false AS rings
+    FROM (SELECT * FROM req ORDER BY id COLLATE "C") r
+    CROSS JOIN LATERAL (
+        SELECT {row} FROM {s}.job j
+        WHERE j.namespace = r.namespace AND j.id = r.id AND j.ended_at IS NULL
+            AND j.state <> 'claimed' AND (j.ordering_key IS NOT NULL) = $2::boolean
+        FOR NO KEY UPDATE
+    ) j
+){ending}""",
+    row=_ROW,
+    ending=_ENDING,
+)
+
+# Unclaimed jobs whose expiry passed.
+EXPIRE = compose(
+    """
+WITH cand AS MATERIALIZED (
+    SELECT $1::text AS namespace, j.*, 0::bigint AS n, NULL AS settled, 0 AS failed, 0 AS lost,
+        'dead' AS next, NULL AS error, 'expired' AS trouble, NULL AS why,
+        NULL::timestamptz AS due_at, false AS rings
+    FROM (SELECT) one CROSS JOIN LATERAL (
+        SELECT j.id, {row} FROM {s}.job j
+        WHERE j.namespace = $1 AND j.expires_at <= (SELECT clock_timestamp())
+            AND j.expires_at IS NOT NULL AND j.state IN ('scheduled', 'ready', 'retrying')
+            AND (j.ordering_key IS NOT NULL) = $2::boolean
+            AND (NOT $2::boolean OR j.id = ANY($5::text[]))
+        ORDER BY j.expires_at LIMIT $4
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) j
+){ending}""",
+    row=_ROW,
+    ending=_ENDING,
+)
+
+# Those of them that have an ordering key.
+EXPIRED = """
+SELECT id FROM {s}.job
+WHERE namespace = $1 AND expires_at <= (SELECT clock_timestamp()) AND expires_at IS NOT NULL
+    AND state IN ('scheduled', 'ready', 'retrying') AND ordering_key IS NOT NULL
+ORDER BY expires_at LIMIT $2
+"""

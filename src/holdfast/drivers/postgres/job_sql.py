@@ -1,0 +1,327 @@
+"""The statements that every job passes through: enqueue, claim, complete, and promoting the due.
+
+Owns their text and nothing else. Every statement carries the namespace as its first parameter and
+reads ``clock_timestamp()``. Look-ups stand in LATERAL parts, and rows to be changed are named by
+the columns of a list and never by a parameter, for the reasons given in ``lease_sql``. ``{s}``
+stands for the quoted schema.
+"""
+
+from __future__ import annotations
+
+# Tells the hosts that wait in the queues of ``fresh`` (queue, jobs): the oldest notes, one more
+# than there are jobs, and takes their notes away. Without a note nothing is sent: a commit that
+# notifies takes a lock of the whole database. ``{channel}`` is the parameter with the channel.
+_RING = """
+bell AS MATERIALIZED (
+    SELECT $1::text AS namespace, f.queue, w.host FROM fresh f CROSS JOIN LATERAL (
+        SELECT host FROM {s}.waiting
+        WHERE namespace = $1 AND queue = f.queue AND until > clock_timestamp()
+        ORDER BY since LIMIT f.jobs + 1
+        FOR UPDATE SKIP LOCKED
+    ) w
+), answered AS (
+    DELETE FROM {s}.waiting w USING bell b
+    WHERE w.namespace = b.namespace AND w.queue = b.queue AND w.host = b.host
+), told AS MATERIALIZED (
+    SELECT count(pg_notify({channel}, json_build_object(
+        'ns', b.namespace, 'host', b.host, 'topic', 'work/' || b.queue, 'waiter', 0,
+        'position', 0)::text)) AS hosts
+    FROM bell b
+)"""
+
+
+def compose(text: str, **parts: str) -> str:
+    """``text`` with each ``{name}`` in it replaced by the part of that name; other braces stay."""
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part)
+    return text
+
+
+def ring_to(channel: str) -> str:
+    """``_RING`` with the parameter that holds the channel."""
+    return compose(_RING, channel=channel)
+
+
+# Jobs of one call, in their order. An id that is there already changes nothing, and neither does a
+# live unique key; who asked learns which of them it was by looking (see ``job_enqueue``). A job
+# with an ordering key enters blocked, and the one whose turn it is is unblocked afterwards.
+#
+# flight  a shared lock for each queue until commit. A host that is about to wait asks whether
+#         anybody holds it: such a job may be too young for the host's snapshot, and its note too
+#         young for the snapshot here, so the host looks again soon instead of sleeping.
+_ENQUEUE = """
+WITH req AS MATERIALIZED (
+    SELECT r.* FROM unnest(
+        $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::bigint[], $8::text[],
+        $9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::bigint[], $15::text[]
+    ) WITH ORDINALITY AS r(
+        id, queue, payload, priority, delay_us, due_at_us, unique_key, ordering_key,
+        max_attempts, max_losses, retry, expires_us, retention_us, headers, n
+    )
+), name AS MATERIALIZED (
+    SELECT q.queue, c.mode = 'draining' AS closed,
+        pg_advisory_xact_lock_shared(hashtextextended({flight} || q.queue, 0)) AS flight
+    FROM (SELECT DISTINCT queue FROM req) q
+    LEFT JOIN LATERAL (
+        SELECT mode FROM {s}.queue WHERE namespace = $1 AND name = q.queue OFFSET 0
+    ) c ON true
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, count(n.flight) AS flights FROM name n
+), ins AS (
+    INSERT INTO {s}.job (
+        namespace, id, queue, token, state, blocked, priority, max_attempts, max_losses,
+        retention_us, expires_us, enqueued_at, due_at, expires_at, unique_key, ordering_key, retry,
+        headers, payload
+    )
+    SELECT $1, r.id, r.queue, 0,
+        CASE WHEN r.due_at <= r.now THEN 'ready' ELSE 'scheduled' END,
+        r.ordering_key IS NOT NULL, r.priority, r.max_attempts, r.max_losses, r.retention_us,
+        r.expires_us, r.now, r.due_at, r.now + r.expires_us * interval '1 microsecond',
+        r.unique_key, r.ordering_key, r.retry, r.headers, r.payload
+    FROM (
+        SELECT r.*, c.now, coalesce(
+            timestamptz 'epoch' + r.due_at_us * interval '1 microsecond',
+            c.now + r.delay_us * interval '1 microsecond') AS due_at
+        FROM req r CROSS JOIN clock c
+    ) r
+    WHERE r.queue NOT IN (SELECT n.queue FROM name n WHERE n.closed)
+    ORDER BY r.n
+    ON CONFLICT DO NOTHING
+    RETURNING id, queue, state, blocked
+)"""
+
+# Who waits hears of what can be claimed at once.
+_ENQUEUE_RINGING = compose(
+    """{enqueue}, fresh AS MATERIALIZED (
+    SELECT i.queue, count(*) AS jobs FROM ins i
+    WHERE i.state = 'ready' AND NOT i.blocked GROUP BY i.queue
+), {ring}
+SELECT (SELECT hosts FROM told) AS told,
+    ARRAY(SELECT n.queue FROM name n WHERE n.closed) AS closed""",
+    ring=ring_to("$16"),
+    enqueue=_ENQUEUE,
+)
+
+# A batch without keys: nothing more is to be known of it.
+ENQUEUE_PLAIN = compose("{enqueue}, (SELECT count(*) FROM ins) AS made", enqueue=_ENQUEUE_RINGING)
+
+# The same with keys, inside a transaction that looks after them.
+ENQUEUE_KEYED = compose(
+    "{enqueue}, ARRAY(SELECT i.id FROM ins i) AS made", enqueue=_ENQUEUE_RINGING
+)
+
+# What a claimant is given of a job.
+CLAIMED_COLUMNS = """j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.max_attempts,
+        j.retry, j.priority, j.headers,
+        (date_part('epoch', j.enqueued_at) * 1000000)::bigint AS enqueued_at_us,
+        j.unique_key, j.ordering_key"""
+
+# One claim, one statement.
+#
+# host    the session, locked against a peer that would end it, and judged under that lock: a claim
+#         never commits for a session that was reaped meanwhile.
+# want    the queues, what holds for them, and when their next waiting job is due: one look-up in
+#         an index that holds nothing else.
+# gate    nothing is taken for a dead session; nor while due jobs are to be promoted first ($9 says
+#         that they were), nor from queues with limits, whose row is then locked before ($8).
+# picked  the first of each queue in the order of the index, skipping what others are taking. The
+#         newest version of each row is judged again under its lock.
+# taken   the claims, with fresh tokens. Rows are found again by their address, at half the cost of
+#         their names; one that got a newer version since the snapshot is left to the next claim.
+_CLAIM = compose(
+    """
+WITH host AS MATERIALIZED (
+    SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
+    FOR KEY SHARE
+), want AS MATERIALIZED (
+    SELECT w.queue, w.most, w.n, q.mode IS DISTINCT FROM 'paused' AS open, q.limited, d.due_at
+    FROM unnest($5::text[], $6::int[]) WITH ORDINALITY AS w(queue, most, n)
+    LEFT JOIN LATERAL (
+        SELECT mode, concurrency IS NOT NULL OR rate IS NOT NULL AS limited
+        FROM {s}.queue WHERE namespace = $1 AND name = w.queue OFFSET 0
+    ) q ON true
+    LEFT JOIN LATERAL (
+        SELECT due_at FROM {s}.job
+        WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
+            AND NOT blocked
+        ORDER BY due_at LIMIT 1
+    ) d ON true
+), gate AS MATERIALIZED (
+    SELECT EXISTS (
+            SELECT FROM host WHERE ended_at IS NULL AND expires_at > clock_timestamp()
+        ) AS alive,
+        NOT $9::boolean AND coalesce(bool_or(w.open AND w.due_at <= clock_timestamp()), false)
+            AS due,
+        NOT $8::boolean AND coalesce(bool_or(w.open AND w.limited), false) AS limited,
+        extract(epoch FROM min(w.due_at) - clock_timestamp())::float8 AS next_due_s
+    FROM want w
+), picked AS MATERIALIZED (
+    SELECT j.row, w.n
+    FROM (SELECT queue, most, n FROM want WHERE open ORDER BY n) w
+    CROSS JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.job
+        WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
+            AND (expires_at IS NULL OR expires_at > clock_timestamp())
+        ORDER BY priority DESC, seq LIMIT w.most
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) j
+    WHERE (SELECT g.alive AND NOT g.due AND NOT g.limited FROM gate g)
+    LIMIT $7
+), taken AS (
+    UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
+        request = $4, host = $10, claimed_at = clock_timestamp(), settled = NULL
+    FROM picked p WHERE j.ctid = p.row
+    RETURNING p.n, j.seq, {columns}
+)""",
+    columns=CLAIMED_COLUMNS,
+)
+
+# The usual case at half the cost: one queue that is open, has no limits, and where nothing is due.
+# No row in the answer means "ask the general statement".
+CLAIM_LONE = compose(
+    """
+WITH host AS MATERIALIZED (
+    SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
+    FOR KEY SHARE
+), picked AS MATERIALIZED (
+    SELECT ctid AS row FROM {s}.job
+    WHERE namespace = $1 AND queue = $5 AND state = 'ready' AND NOT blocked
+        AND (expires_at IS NULL OR expires_at > clock_timestamp())
+        AND (SELECT ended_at IS NULL AND expires_at > clock_timestamp() FROM host)
+        AND NOT EXISTS (
+            SELECT FROM {s}.queue WHERE namespace = $1 AND name = $5
+                AND (mode = 'paused' OR concurrency IS NOT NULL OR rate IS NOT NULL)
+        )
+        AND coalesce((
+            SELECT due_at FROM {s}.job
+            WHERE namespace = $1 AND queue = $5 AND state IN ('scheduled', 'retrying')
+                AND NOT blocked
+            ORDER BY due_at LIMIT 1
+        ) > clock_timestamp(), true)
+    ORDER BY priority DESC, seq LIMIT $6
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
+    request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL
+FROM picked p WHERE j.ctid = p.row
+RETURNING j.seq, {columns}
+""",
+    columns=CLAIMED_COLUMNS,
+)
+
+_ANSWER = """
+SELECT g.alive, g.due, g.limited, g.next_due_s, t.* FROM gate g LEFT JOIN taken t ON true
+"""
+
+CLAIM = _CLAIM + _ANSWER
+
+# The same for a host that wants to be told of more: its notes enter with what was too little.
+CLAIM_WAITING = compose(
+    """{claim}, note AS (
+    INSERT INTO {s}.waiting AS w (namespace, queue, host, since, until)
+    SELECT $1, v.queue, $10, clock_timestamp(),
+        clock_timestamp() + $11::bigint * interval '1 microsecond'
+    FROM (SELECT DISTINCT queue FROM want) v
+    WHERE (SELECT g.alive AND NOT g.due AND NOT g.limited FROM gate g)
+        AND (SELECT count(*) FROM picked) < $7
+    ORDER BY v.queue
+    ON CONFLICT (namespace, queue, host) DO UPDATE SET until = greatest(w.until, excluded.until)
+){answer}""",
+    claim=_CLAIM,
+    answer=_ANSWER,
+)
+
+# One job by its id, whatever stands before it. Said so that no index but that of ids can be meant.
+_FIRST = """WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
+            AND (expires_at IS NULL OR expires_at > clock_timestamp())
+        ORDER BY priority DESC, seq LIMIT w.most"""
+_NAMED = """WHERE namespace = $1 AND id = $11 AND state = 'ready'
+            AND coalesce(blocked, false) = false
+            AND (expires_at IS NULL OR expires_at > clock_timestamp())"""
+CLAIM_NAMED = CLAIM.replace(_FIRST, _NAMED)
+
+# The notes alone, for who asked for one job by its id.
+NOTE = """
+INSERT INTO {s}.waiting AS w (namespace, queue, host, since, until)
+SELECT $1, v.queue, $3, clock_timestamp(),
+    clock_timestamp() + $4::bigint * interval '1 microsecond'
+FROM (SELECT DISTINCT queue FROM unnest($2::text[]) AS r(queue) ORDER BY queue) v
+ON CONFLICT (namespace, queue, host) DO UPDATE SET until = greatest(w.until, excluded.until)
+"""
+
+# Whether anybody is enqueueing into these queues right now; see ``flight`` above.
+IN_FLIGHT = """
+SELECT bool_or(NOT pg_try_advisory_xact_lock(hashtextextended({flight} || w.queue, 0))) AS busy
+FROM unnest($2::text[]) AS w(queue)
+"""
+
+# Due jobs become ready in the order of their times, at most $3 in each queue. The clock stands in
+# a subquery, read once: compared with a function that changes, an index could not end its search.
+PROMOTE = """
+WITH due AS MATERIALIZED (
+    SELECT $1::text AS namespace, j.id FROM unnest($2::text[]) AS w(queue)
+    CROSS JOIN LATERAL (
+        SELECT id FROM {s}.job
+        WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
+            AND NOT blocked AND due_at <= (SELECT clock_timestamp())
+        ORDER BY due_at, number LIMIT $3
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) j
+)
+UPDATE {s}.job j SET state = 'ready', seq = DEFAULT FROM due d
+WHERE j.namespace = d.namespace AND j.id = d.id
+RETURNING j.queue
+"""
+
+# One job by its id, if it is due.
+PROMOTE_NAMED = """
+UPDATE {s}.job SET state = 'ready', seq = DEFAULT
+WHERE namespace = $1 AND id = $2 AND state IN ('scheduled', 'retrying')
+    AND coalesce(blocked, false) = false AND due_at <= clock_timestamp()
+"""
+
+# The usual end: claimed under this token and without an ordering key. A member without a row in
+# the answer is looked at by ``job_settle``. Rows come sorted, so that two batches that share some
+# meet them in one order. A claim stands while ``settled`` is null; asking for the state instead
+# would offer the planner the index of claimed jobs, of which it would read all. What changed since
+# the snapshot is judged again under the lock.
+COMPLETE = compose(
+    """
+WITH req AS MATERIALIZED (
+    SELECT $1::text AS namespace, r.* FROM unnest($2::text[], $3::bigint[], $4::text[])
+        WITH ORDINALITY AS r(id, token, result, n)
+), seen AS MATERIALIZED (
+    SELECT r.n, r.token, r.result, j.row, j.keeps FROM req r CROSS JOIN LATERAL (
+        SELECT ctid AS row, retention_us > 0 AS keeps FROM {s}.job
+        WHERE namespace = r.namespace AND id = r.id AND token = r.token AND r.token > 0
+            AND settled IS NULL AND ordering_key IS NULL OFFSET 0
+    ) j
+), kept AS (
+    UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
+        ended_at = clock_timestamp(),
+        kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'
+    FROM seen r WHERE r.keeps AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
+    RETURNING r.n, j.queue
+), gone AS (
+    DELETE FROM {s}.job j USING seen r
+    WHERE NOT r.keeps AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
+    RETURNING r.n, j.queue, j.namespace, j.id, j.attempts + j.losses > 0 AS tried
+), forgotten AS (
+    DELETE FROM {s}.job_attempt a USING gone g
+    WHERE g.tried AND a.namespace = g.namespace AND a.job = g.id
+), ended AS MATERIALIZED (
+    SELECT n, queue FROM kept UNION ALL SELECT n, queue FROM gone
+), fresh AS MATERIALIZED (
+    SELECT e.queue, e.jobs FROM (SELECT queue, count(*) AS jobs FROM ended GROUP BY queue) e
+    CROSS JOIN LATERAL (
+        SELECT FROM {s}.queue
+        WHERE namespace = $1 AND name = e.queue AND concurrency IS NOT NULL OFFSET 0
+    ) q
+), {ring}
+SELECT e.n, (SELECT hosts FROM told) AS told FROM ended e
+""",
+    ring=ring_to("$5"),
+)
+
+# The same for jobs with an ordering key, whose locks the caller holds.
+COMPLETE_ORDERED = COMPLETE.replace("ordering_key IS NULL", "ordering_key IS NOT NULL")
