@@ -197,14 +197,11 @@ class Holdfast:
         """
         if self._app is None:
             raise UsageError("nothing to run: connect with app=…, where an App says what to do")
-<<<<<<< HEAD
         if self._app.crons:
             # Refused before anything runs, where the backend keeps none.
             _ = self.schedules
-=======
         grace_s = seconds(grace, "grace")
         worker = self._worker()
->>>>>>> wip/jobfeat
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         handled = self._handle_signals(loop, stop)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.drivers.memory import MemoryFactory
+from holdfast.drivers.postgres import PostgresFactory
 from holdfast.drivers.sqlite import SqliteFactory
 from holdfast.testing import ManualClock
 from holdfast.testing.conformance import Lab, ScheduleStoreSuite
@@ -25,3 +26,10 @@ class TestSqliteSchedules(ScheduleStoreSuite):
     @pytest.fixture
     def lab(self, tmp_path: Path) -> Lab:
         return Lab(SqliteFactory(), f"sqlite:///{tmp_path}/store.db", ManualClock())
+
+
+@pytest.mark.service
+class TestPostgresSchedules(ScheduleStoreSuite):
+    @pytest.fixture
+    def lab(self, postgres_url: str) -> Lab:
+        return Lab(PostgresFactory(), postgres_url)

@@ -13,6 +13,7 @@ from holdfast.drivers.postgres.health import look
 from holdfast.drivers.postgres.host_store import PostgresHostStore
 from holdfast.drivers.postgres.job_store import PostgresJobStore
 from holdfast.drivers.postgres.lease_store import PostgresLeaseStore
+from holdfast.drivers.postgres.schedule_store import PostgresScheduleStore
 from holdfast.drivers.postgres.schema import prepare, store_id
 from holdfast.drivers.postgres.settings import OPTIONS, PostgresSettings, read_settings
 from holdfast.drivers.postgres.token_store import PostgresTokenStore
@@ -40,6 +41,7 @@ CAPABILITIES = Capabilities(
     jobs=True,
     ordering=True,
     queue_limits=True,
+    schedules=True,
 )
 
 
@@ -107,6 +109,9 @@ class PostgresDriver:
             connections, settings, context, channel=channel, identity=identity
         )
         self._hosts = PostgresHostStore(connections, settings, context.namespace)
+        self._schedules = PostgresScheduleStore(
+            connections, settings, context.namespace, self._jobs.enqueue_within
+        )
         self._tokens = PostgresTokenStore(connections, settings, context.namespace)
         self._wakeups = PostgresWakeups(connections, settings, context, channel)
 
@@ -129,6 +134,11 @@ class PostgresDriver:
     def jobs(self) -> PostgresJobStore:
         """Jobs of the namespace."""
         return self._jobs
+
+    @property
+    def schedules(self) -> PostgresScheduleStore:
+        """Schedules of the namespace."""
+        return self._schedules
 
     @property
     def tokens(self) -> PostgresTokenStore:

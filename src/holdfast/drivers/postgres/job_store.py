@@ -17,6 +17,7 @@ from holdfast.drivers.postgres.job_records import JobReader
 from holdfast.drivers.postgres.job_settle import JobSettler
 from holdfast.drivers.postgres.job_tables import JobTables
 from holdfast.drivers.postgres.settings import PostgresSettings
+from holdfast.drivers.postgres.transactions import Run
 from holdfast.model.job import (
     Attempt,
     Changed,
@@ -52,7 +53,7 @@ class PostgresJobStore:
         channel: str,
         identity: str,
     ) -> None:
-        tables = JobTables(connections, settings, context, channel)
+        self._tables = tables = JobTables(connections, settings, context, channel)
         self._enqueuer = JobEnqueuer(tables)
         self._outbox = JobOutbox(tables, self._enqueuer, settings, identity)
         self._claimer = JobClaimer(tables)
@@ -67,6 +68,10 @@ class PostgresJobStore:
     async def enqueue_in(self, jobs: Sequence[NewJob], tx: object) -> Sequence[Enqueued]:
         """Add jobs inside the caller's transaction; see the port."""
         return await self._outbox.enqueue_in(jobs, tx)
+
+    async def enqueue_within(self, run: Run, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+        """Add jobs inside a transaction of ours, for who writes something else with them."""
+        return await self._enqueuer.enqueue_within(self._tables.within(run), jobs)
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim what is ready or due; see the port."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.settings import PostgresSettings
+from holdfast.drivers.postgres.transactions import Run
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.schedule import (
     CLOCK_TOLERANCE_US,
@@ -23,7 +24,7 @@ from holdfast.model.schedule import (
     ScheduleRecord,
 )
 
-Enqueue = Callable[[Any, Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
+Enqueue = Callable[[Run, Sequence[NewJob]], Awaitable[Sequence[Enqueued]]]
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _COLUMNS = """
@@ -92,7 +93,7 @@ RETURNING version
 class PostgresScheduleStore:
     """The ``ScheduleStore`` of one namespace in one schema.
 
-    ``enqueue`` adds jobs inside a transaction of ours.
+    ``enqueue`` adds jobs by the statements of a transaction.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class PostgresScheduleStore:
                 return Fired(None)
             if firing.job is None:
                 return Fired(row["version"])
-            (enqueued,) = await self._enqueue(tx, [firing.job])
+            (enqueued,) = await self._enqueue(tx.fetch, [firing.job])
             return Fired(row["version"], enqueued.entry)
 
         return await self._connections.transact(move)
