@@ -36,6 +36,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     QueueClosed,
     RequestTimeout,
+    ScheduleNotFound,
     SchemaMismatch,
     StoreError,
     StoreUnavailable,
@@ -53,6 +54,7 @@ from holdfast.model.job import Attempt, JobState, QueueMode
 from holdfast.model.lease import Ended, Tenancy
 from holdfast.model.options import LeaseOptions
 from holdfast.model.retry import Retry
+from holdfast.model.schedule import CatchUp
 from holdfast.model.ticks import Tick
 from holdfast.runtime.logs import JsonFormatter
 from holdfast.runtime.prometheus import PrometheusTelemetry
@@ -61,8 +63,10 @@ from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.tracing import TracingTelemetry
 from holdfast.work.claim import Claim
 from holdfast.work.current import Current, current
+from holdfast.work.definition import CronTick
 from holdfast.work.handler import Handler
 from holdfast.work.job import Job, JobInfo
+from holdfast.work.schedules import ScheduleInfo, Schedules
 from holdfast.work.work import QueueInfo, Work
 
 if _TYPE_CHECKING:
@@ -76,12 +80,14 @@ __all__ = [
     "App",
     "AtRisk",
     "Attempt",
+    "CatchUp",
     "ChartError",
     "Claim",
     "ClaimLost",
     "Clock",
     "ConfigurationError",
     "Conflict",
+    "CronTick",
     "Current",
     "DuplicateJob",
     "Ended",
@@ -126,6 +132,9 @@ __all__ = [
     "RequestTimeout",
     "Retry",
     "Runtime",
+    "ScheduleInfo",
+    "ScheduleNotFound",
+    "Schedules",
     "SchemaMismatch",
     "StoreError",
     "StoreUnavailable",

@@ -143,6 +143,7 @@ class Shell:
             for name, value in environ.items():
                 patch.setenv(name, value)
             patch.chdir(self.folder)
+            patch.setattr(sys, "path", list(sys.path))
             patch.setattr(sys, "argv", ["holdfast", *arguments])
             patch.setattr(sys, "stdin", io.StringIO(stdin))
             with pytest.raises(SystemExit) as ended:

@@ -31,6 +31,8 @@ _SLEEP_MOST_S = 30.0
 # Fired together, and so in few commits; as many again follow at once.
 _BATCH_MAX = 100
 
+_PAUSE_LEAST_S = 1.0
+
 # A store that does not answer is asked again soon, then ever more rarely.
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.2, 5.0
 
@@ -63,7 +65,7 @@ class Scheduler:
         try:
             while True:
                 self._alarm.reset()
-                await self._alarm.sleep(await self._look_safely())
+                await self._alarm.sleep(await self._look_patiently())
         finally:
             unsubscribe()
 
@@ -71,9 +73,9 @@ class Scheduler:
         if wakeup.topic == TOPIC:
             self._alarm.ring()
 
-    async def _look_safely(self) -> float:
+    async def _look_patiently(self) -> float:
         try:
-            pause_s = await self._look()
+            pause_s = await self.look()
         except StoreError as error:
             pause_s = self._backoff.next_s()
             self._log.warning("schedules cannot be looked at: %s", error)
@@ -81,7 +83,7 @@ class Scheduler:
             self._backoff.reset()
         return pause_s
 
-    async def _look(self) -> float:
+    async def look(self) -> float:
         """Fire what is due; returns how long to sleep."""
         if self._missing:
             await self._define()
@@ -100,7 +102,9 @@ class Scheduler:
                 raise error
         if any(moved):
             return 0.0
-        return _SLEEP_MOST_S if due.next_due_s is None else min(_SLEEP_MOST_S, due.next_due_s)
+        pause_s = _SLEEP_MOST_S if due.next_due_s is None else min(_SLEEP_MOST_S, due.next_due_s)
+        # Nothing but what this host cannot read is due: look for more, but do not spin.
+        return max(pause_s, _PAUSE_LEAST_S) if due.schedules and not readable else pause_s
 
     async def _define(self) -> None:
         now_us = (await self._store.due(limit=0)).now_us

@@ -186,8 +186,9 @@ class Schedules:
             QueueClosed: Its queue drains.
         """
         definition = read_definition((await self._record(name)).definition)
-        id_ = JobId(self._work.runtime.ordered_id())
-        job = definition.job_as(id_, name, await self._now_us(), 0)
+        # Not the id of a tick: this one is nobody's.
+        chosen = JobId(f"{name}@{self._work.runtime.new_id()}")
+        job = definition.job_as(chosen, name, await self._now_us(), 0)
         (outcome,) = await self._work.submit((job,))
         if outcome.entry is Entry.REJECTED:
             raise DuplicateJob(job.queue, job.unique_key or "", outcome.id)
