@@ -91,13 +91,14 @@ async def test_five_clients_create_it_once(postgres_url) -> None:
 
 async def test_an_older_schema_is_refused_unless_asked(postgres_url) -> None:
     await (await open_driver(postgres_url)).close()
-    steps = [*schema.migrations(), (2, "CREATE TABLE {s}.later (x integer);")]
+    newest = schema.migrations()[-1][0]
+    steps = [*schema.migrations(), (newest + 1, "CREATE TABLE {s}.later (x integer);")]
     connections = Connections(settings_of(postgres_url), context())
     with pytest.raises(SchemaMismatch, match="holdfast migrate") as raised:
         await schema.prepare(connections, settings_of(postgres_url), migrate=False, steps=steps)
-    assert (raised.value.found, raised.value.expected) == (1, 2)
+    assert (raised.value.found, raised.value.expected) == (newest, newest + 1)
     done = await schema.prepare(connections, settings_of(postgres_url), migrate=True, steps=steps)
-    assert done == Migration(before=1, after=2)
+    assert done == Migration(before=newest, after=newest + 1)
     await connections.close()
 
 
@@ -113,7 +114,8 @@ async def test_a_newer_schema_is_refused_even_when_asked(postgres_url) -> None:
 async def test_a_failing_migration_changes_nothing(postgres_url) -> None:
     await (await open_driver(postgres_url)).close()
     before = await run(postgres_url, SHAPE)
-    steps = [*schema.migrations(), (2, "CREATE TABLE {s}.half (x integer); SELECT 1 / 0;")]
+    number = schema.migrations()[-1][0] + 1
+    steps = [*schema.migrations(), (number, "CREATE TABLE {s}.half (x integer); SELECT 1 / 0;")]
     connections = Connections(settings_of(postgres_url), context())
     with pytest.raises(StoreError):
         await schema.prepare(connections, settings_of(postgres_url), migrate=True, steps=steps)

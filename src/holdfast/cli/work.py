@@ -6,8 +6,9 @@ their own modules.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -21,6 +22,7 @@ from holdfast.cli.work_top import queue_row, top
 from holdfast.model.job import JobState
 from holdfast.work.job import JobInfo
 from holdfast.work.operations import PAGE_MAX
+from holdfast.work.payload import decode_plain
 
 _COLUMNS = {
     "id": "ID",
@@ -189,14 +191,13 @@ def _emit_page(rows: list[dict[str, Any]], more: str | None, columns: dict[str, 
 
 def reason_of(error: Any) -> str | None:
     """What went wrong, in one line."""
-    if isinstance(error, dict):
-        kind, message = (error.get(name) for name in ("type", "message"))  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        return ": ".join(str(part) for part in (kind, message) if part) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(error, Mapping):
+        told = cast("Mapping[str, Any]", error)
+        parts = (told.get("type"), told.get("message"))
+        return ": ".join(str(part) for part in parts if part) or None
     return None if error is None else str(error)
 
 
 def _attempt_row(attempt: dict[str, Any]) -> dict[str, Any]:
-    from holdfast.work.payload import decode_plain
-
     attempt["error"] = decode_plain(attempt["error"])
     return {**attempt, "reason": reason_of(attempt["error"])}

@@ -7,12 +7,12 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from holdfast.drivers.sqlite.job_store import SqliteJobStore
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.drivers.sqlite.writer import Writer
-from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.schedule import (
     CLOCK_TOLERANCE_US,
     DUE_MAX,
@@ -23,8 +23,6 @@ from holdfast.model.schedule import (
     NewSchedule,
     ScheduleRecord,
 )
-
-Enqueue = Callable[[Turn, Sequence[NewJob]], Sequence[Enqueued]]
 
 _SELECT = """
 SELECT
@@ -96,14 +94,11 @@ RETURNING version
 
 
 class SqliteScheduleStore:
-    """The ``ScheduleStore`` of one namespace in one file.
+    """The ``ScheduleStore`` of one namespace in one file."""
 
-    ``enqueue`` adds jobs inside the transaction of a turn.
-    """
-
-    def __init__(self, writer: Writer, enqueue: Enqueue, *, namespace: str) -> None:
+    def __init__(self, writer: Writer, jobs: SqliteJobStore, *, namespace: str) -> None:
         self._submit = writer.submit
-        self._enqueue = enqueue
+        self._enqueue = jobs.enqueue_in_turn
         self._namespace = namespace
 
     async def put(self, schedule: NewSchedule) -> ScheduleRecord:
