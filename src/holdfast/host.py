@@ -124,6 +124,7 @@ class Holdfast:
         self._work = self._working(logs, telemetry)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
+        self._worker: Worker | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -201,7 +202,7 @@ class Holdfast:
             # Refused before anything runs, where the backend keeps none.
             _ = self.schedules
         grace_s = seconds(grace, "grace")
-        worker = self._worker()
+        self._worker = worker = self._make_worker()
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         handled = self._handle_signals(loop, stop)
@@ -227,7 +228,7 @@ class Holdfast:
                 # A role ends by itself only through a mistake in its arguments.
                 task.result()
 
-    def _worker(self) -> Worker | None:
+    def _make_worker(self) -> Worker | None:
         assert self._app is not None
         if not self._app.handlers:
             return None
@@ -313,6 +314,8 @@ class Holdfast:
         await asyncio.shield(self._closing)
 
     async def _close(self, closer: object) -> None:
+        if self._worker is not None:
+            await self._patiently(self._worker.stop(0.0), "giving back jobs that run")
         await self._patiently(self.leases.close(closer), "releasing leases")
         if self._work is not None:
             await self._patiently(self._work.close(), "giving back claims")

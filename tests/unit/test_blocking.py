@@ -15,6 +15,9 @@ _PAIRS = [
     (holdfast.Leases, blocking.Leases),
     (holdfast.Lease, blocking.Lease),
     (holdfast.Holdfast, blocking.Holdfast),
+    (holdfast.Work, blocking.Work),
+    (holdfast.Job, blocking.Job),
+    (holdfast.Claim, blocking.Claim),
 ]
 # What only the asynchronous side has: the keeper's own start, the state shared with it.
 _ASYNC_ONLY = {(holdfast.Holdfast, "start"), (holdfast.Lease, "tenure")}
@@ -73,6 +76,40 @@ def test_the_same_life_without_await():
     hf.close()
     with pytest.raises(holdfast.UsageError, match="closed"):
         hf.leases.try_acquire("k")
+
+
+def test_work_without_await():
+    app = holdfast.App("sync")
+
+    @app.handler("q")
+    def double(number: int) -> int:
+        return number * 2
+
+    with blocking.connect("memory://sync-work", host="a", app=app) as hf:
+        runner = threading.Thread(target=hf.run)
+        runner.start()
+        assert hf.work.enqueue(double, 21).result(timeout=5) == 42
+        job = hf.work.enqueue("other", {"a": 1}, unique_key="k")
+        (claim,) = hf.work.claim("other", wait=1)
+        assert (claim.payload, claim.attempt, claim.losses) == ({"a": 1}, 1, 0)
+        assert claim.token == claim.job.token
+        claim.extend(progress=1)
+        assert job.status().progress == 1
+        claim.fail("no", retry_in=60)
+        assert not claim.is_held
+        with pytest.raises(holdfast.ClaimLost):
+            claim.check()
+        assert hf.work.retry(job.id) == 1
+        (claim,) = hf.work.claim(job=job.id)
+        claim.release()
+        assert job.cancel()
+        assert hf.work.delete(job.id) == 1
+        assert [queue.name for queue in hf.work.queues()] == ["q"]
+        assert len(hf.work.enqueue_many("many", range(3))) == hf.work.count(queue="many") == 3
+        hf.work.pause("many")
+        assert hf.work.claim("many") == []
+    runner.join(10)
+    assert not runner.is_alive()
 
 
 def test_a_block_that_lost_its_lease_ends_with_the_loss():

@@ -59,6 +59,10 @@ class Runtime:
         drawn = f"{self._ids.getrandbits(_ORDERED_BITS * count):0{digits * count}x}"
         return [made + drawn[at : at + digits] for at in range(0, digits * count, digits)]
 
+    def ordered_id(self) -> str:
+        """One of them."""
+        return self.ordered_ids(1)[0]
+
     def start_pool(self, size: int, *, name: str) -> Executor:
         """Threads for code that blocks, ``size`` at most; the caller shuts it down."""
         return ThreadPoolExecutor(size, thread_name_prefix=name)

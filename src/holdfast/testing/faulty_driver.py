@@ -23,6 +23,7 @@ from holdfast.ports.host_store import HostStore
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.wakeups import Listener, Wakeup, Wakeups
 from holdfast.testing.faults import Faults
+from holdfast.testing.faulty_jobs import FaultyJobStore
 from holdfast.testing.faulty_schedules import FaultyScheduleStore
 from holdfast.testing.history import Call, History, Served
 from holdfast.testing.simulation import SimHost
@@ -257,6 +258,8 @@ class FaultyDriver:
         self._schedules = (
             None if schedules is None else FaultyScheduleStore(schedules, faults, host)
         )
+        jobs = driver.jobs
+        self._jobs = None if jobs is None else FaultyJobStore(jobs, faults, host)
         self._wakeups = FaultyWakeups(driver.wakeups, faults, host)
 
     @property
@@ -275,9 +278,9 @@ class FaultyDriver:
         return self._hosts
 
     @property
-    def jobs(self) -> None:
-        """No jobs yet."""
-        return
+    def jobs(self) -> FaultyJobStore | None:
+        """Jobs through the network."""
+        return self._jobs
 
     @property
     def schedules(self) -> FaultyScheduleStore | None:

@@ -128,7 +128,7 @@ class Drafts:
         )
 
     def _id(self, wanted: str | None) -> JobId:
-        return JobId(self._runtime.ordered_ids(1)[0] if wanted is None else check_key(wanted))
+        return JobId(self._runtime.ordered_id() if wanted is None else check_key(wanted))
 
     def _ordering(self, key: str | None) -> str | None:
         if key is not None and not self._capabilities.ordering:

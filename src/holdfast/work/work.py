@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
@@ -14,19 +14,17 @@ from holdfast.model.job import (
     Changed,
     Enqueued,
     Entry,
-    JobRecord,
     JobState,
     NewJob,
     QueueMode,
     QueueRecord,
-    Return,
     Want,
 )
 from holdfast.model.options import Duration, seconds
 from holdfast.names import HostId, JobId, check_key, check_queue, check_reason
 from holdfast.ports.driver import Driver
 from holdfast.runtime.telemetry import Telemetry
-from holdfast.work.bell import Alarm
+from holdfast.work.books import Books
 from holdfast.work.claim import Claim
 from holdfast.work.claiming import POLL_S, Claimer
 from holdfast.work.drafting import Drafts, JobOptions
@@ -73,8 +71,7 @@ class Work:
         self.telemetry = telemetry
         self._drafts = Drafts(claimer.runtime, driver.capabilities, telemetry)
         self._operations = Operations(claimer.store, driver.capabilities)
-        self._open: dict[JobId, Claim] = {}
-        self._awaited: dict[JobId, list[Alarm]] = {}
+        self.books = Books(claimer.runtime, claimer.store, telemetry)
 
     @overload
     async def enqueue(
@@ -191,7 +188,8 @@ class Work:
                 raise QueueClosed(job.queue)
         if self.telemetry.active:
             self.telemetry.enqueued(len(jobs))
-        self._tell_delayed(jobs)
+        if tx is None:
+            self._tell_delayed(jobs)
         return outcomes
 
     async def claim(
@@ -224,8 +222,8 @@ class Work:
         wants = [Want(name, limit) for name in dict.fromkeys(names)]
         wanted = None if job is None else JobId(check_key(job))
         session, claimed = await self.claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
-        claims = [Claim(each, session, self, codecs.get(each.queue)) for each in claimed.jobs]
-        self._open.update((claim.id, claim) for claim in claims)
+        claims = [Claim(each, session, self.books, codecs.get(each.queue)) for each in claimed.jobs]
+        self.books.claimed(claims)
         if claims and self.telemetry.active:
             self.telemetry.claimed(len(claims))
         return claims
@@ -237,7 +235,7 @@ class Work:
     def job(self, id: str, handler: Handler[Any, Any] | None = None) -> Job[Any]:  # noqa: A002
         """The handle of a job by its id; with its handler, its result is of that type. No I/O."""
         queue, codec = (None, None) if handler is None else (handler.queue, handler.returns)
-        return Job(JobId(check_key(id)), queue, self, codec=codec)
+        return Job(JobId(check_key(id)), queue, self.books, codec=codec)
 
     async def get(self, id: str) -> JobInfo:  # noqa: A002 - it is one
         """What the store knows of one job.
@@ -312,7 +310,7 @@ class Work:
         check_reason(reason)
         if id is not None:
             _alone(queue, state, unique_key, ordering_key)
-            return _one(id, await self.cancel_one(JobId(check_key(id)), reason))
+            return _one(id, await self.books.cancel_one(JobId(check_key(id)), reason))
         _some(queue, state, unique_key, ordering_key)
         wanted = filter_of(queue, state, unique_key, ordering_key)
         return await self._operations.cancel(wanted, reason)
@@ -384,48 +382,11 @@ class Work:
         """
         await self._operations.put_limits(queue, concurrency, rate, per)
 
-    async def record(self, id: JobId) -> JobRecord | None:  # noqa: A002 - it is one
-        """What the store knows of a job, for its handle."""
-        return await self.store.get(id)
-
-    async def cancel_one(self, id: JobId, reason: str) -> Changed:  # noqa: A002 - it is one
-        """Ask for the cancellation of one job, for its handle."""
-        (changed,) = await self.store.cancel([id], reason=check_reason(reason))
-        return changed
-
-    def on_ended(self, id: JobId, alarm: Alarm) -> Callable[[], None]:  # noqa: A002 - it is one
-        """Ring when a job ends in this process, for its handle."""
-        self._awaited.setdefault(id, []).append(alarm)
-
-        def end() -> None:
-            alarms = self._awaited.get(id, [])
-            if alarm in alarms:
-                alarms.remove(alarm)
-            if not alarms:
-                self._awaited.pop(id, None)
-
-        return end
-
-    def settled(self, claim: Claim, outcome: str) -> None:
-        """A claim has ended here, for its handle."""
-        self._open.pop(claim.id, None)
-        if self.telemetry.active:
-            self.telemetry.job_ended(outcome, None)
-        self.tell_ended(claim.id)
-
-    def tell_ended(self, id: JobId) -> None:  # noqa: A002 - it is one
-        """Let those who wait for a result look now."""
-        for alarm in self._awaited.get(id, ()):
-            alarm.ring()
-
     async def close(self) -> None:
         """Give back what is claimed and not settled; claim no more. Repeatable."""
         await self.claimer.close()
         self.claimer.bell.close()
-        claims = [claim for claim in self._open.values() if claim.is_held]
-        self._open.clear()
-        if claims:
-            await self.store.release([Return(each.id, each.job.token) for each in claims])
+        await self.books.give_back()
 
     def _tell_delayed(self, jobs: Sequence[NewJob]) -> None:
         """Let those who wait learn of jobs that come due before they would look by themselves."""
@@ -435,7 +396,7 @@ class Work:
 
     def _handle(self, outcome: Enqueued, job: NewJob, target: Target) -> Job[Any]:
         codec = target.returns if isinstance(target, Handler) else None
-        return Job(outcome.id, job.queue, self, codec=codec, entry=outcome.entry)
+        return Job(outcome.id, job.queue, self.books, codec=codec, entry=outcome.entry)
 
 
 def _check_options(options: JobOptions) -> None:

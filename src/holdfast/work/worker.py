@@ -243,7 +243,7 @@ class Worker:
         finally:
             if self.runs.get(run.job.id) is run:
                 del self.runs[run.job.id]
-            self._work.tell_ended(run.job.id)
+            self._work.books.tell_ended(run.job.id)
             if len(self._tasks) >= _UNSETTLED_MAX:
                 self._alarm.ring()
 

@@ -6,7 +6,7 @@ from holdfast.model.job import Changed, JobState, Settled, Tended
 from holdfast.names import JobId
 from holdfast.testing.conformance.job_sessions import reclaim
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, Worker, worker, workers
-from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
+from holdfast.testing.conformance.lab import LONG_S, SHORT_S, Lab, scenario
 
 
 async def one_of_each(a: Worker) -> None:
@@ -202,9 +202,9 @@ class TendCases:
         a = await worker(lab)
         await a.put("ready", expires=SOON_S)
         await a.put("scheduled", expires=SOON_S, delay=LONG_S)
-        await a.put("retrying", expires=SOON_S)
+        await a.put("retrying", expires=SHORT_S)
         await a.fail((await a.claim_by_id("retrying"))[0], retry=LONG_S)
-        await lab.advance(SOON_S + PAST_S)
+        await lab.advance(SHORT_S + PAST_S)
         assert await a.jobs.tend(limit=10) == Tended(3, 0)
         for name in ("ready", "scheduled", "retrying"):
             found = await a.record(name)
@@ -216,9 +216,9 @@ class TendCases:
     @scenario
     async def test_a_claimed_job_does_not_expire(self, lab: Lab) -> None:
         a = await worker(lab)
-        await a.put("j", expires=SOON_S)
+        await a.put("j", expires=SHORT_S)
         claimed = await a.claim_one()
-        await lab.advance(SOON_S + PAST_S)
+        await lab.advance(SHORT_S + PAST_S)
         assert await a.jobs.tend(limit=10) == Tended(0, 0)
         assert await a.complete(claimed) is Settled.OK
 
@@ -251,7 +251,7 @@ class TendCases:
     @scenario
     async def test_a_job_without_retention_is_gone_when_it_ends(self, lab: Lab) -> None:
         a = await worker(lab)
-        await a.put("done", "dead", "cancelled", retention=0, unique_key=None)
+        await a.put("done", "dead", "cancelled", retention=0)
         done, dead = await a.claim(2)
         assert await a.complete(done, "1") is Settled.OK
         assert await a.fail(dead) is Settled.OK

@@ -105,8 +105,9 @@ class ReclaimCases:
 
     @scenario
     async def test_an_expired_session_keeps_its_claims_until_it_is_reaped(self, lab: Lab) -> None:
-        a, late = await worker(lab, "a"), await worker(lab, "late", ttl=lab.short_s)
+        a = await worker(lab, "a")
         await a.put("x", "y")
+        late = await worker(lab, "late", ttl=lab.short_s)
         x, y = await late.claim(2)
         await lab.expire()
         assert await reclaim(a) == []

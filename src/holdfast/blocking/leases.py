@@ -1,11 +1,4 @@
-"""The same API for code that does not await: one event loop on one thread, driven from yours.
-
-A thin façade: every method has the name and the parameters of its asynchronous twin, and a test
-compares them. What cannot be the same is said here once: a thread cannot be cancelled from
-outside, so a block under ``hold`` runs on when its lease is lost; look at ``lease.is_held`` or
-``lease.check()`` between steps, use ``guard`` for writes, and the end of the block raises
-``LeaseLost``. Handlers of events run on the façade's thread.
-"""
+"""Leases without ``await``; see ``holdfast.blocking``."""
 
 from __future__ import annotations
 
@@ -14,13 +7,9 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, overload
 
-from holdfast import host as host_module
-from holdfast.app import App
-from holdfast.connect import connect as connect_async
 from holdfast.errors import LeaseLost, UsageError
-from holdfast.host import Health
 from holdfast.leases import lease as lease_module
 from holdfast.leases import leases as leases_module
 from holdfast.leases.events import E, Handler, Lost
@@ -28,13 +17,8 @@ from holdfast.leases.every import Periodic
 from holdfast.leases.info import LeaseInfo
 from holdfast.model.lease import Tenancy
 from holdfast.model.options import Duration, LeaseOptions
-from holdfast.names import HostId, Owner, Token
-from holdfast.ports.capabilities import Capabilities
+from holdfast.names import Owner, Token
 from holdfast.runtime.portal import Portal
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.telemetry import Telemetry
-
-T = TypeVar("T")
 
 
 class Lease:
@@ -367,94 +351,4 @@ async def _in_thread(function: Callable[..., Any], *args: object) -> None:
         await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
-        raise
-
-
-class Holdfast:
-    """A connected host; see ``holdfast.Holdfast``."""
-
-    def __init__(self, host: host_module.Holdfast, portal: Portal) -> None:
-        self._host = host
-        self._portal = portal
-        self.leases = Leases(host.leases, portal)
-
-    @property
-    def name(self) -> str:
-        """The host's human name."""
-        return self._host.name
-
-    @property
-    def id(self) -> HostId:
-        """The id of this incarnation."""
-        return self._host.id
-
-    @property
-    def namespace(self) -> str:
-        """The namespace that every statement carries."""
-        return self._host.namespace
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the backend promises."""
-        return self._host.capabilities
-
-    def run(self) -> None:
-        """Do what the app defines until Ctrl-C."""
-        self._portal.run(self._host.run())
-
-    def health(self) -> Health:
-        """Ask the store and look at this host's own pulse."""
-        return self._portal.run(self._host.health())
-
-    def close(self) -> None:
-        """Release every lease, end the session, disconnect, end the thread. Repeatable."""
-        if not self._portal.closed:
-            self._portal.run(self._host.close())
-            self._portal.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-
-def connect(  # noqa: PLR0913 - the options are the public promise
-    url: str | None = None,
-    *,
-    app: App | None = None,
-    host: str | None = None,
-    namespace: str | None = None,
-    session_ttl: Duration | None = None,
-    leases: LeaseOptions | None = None,
-    migrate: bool | None = None,
-    session: bool | None = None,
-    create: bool | None = None,
-    options: Mapping[str, Any] | None = None,
-    runtime: Runtime | None = None,
-    telemetry: Telemetry | None = None,
-) -> Holdfast:
-    """Connect this process to a store; see ``holdfast.connect``. Close it, or use ``with``."""
-    portal = Portal()
-
-    async def opening() -> host_module.Holdfast:
-        return await connect_async(
-            url,
-            app=app,
-            host=host,
-            namespace=namespace,
-            session_ttl=session_ttl,
-            leases=leases,
-            migrate=migrate,
-            session=session,
-            create=create,
-            options=options,
-            runtime=runtime,
-            telemetry=telemetry,
-        )
-
-    try:
-        return Holdfast(portal.run(opening()), portal)
-    except BaseException:
-        portal.stop()
         raise

@@ -1,0 +1,124 @@
+"""The same API for code that does not await: one event loop on one thread, driven from yours.
+
+A thin façade: every method has the name and the parameters of its asynchronous twin, and a test
+compares them. What cannot be the same is said here once: a thread cannot be cancelled from
+outside, so a block under ``hold`` runs on when its lease is lost; look at ``lease.is_held`` or
+``lease.check()`` between steps, use ``guard`` for writes, and the end of the block raises
+``LeaseLost``. Handlers of events and of jobs' queues run on the façade's thread and its pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from holdfast import host as host_module
+from holdfast.app import App
+from holdfast.blocking.leases import Lease, Leases
+from holdfast.blocking.work import Claim, Job, Work
+from holdfast.connect import connect as connect_async
+from holdfast.host import Health
+from holdfast.model.options import Duration, LeaseOptions
+from holdfast.names import HostId
+from holdfast.ports.capabilities import Capabilities
+from holdfast.runtime.portal import Portal
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
+from holdfast.work.worker import GRACE_S
+
+__all__ = ["Claim", "Holdfast", "Job", "Lease", "Leases", "Work", "connect"]
+
+
+class Holdfast:
+    """A connected host; see ``holdfast.Holdfast``."""
+
+    def __init__(self, host: host_module.Holdfast, portal: Portal) -> None:
+        self._host = host
+        self._portal = portal
+        self.leases = Leases(host.leases, portal)
+
+    @property
+    def work(self) -> Work:
+        """The jobs of the namespace; see ``holdfast.Holdfast.work``."""
+        return Work(self._host.work, self._portal)
+
+    @property
+    def name(self) -> str:
+        """The host's human name."""
+        return self._host.name
+
+    @property
+    def id(self) -> HostId:
+        """The id of this incarnation."""
+        return self._host.id
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that every statement carries."""
+        return self._host.namespace
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend promises."""
+        return self._host.capabilities
+
+    def run(self, *, grace: Duration = GRACE_S) -> None:
+        """Do what the app defines until Ctrl-C."""
+        self._portal.run(self._host.run(grace=grace))
+
+    def health(self) -> Health:
+        """Ask the store and look at this host's own pulse."""
+        return self._portal.run(self._host.health())
+
+    def close(self) -> None:
+        """Release every lease, end the session, disconnect, end the thread. Repeatable."""
+        if not self._portal.closed:
+            self._portal.run(self._host.close())
+            self._portal.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def connect(  # noqa: PLR0913 - the options are the public promise
+    url: str | None = None,
+    *,
+    app: App | None = None,
+    host: str | None = None,
+    namespace: str | None = None,
+    session_ttl: Duration | None = None,
+    leases: LeaseOptions | None = None,
+    migrate: bool | None = None,
+    session: bool | None = None,
+    create: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    telemetry: Telemetry | None = None,
+) -> Holdfast:
+    """Connect this process to a store; see ``holdfast.connect``. Close it, or use ``with``."""
+    portal = Portal()
+
+    async def opening() -> host_module.Holdfast:
+        return await connect_async(
+            url,
+            app=app,
+            host=host,
+            namespace=namespace,
+            session_ttl=session_ttl,
+            leases=leases,
+            migrate=migrate,
+            session=session,
+            create=create,
+            options=options,
+            runtime=runtime,
+            telemetry=telemetry,
+        )
+
+    try:
+        return Holdfast(portal.run(opening()), portal)
+    except BaseException:
+        portal.stop()
+        raise

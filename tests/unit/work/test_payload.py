@@ -1,0 +1,217 @@
+"""Payloads: the types that go in come out, and what cannot be is refused with a reason."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidPayload, UsageError
+from holdfast.errors import HoldfastError
+from holdfast.work.failures import describe, kind_of
+from holdfast.work.payload import codec_of, decode_plain, encode
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Line:
+    name: str
+    count: int = 1
+
+
+@dataclass
+class Order:
+    id: uuid.UUID
+    lines: list[Line]
+    price: Decimal
+    at: dt.datetime
+    colour: Colour = Colour.RED
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Struct(msgspec.Struct):
+    a: int
+    inner: Line
+
+
+@attrs.define
+class Attrs:
+    a: int
+    tags: set[str] = attrs.Factory(set)
+
+
+class Model(pydantic.BaseModel):
+    a: int
+    at: dt.datetime
+    inner: Line | None = None
+
+
+@dataclass
+class Holder:
+    model: Model
+
+
+NOW = dt.datetime(2031, 5, 17, 12, tzinfo=dt.UTC)
+ORDER = Order(uuid.UUID(int=7), [Line("x"), Line("y", 2)], Decimal("1.10"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Order, ORDER),
+        (Struct, Struct(1, Line("x"))),
+        (Attrs, Attrs(1, {"b"})),
+        (Model, Model(a=1, at=NOW, inner=Line("x"))),
+        (Holder, Holder(Model(a=1, at=NOW))),
+        (list[Model], [Model(a=1, at=NOW)]),
+        (dict[str, Line], {"a": Line("x")}),
+        (Line | None, None),
+        (bytes, b"\x00\xff"),
+        (int, 2**63 - 1),
+        (Any, {"a": [1, None, "ä"]}),
+    ],
+)
+def test_what_goes_in_comes_out(kind, value):
+    assert codec_of(kind).decode(encode(value, "it")) == value
+    assert codec_of(kind) is codec_of(kind)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+    ),
+    max_leaves=30,
+)
+
+
+@given(json_values)
+def test_plain_json_is_never_changed(value):
+    try:
+        text = encode(value, "it")
+    except UsageError as error:
+        assert "deeper" in str(error)  # noqa: PT017 - the only reason there may be
+    else:
+        assert decode_plain(text) == value
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        float("nan"),
+        {"a": [float("inf")]},
+        Line("x", float("nan")),
+        nested(40),
+        nested(5000),
+        "x" * (1 << 20),
+        "\ud800",
+        {1, object()},
+        lambda: None,
+    ],
+)
+def test_what_cannot_be_stored_is_refused(value):
+    with pytest.raises(UsageError, match="the payload"):
+        encode(value, "the payload")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Line, '{"name": 1}'),
+        (Line, "{}"),
+        (Line, "not json"),
+        (Model, '{"a": "x", "at": "2031"}'),
+        (Holder, '{"model": {"a": 1}}'),
+        (Any, "[" * 40 + "]" * 40),
+        (Any, "[" * 100_000 + "]" * 100_000),
+        (int, "1.5"),
+        (str, '"' + "x" * (1 << 20) + '"'),
+    ],
+)
+def test_what_does_not_fit_on_arrival_says_why(kind, text):
+    with pytest.raises(InvalidPayload) as caught:
+        codec_of(kind).decode(text)
+    assert str(caught.value)
+    assert isinstance(caught.value, HoldfastError)
+
+
+def test_a_types_own_check_that_raises_anything_is_an_invalid_payload():
+    @dataclass
+    class Picky:
+        a: int
+
+        def __post_init__(self) -> None:
+            raise RuntimeError("no")
+
+    with pytest.raises(InvalidPayload, match="no"):
+        codec_of(Picky).decode('{"a": 1}')
+
+
+def test_a_type_that_nothing_can_be_decoded_as_is_refused():
+    with pytest.raises(UsageError, match="cannot be carried"):
+        codec_of(dict[Line, Line] | list[int] | tuple[int])
+    with pytest.raises(InvalidPayload, match="not supported"):
+        codec_of(threading_lock()).decode("{}")
+
+
+def threading_lock() -> type:
+    class Custom:
+        pass
+
+    return Custom
+
+
+def test_an_error_is_kept_small_and_without_secrets():
+    try:
+        raise ValueError("postgresql://ann:s3cret@db/x" + "y" * 5000)
+    except ValueError as caught:
+        document = msgspec.json.decode(describe(caught))
+        kind, error = kind_of(caught), caught
+    assert kind is error
+    assert document["type"] == "ValueError"
+    assert "s3cret" not in str(document)
+    assert len(document["message"]) < 2200
+    assert "test_an_error_is_kept_small" in document["traceback"]
+
+
+def test_errors_may_be_words():
+    assert msgspec.json.decode(describe("away: password=s3cret")) == {
+        "message": "away: password=***"
+    }
+    said = {"type": "Busy", "message": "later", "colour": "red"}
+    assert msgspec.json.decode(describe(said)) == {"type": "Busy", "message": "later"}
+    assert (kind_of(said), kind_of("x"), kind_of({"message": "x"})) == ("Busy", None, None)
+
+
+def test_an_error_that_cannot_be_printed_is_told_all_the_same():
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert "unprintable" in msgspec.json.decode(describe(Odd()))["message"]
+    assert "\\udc80" in msgspec.json.decode(describe(OSError("\udc80")))["message"]

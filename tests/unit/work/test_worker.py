@@ -1,0 +1,590 @@
+"""The worker: handlers run, their ends are stored, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+import holdfast
+from holdfast import App, JobFailed, JobState, Retry, UsageError
+from holdfast.errors import OutcomeUnknown, StoreUnavailable, UnsupportedByDriver
+from tests.unit.work.conftest import until
+
+
+@dataclass
+class Mail:
+    to: str
+
+
+async def test_async_and_sync_handlers_run_and_return(fleet):
+    app = App("a")
+
+    @app.handler("async")
+    async def sending(mail: Mail) -> str:
+        return f"{mail.to}/{holdfast.current().attempt}"
+
+    @app.handler("sync")
+    def storing(mail: Mail) -> dict[str, str]:
+        return {"to": mail.to, "thread": threading.current_thread().name}
+
+    hf, _ = await fleet.run(app)
+    one = await hf.work.enqueue(sending, Mail("ann"))
+    two = await hf.work.enqueue(storing, Mail("bob"))
+    assert await one.result(timeout=5) == "ann/1"
+    assert (await two.result(timeout=5))["thread"].startswith("holdfast-handler")
+
+
+async def test_current_says_what_runs(fleet):
+    app, seen = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        now = holdfast.current()
+        now.check()
+        seen.append((now.job, now.queue, now.token, now.idempotency_key, now.host, now.headers))
+        now.log.warning("working", extra={"step": 1})
+
+    hf, _ = await fleet.run(app, "web-1")
+    job = await hf.work.enqueue(handle, 1, headers={"tenant": "t"})
+    await job.result(timeout=5)
+    assert seen == [(job.id, "q", 1, job.id, "web-1", {"tenant": "t"})]
+    with pytest.raises(UsageError, match="a handler runs"):
+        holdfast.current()
+
+
+async def test_the_log_of_a_job_names_it(fleet, caplog):
+    app = App("a")
+
+    @app.handler("q")
+    def handle(payload: int) -> None:
+        holdfast.current().log.warning("working", extra={"step": 1})
+
+    hf, _ = await fleet.run(app)
+    job = await hf.work.enqueue(handle, 1)
+    with caplog.at_level(logging.WARNING, "holdfast.work"):
+        await job.result(timeout=5)
+    (record,) = [record for record in caplog.records if record.message == "working"]
+    assert (record.job, record.queue, record.attempt, record.step) == (job.id, "q", 1, 1)
+    assert record.host == "worker"
+
+
+async def test_no_more_run_at_once_than_there_are_slots(fleet):
+    app, running, most = App("a"), 0, 0
+
+    @app.handler("q", concurrency=3)
+    async def handle(payload: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    hf, _ = await fleet.run(app)
+    await hf.work.enqueue_many(handle, range(20))
+    await until(lambda: hf.work.count(queue="q", state="claimed"))
+    assert await hf.work.count(state="claimed") <= 3
+    await until(lambda: hf.work.count(state="done"), 10)
+    await until(lambda: _all_done(hf, 20))
+    assert most == 3
+
+
+async def _all_done(hf, count):
+    return await hf.work.count(state="done") == count
+
+
+async def test_a_failure_is_tried_again_by_the_policy(fleet):
+    app, attempts = App("a"), []
+
+    @app.handler("q", retry=Retry(max_attempts=3, first=0.01))
+    async def handle(payload: int) -> str:
+        attempts.append(holdfast.current().attempt)
+        if len(attempts) < 3:
+            raise ConnectionError("away")
+        return "done"
+
+    hf, _ = await fleet.run(app)
+    job = await hf.work.enqueue(handle, 1)
+    assert await job.result(timeout=5) == "done"
+    assert attempts == [1, 2, 3]
+    log = await hf.work.attempts(job.id)
+    assert [each.outcome for each in log] == ["failed", "failed"]
+    assert "ConnectionError" in log[0].error
+
+
+@pytest.mark.parametrize("how", ["never", "used up", "own policy"])
+async def test_a_failure_that_is_not_retried_is_dead(fleet, how):
+    app, attempts = App("a"), []
+
+    @app.handler("q", retry=Retry(first=0, max_attempts=2, never=(KeyError,)))
+    async def handle(payload: int) -> None:
+        attempts.append(payload)
+        raise KeyError("x") if how == "never" else ValueError("x")
+
+    hf, _ = await fleet.run(app)
+    options = {"retry": Retry(max_attempts=1)} if how == "own policy" else {}
+    job = await hf.work.enqueue(handle, 1, **options)
+    with pytest.raises(JobFailed) as caught:
+        await job.result(timeout=5)
+    assert caught.value.state == "dead"
+    assert len(attempts) == (2 if how == "used up" else 1)
+
+
+async def test_a_policy_that_cannot_be_read_does_not_stop_the_worker(fleet, caplog):
+    app = App("a")
+
+    @app.handler("q", retry=Retry(max_attempts=1))
+    async def handle(payload: int) -> None:
+        raise ValueError
+
+    hf, _ = await fleet.run(app)
+    new = hf.work.prepare(handle, 1)
+    await hf.work.store.enqueue([holdfast.model.job.msgspec.structs.replace(new, retry='{"x":1}')])
+    with pytest.raises(JobFailed):
+        await hf.work.job(new.id).result(timeout=5)
+    assert "cannot be read" in caplog.text
+
+
+async def test_an_invalid_payload_goes_to_the_dead_letters_with_its_reason(fleet):
+    app, ran = App("a"), []
+
+    @app.handler("q")
+    async def handle(mail: Mail) -> None:
+        ran.append(mail)
+
+    hf, _ = await fleet.run(app)
+    job = await hf.work.enqueue("q", {"to": 5})
+    with pytest.raises(JobFailed) as caught:
+        await job.result(timeout=5)
+    assert "InvalidPayload" in caught.value.error["type"]
+    assert "Expected `str`" in caught.value.error["message"]
+    assert (ran, (await job.status()).attempts) == ([], 1)
+
+
+async def test_a_result_that_cannot_be_stored_is_not_worked_for_twice(fleet):
+    app, ran = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> object:
+        ran.append(payload)
+        return object()
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(JobFailed) as caught:
+        await (await hf.work.enqueue(handle, 1)).result(timeout=5)
+    assert "the result" in caught.value.error["message"]
+    assert ran == [1]
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_a_run_longer_than_its_timeout_fails(fleet, mode):
+    app, told = App("a"), threading.Event()
+
+    if mode == "async":
+
+        @app.handler("q", timeout=0.05, retry=Retry(max_attempts=1))
+        async def handle(payload: int) -> None:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                told.set()
+
+    else:
+
+        @app.handler("q", timeout=0.05, retry=Retry(max_attempts=1))
+        def handle(payload: int) -> str:
+            now = holdfast.current()
+            while not now.cancelled:
+                time.sleep(0.005)
+            told.set()
+            return "too late"
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(JobFailed) as caught:
+        await (await hf.work.enqueue("q", 1)).result(timeout=5)
+    assert caught.value.error["type"] == "TimeoutError"
+    assert "0.05" in caught.value.error["message"]
+    await until(told.is_set)
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_cancelling_reaches_the_body(fleet, mode):
+    app, began, told = App("a"), threading.Event(), threading.Event()
+
+    if mode == "async":
+
+        @app.handler("q")
+        async def handle(payload: int) -> None:
+            began.set()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                told.set()
+
+    else:
+
+        @app.handler("q")
+        def handle(payload: int) -> None:
+            began.set()
+            now = holdfast.current()
+            while not now.cancelled:
+                time.sleep(0.005)
+            told.set()
+            raise RuntimeError("stopped")
+
+    looker = await fleet.host()
+    await fleet.run(app)
+    job = await looker.work.enqueue("q", 1)
+    await until(began.is_set)
+    assert await job.cancel(reason="not needed")
+    with pytest.raises(JobFailed) as caught:
+        await job.result(timeout=5)
+    assert caught.value.state == "cancelled"
+    assert told.is_set()
+
+
+async def test_cancelling_is_found_out_even_if_the_ring_is_lost(fleet):
+    app, began = App("a"), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        began.set()
+        await asyncio.sleep(30)
+
+    hf, _ = await fleet.run(app, session_ttl=0.4)
+    hf.work.claimer.bell.close()
+    job = await hf.work.enqueue("q", 1)
+    await asyncio.wait_for(began.wait(), 6)
+    await job.cancel()
+    with pytest.raises(JobFailed):
+        await job.result(timeout=5)
+
+
+async def test_progress_is_kept_from_both_kinds_of_handlers(fleet):
+    app, go = App("a"), threading.Event()
+
+    @app.handler("async")
+    async def one(payload: int) -> None:
+        holdfast.current().progress({"done": 1})
+        await until(go.is_set)
+
+    @app.handler("sync")
+    def two(payload: int) -> None:
+        holdfast.current().progress(0.5)
+        with pytest.raises(UsageError):
+            holdfast.current().progress(object())
+        go.wait(10)
+
+    hf, _ = await fleet.run(app)
+    jobs = [await hf.work.enqueue(one, 1), await hf.work.enqueue(two, 1)]
+    for job, wanted in zip(jobs, ({"done": 1}, 0.5), strict=True):
+        await until(lambda job=job, wanted=wanted: _progress_is(job, wanted))
+    go.set()
+    for job in jobs:
+        await job.result(timeout=5)
+
+
+async def _progress_is(job, wanted):
+    return (await job.status()).progress == wanted
+
+
+async def test_middleware_stands_around_every_run(fleet):
+    app, steps = App("a"), []
+
+    @app.middleware
+    async def outer(current, call):
+        steps.append(f"outer {current.job}")
+        return f"<{await call()}>"
+
+    @app.middleware
+    async def inner(current, call):
+        steps.append("inner")
+        if current.attempt == 1:
+            raise ValueError("not yet")
+        return await call()
+
+    @app.handler("async", retry=Retry(first=0))
+    async def one(payload: int) -> str:
+        return "async"
+
+    @app.handler("sync", retry=Retry(first=0))
+    def two(payload: int) -> str:
+        return "sync"
+
+    hf, _ = await fleet.run(app)
+    for handler in (one, two):
+        job = await hf.work.enqueue(handler, 1)
+        assert await job.result(timeout=5) == f"<{handler.queue[0:]}>"
+        assert steps[:2] == [f"outer {job.id}", "inner"]
+        steps.clear()
+
+
+async def test_a_body_that_cancels_or_exits_by_itself_has_failed(fleet):
+    app = App("a")
+
+    @app.handler("q", retry=Retry(max_attempts=1, on=(BaseException,)))
+    async def handle(payload: str) -> None:
+        if payload == "cancel":
+            raise asyncio.CancelledError
+        sys.exit(3)
+
+    hf, _ = await fleet.run(app)
+    for payload in ("cancel", "exit"):
+        with pytest.raises(JobFailed) as caught:
+            await (await hf.work.enqueue(handle, payload)).result(timeout=5)
+        assert caught.value.state == "dead"
+
+
+async def test_jobs_of_one_concurrency_key_take_turns_in_the_fleet(fleet):
+    app, running, most = App("a"), {}, {}
+
+    @app.handler("q", concurrency_key=lambda n: None if n < 0 else f"k{n % 2}", key_concurrency=1)
+    async def handle(payload: int) -> None:
+        key = payload % 2
+        running[key] = running.get(key, 0) + 1
+        most[key] = max(most.get(key, 0), running[key])
+        await asyncio.sleep(0.02)
+        running[key] -= 1
+
+    a, _ = await fleet.run(app, "w1")
+    await fleet.run(app, "w2")
+    await a.work.enqueue_many(handle, range(6))
+    await until(lambda: _all_done(a, 6), 20)
+    assert most == {0: 1, 1: 1}
+    assert all(info.attempts == 0 for info in await a.work.list())
+
+
+async def test_limits_of_the_fleet_are_declared_by_handlers(fleet):
+    app = App("a")
+
+    @app.handler("q", concurrency=10, queue_concurrency=2, rate=(1000, 60))
+    async def handle(payload: int) -> None:
+        await asyncio.sleep(0.02)
+
+    hf, _ = await fleet.run(app)
+    await hf.work.enqueue_many(handle, range(6))
+    await until(lambda: _all_done(hf, 6), 20)
+    (queue,) = await hf.work.queues()
+    assert (queue.concurrency, queue.rate, queue.per_s) == (2, 1000, 60.0)
+
+
+async def test_a_backend_without_limits_refuses_to_run_such_a_handler(fleet, monkeypatch):
+    app = App("a")
+
+    @app.handler("q", rate=5)
+    async def handle(payload: int) -> None: ...
+
+    hf = await fleet.host(app=app)
+    poor = holdfast.host.Capabilities(
+        **{
+            **{name: getattr(hf.capabilities, name) for name in hf.capabilities.__slots__},
+            "queue_limits": False,
+        }
+    )
+    monkeypatch.setattr(hf.work._operations, "_capabilities", poor)
+    with pytest.raises(UnsupportedByDriver, match="limits"):
+        await hf.run()
+
+
+async def test_a_ring_wakes_an_idle_worker(fleet):
+    app = App("a")
+
+    @app.handler("q")
+    async def handle(payload: int) -> int:
+        return payload
+
+    await fleet.run(app)
+    looker = await fleet.host()
+    await asyncio.sleep(0.1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await (await looker.work.enqueue(handle, 1)).result(timeout=4)
+    assert loop.time() - began < 4
+    # One that comes due soon is waited for as exactly, though nobody rings when it does.
+    await (await looker.work.enqueue(handle, 1, delay=0.1)).result(timeout=4)
+
+
+async def test_stopping_lets_handlers_end(fleet):
+    app, began = App("a"), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int) -> str:
+        began.set()
+        await asyncio.sleep(0.1)
+        return "ended"
+
+    hf = await fleet.host(app=app)
+    task = asyncio.create_task(hf.run(grace=10))
+    job = await hf.work.enqueue(handle, 1)
+    await asyncio.wait_for(began.wait(), 5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(task, 5)
+    assert await job.result(timeout=1) == "ended"
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_stopping_gives_back_what_does_not_end_in_time(fleet, mode):
+    app, began, go = App("a"), threading.Event(), threading.Event()
+
+    if mode == "async":
+
+        @app.handler("q")
+        async def handle(payload: int) -> None:
+            began.set()
+            await asyncio.sleep(30)
+
+    else:
+
+        @app.handler("q")
+        def handle(payload: int) -> None:
+            began.set()
+            go.wait(20)
+
+    looker = await fleet.host()
+    hf = await fleet.host("worker", app=app)
+    task = asyncio.create_task(hf.run(grace=0.05))
+    job = await looker.work.enqueue("q", 1)
+    await until(began.is_set)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(task, 10)
+    info = await job.status()
+    assert (info.state, info.attempts, info.losses) == (JobState.READY, 0, 0)
+    go.set()
+    await asyncio.sleep(0.05)
+    assert (await job.status()).state is JobState.READY
+
+
+async def test_a_lost_session_cancels_what_runs_and_the_host_goes_on(fleet, caplog):
+    app, seen = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> str:
+        now = holdfast.current()
+        seen.append("began")
+        if len(seen) == 1:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                seen.append("cancelled")
+                with pytest.raises(holdfast.ClaimLost):
+                    _ = now.token
+        return "second run"
+
+    hf, _ = await fleet.run(app, session_ttl=0.6)
+    job = await hf.work.enqueue(handle, 1)
+    await until(lambda: seen)
+    await hf._driver.hosts.close(hf.work.claimer.session.id)
+    assert await job.result(timeout=8) == "second run"
+    assert seen == ["began", "cancelled", "began"]
+    info = await job.status()
+    assert (info.attempts, info.losses) == (0, 1)
+    assert "lost its session" in caplog.text
+
+
+class Flaky:
+    """Every other call is answered by an error, after it was applied or instead."""
+
+    def __init__(self, method, error):
+        self.method, self.error, self.calls = method, error, 0
+
+    async def __call__(self, *args, **kwargs):
+        self.calls += 1
+        if self.calls % 2:
+            if self.error is OutcomeUnknown:
+                await self.method(*args, **kwargs)
+            raise self.error("planted")
+        return await self.method(*args, **kwargs)
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown, StoreUnavailable])
+async def test_lost_replies_cost_no_job_and_run_none_twice(fleet, monkeypatch, error):
+    app, ran = App("a"), []
+
+    @app.handler("q", retry=Retry(first=0))
+    async def handle(payload: int) -> None:
+        ran.append(payload)
+        if payload == 3 and ran.count(3) == 1:
+            raise ValueError("once")
+
+    hf = await fleet.host("worker", app=app)
+    for name in ("enqueue", "claim", "complete", "fail", "release"):
+        if name != "enqueue" or error is OutcomeUnknown:
+            flaky = Flaky(getattr(hf.work.store, name), error)
+            monkeypatch.setattr(hf.work.store, name, flaky)
+    task = asyncio.create_task(hf.run())
+    await hf.work.enqueue_many(handle, range(20))
+    await until(lambda: _all_done(hf, 20), 20)
+    assert sorted(ran) == sorted([*range(20), 3])
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_an_unknown_claim_that_is_given_up_is_given_back(fleet, monkeypatch):
+    hf = await fleet.host()
+    await hf.work.enqueue("q", 1)
+    plain, lost = hf.work.store.claim, True
+
+    async def losing(request):
+        claimed = await plain(request)
+        if lost:
+            raise OutcomeUnknown("planted")
+        return claimed
+
+    monkeypatch.setattr("holdfast.work.repeating.PATIENCE_S", 0.1)
+    monkeypatch.setattr(hf.work.store, "claim", losing)
+    with pytest.raises(OutcomeUnknown):
+        await hf.work.claim("q")
+    assert await hf.work.count(state="claimed") == 1
+    lost = False
+    await until(lambda: _ready(hf))
+
+
+async def _ready(hf):
+    return await hf.work.count(state="ready") == 1
+
+
+def test_a_handler_is_defined_once_and_takes_one_payload():
+    app = App("a")
+
+    @app.handler("q")
+    async def handle(payload: int) -> int:
+        return payload + 1
+
+    assert asyncio.run(handle(1)) == 2
+    with pytest.raises(UsageError, match="already"):
+        app.handler("q")
+    for function in (os.getcwd, pow, 5):
+        with pytest.raises(UsageError, match="the handler of queue 'other'"):
+            app.handler("other")(function)
+    for options in (
+        {"concurrency": 0},
+        {"timeout": 0},
+        {"retry": 5},
+        {"rate": 0},
+        {"rate": (1, 2, 3)},
+        {"max_losses": -1},
+        {"queue_concurrency": 0},
+        {"concurrency_key": "k"},
+        {"key_concurrency": 0},
+    ):
+        with pytest.raises(UsageError):
+            app.handler("other", **options)
+    with pytest.raises(UsageError, match="async def"):
+        app.middleware(print)
+
+
+def test_types_that_cannot_be_found_are_named():
+    app = App("a")
+
+    @app.handler("q")
+    async def handle(payload: Missing) -> None: ...  # noqa: F821
+
+    with pytest.raises(UsageError, match="Missing"):
+        _ = handle.takes
