@@ -34,7 +34,6 @@ SET until_at_us = max(until_at_us, excluded.until_at_us)
 _FORGET_OLD = (
     "DELETE FROM holdfast_job_waiter WHERE namespace = ? AND queue = ? AND until_at_us <= ?"
 )
-_FORGET_HOST = "DELETE FROM holdfast_job_waiter WHERE namespace = ? AND host = ?"
 
 
 class JobBells:
@@ -60,7 +59,3 @@ class JobBells:
         for queue in queues:
             turn.cursor.execute(_FORGET_OLD, (self._namespace, queue, turn.wall_us))
             turn.cursor.execute(_LEAVE_NOTE, (self._namespace, queue, self._host, until))
-
-    def forget(self, turn: Turn) -> None:
-        """Take back the notes of this host: it got all it wanted."""
-        turn.cursor.execute(_FORGET_HOST, (self._namespace, self._host))

@@ -42,8 +42,6 @@ class JobClaiming:
         self._sessions = sessions
         self._namespace = namespace
         self._host = host
-        # Until when notes of this host may stand, in UTC.
-        self._noted_until_us = 0
 
     def claim(self, turn: Turn, request: ClaimRequest) -> Claimed:
         """Claim up to ``request.limit`` jobs for a living session."""
@@ -53,7 +51,7 @@ class JobClaiming:
             rows = turn.cursor.execute(sql.CLAIMED_BEFORE, values).fetchall()
             if rows:
                 return Claimed(_jobs(rows))
-        if request.wait_us > 0 or len(request.wants) > 1 or self._noted_until_us:
+        if request.wait_us > 0 or len(request.wants) > 1:
             # More than one statement may write; what a settled queue needs comes with its own.
             turn.savepoint()
         taking = _Taking(self._moves, turn, request, namespace=self._namespace, host=self._host)
@@ -62,13 +60,10 @@ class JobClaiming:
             # Before the own note is written: others hear of what this claim left to them.
             self._bells.ring(turn, taking.fresh)
         if len(rows) >= request.limit:
-            if self._noted_until_us > turn.wall_us:
-                self._bells.forget(turn)
-            self._noted_until_us = 0
+            # A note of this host stays: others of its callers may wait for the same queue.
             return Claimed(_jobs(rows))
         if request.wait_us > 0:
             self._bells.leave(turn, [want.queue for want in request.wants], request.wait_us)
-            self._noted_until_us = turn.wall_us + request.wait_us
         due = taking.due_at_us
         return Claimed(_jobs(rows), None if due is None else max(0, due - turn.wall_us) / 1e6)
 

@@ -42,6 +42,7 @@ class Enqueueing:
         self._jobs = jobs
         self._now_us = now_us
         self._closed: frozenset[str] = frozenset()
+        self._has_ordered = False
         self.fresh: Counter[str] = Counter()
 
     def run(self) -> Operation[list[Enqueued]]:
@@ -62,15 +63,19 @@ class Enqueueing:
             plain = []
             answers.append((yield from self._one(number, job)))
         yield from self._insert(plain)
+        if self._has_ordered:
+            counted = yield Statement(sql.UNBLOCKED, (first, last))
+            self.fresh.update({_text(queue): count for queue, count in counted})
         return answers
 
     def _row(self, number: int, job: NewJob) -> tuple[Any, ...]:
         due = self._now_us + job.delay_us if job.due_at_us is None else job.due_at_us
-        if due <= self._now_us:
-            state = "ready"
+        state = "ready" if due <= self._now_us else "scheduled"
+        if job.ordering_key is not None:
+            # Whether it is blocked is known when it is there.
+            self._has_ordered = True
+        elif state == "ready":
             self.fresh[job.queue] += 1
-        else:
-            state = "scheduled"
         return (
             *(number, self._namespace, job.id, job.queue, state, job.priority, due),
             *(job.expires_us, job.ordering_key, job.unique_key, job.max_attempts),

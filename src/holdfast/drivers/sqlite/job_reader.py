@@ -131,9 +131,9 @@ class JobReader:
             try:
                 return await asyncio.shield(reading)
             except asyncio.CancelledError:
-                # The thread cannot be stopped half-way; nobody else may use the connection before.
+                # Nobody else may use the connection before the thread has let go of it.
                 self._connection.interrupt()
-                await asyncio.wait([reading])
+                await asyncio.gather(reading, return_exceptions=True)
                 raise
             except sqlite3.Error as error:
                 raise translate(error) from error

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from holdfast.drivers.sqlite.job_moves import as_json
 from holdfast.errors import Fenced, LeaseExpired
 from holdfast.names import HostId
+from holdfast.process import current
 
 _FIND = """
 SELECT ended_at_us, domain, expires_us FROM holdfast_session WHERE namespace = ? AND id = ?
@@ -38,6 +39,7 @@ class JobSessions:
         self._cursor = connection.cursor()
         self._namespace = namespace
         self._domain = domain
+        self._pid = current.pid
 
     def check(self, session: HostId, now_us: int) -> None:
         """Refuse a session that does not live.
@@ -63,5 +65,6 @@ class JobSessions:
         return [session for (session,) in self._cursor.execute(_GONE, values).fetchall()]
 
     def close(self) -> None:
-        """Close the connection. Repeatable."""
-        self._connection.close()
+        """Close the connection, unless it is another process's. Repeatable."""
+        if current.pid == self._pid:
+            self._connection.close()

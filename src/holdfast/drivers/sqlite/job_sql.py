@@ -31,6 +31,13 @@ INSERT INTO holdfast_job (
 # An id that is there already means that this very call was made before.
 INSERT = _ROW + "ON CONFLICT (namespace, id) DO NOTHING"
 
+# Of the jobs with ordering keys among those just added, the ones whose turn it is.
+UNBLOCKED = """
+SELECT queue, count(*) FROM holdfast_job
+WHERE number BETWEEN ? AND ? AND ordering_key IS NOT NULL AND +state = 'ready' AND blocked = 0
+GROUP BY +queue
+"""
+
 FIND_ID = "SELECT 1 FROM holdfast_job WHERE namespace = ? AND id = ?"
 UNIQUE_OWNER = """
 SELECT number, id, state FROM holdfast_job

@@ -92,6 +92,8 @@ class SqliteJobStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs, all of them or none, in their order."""
         check_batch(jobs)
+        if not jobs:
+            return []
         return await self._submit(self._enqueueing, jobs, large=len(jobs) > _LARGE)
 
     async def enqueue_in(self, jobs: Sequence[NewJob], tx: object) -> Sequence[Enqueued]:
@@ -105,7 +107,8 @@ class SqliteJobStore:
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim up to ``request.limit`` jobs that are ready or due, for a living session."""
-        claimed: Claimed = await self._submit(self._claim, request)
+        large = request.limit > _LARGE
+        claimed: Claimed = await self._submit(self._claim, request, large=large)
         if request.wait_us > 0 and len(claimed.jobs) < request.limit:
             self._watch(request.wait_us / 1e6)
         return claimed

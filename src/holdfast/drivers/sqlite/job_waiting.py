@@ -13,7 +13,9 @@ from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.names import HostId
 
-# Queues this host is noted for: whether something can be claimed, and when the next comes due.
+# Queues this host is noted for: whether something can be claimed, and when the next comes due. One
+# whose limits are used up has nothing to give: whoever ends a claim there rings, and whoever was
+# refused for the rate knows when to come again.
 _LOOK = """
 SELECT w.queue,
     EXISTS (
@@ -27,6 +29,13 @@ SELECT w.queue,
 FROM holdfast_job_waiter AS w LEFT JOIN holdfast_queue AS q
     ON q.namespace = ?1 AND q.name = w.queue
 WHERE w.namespace = ?1 AND w.host = ?2 AND w.until_at_us > ?3 AND q.mode IS NOT 'paused'
+  AND (q.concurrency IS NULL OR q.concurrency > (
+      SELECT count(*) FROM holdfast_job AS c
+      WHERE c.namespace = ?1 AND c.queue = w.queue AND c.state = 'claimed'))
+  AND (q.rate IS NULL OR q.rate > (
+      SELECT coalesce(sum(r.claims), 0) FROM holdfast_queue_claims AS r
+      WHERE r.namespace = ?1 AND r.queue = w.queue
+        AND r.at_us > ?3 - q.rate_period_us AND r.at_us <= ?3))
 """
 
 

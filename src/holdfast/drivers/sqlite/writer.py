@@ -30,9 +30,10 @@ _INLINE_COMMIT_MAX_S = 0.002
 
 # The log is copied back into the file about every so many pages. SQLite's own default is the same;
 # a longer log makes readers slower. A commit writes about this many pages besides one for each
-# operation.
+# operation, and an operation on many rows shares a page among so many of them.
 _CHECKPOINT_PAGES = 1000
 _COMMIT_PAGES = 3
+_ROWS_PER_PAGE = 4
 
 _CLOSED = "the SQLite driver is closed"
 
@@ -134,6 +135,8 @@ class Writer:
 
     def _transact(self, entries: list[Entry], *, wait: bool) -> list[Outcome]:
         """Run one batch on the calling thread, and wake those who wait for what it freed."""
+        connection = self._transactions.connection
+        changes = connection.total_changes
         try:
             outcomes, freed = self._transactions.run(entries, wait=wait)
         except Busy:
@@ -144,7 +147,8 @@ class Writer:
             return _refused(entries, f"the SQLite writer failed: {error!r}")
         if freed:
             self._announce(freed)
-        self._pages += len(entries) + _COMMIT_PAGES
+        changes = connection.total_changes - changes
+        self._pages += len(entries) + _COMMIT_PAGES + changes // _ROWS_PER_PAGE
         return outcomes
 
     def _hand_over(self, entries: list[Entry]) -> None:

@@ -130,6 +130,15 @@ OPENERS: list[Opener] = [
 
 
 @asynccontextmanager
+async def user_transaction(path: Path) -> AsyncGenerator[sqlite3.Connection, None]:
+    """The plainest one, in a file without tables of the user's."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield connection
+        connection.execute("COMMIT")
+
+
+@asynccontextmanager
 async def store_with_work(directory: Path) -> AsyncGenerator[SqliteDriver, None]:
     """A store whose file has a table of the user's as well."""
     opened = await open_store(directory, busy_timeout=0.3)

@@ -26,7 +26,9 @@ from holdfast.model.job import (
     Settled,
 )
 from holdfast.names import HostId, JobId, Token
+from holdfast.ports.wakeups import Wakeup
 from holdfast.testing import ManualClock
+from tests.unit.drivers.sqlite.openers import user_transaction
 from tests.unit.drivers.sqlite.support import TTL_US, job, open_session, open_store, want
 
 
@@ -216,3 +218,40 @@ async def test_listings_by_state_find_the_few_among_many(
     rest = await driver.jobs.list(wanted, after=page[0].cursor, limit=9)
     here = claimed[:2] if state is JobState.DEAD else claimed[2:]
     assert [record.id for record in [*page, *rest]] == [one.id for one in here]
+
+
+async def test_a_host_is_not_woken_for_what_the_limits_of_a_queue_hold_back(
+    driver: SqliteDriver,
+) -> None:
+    heard: asyncio.Queue[Wakeup] = asyncio.Queue()
+    driver.wakeups.subscribe(heard.put_nowait)
+    for name in ("narrow", "slow", "open"):
+        await driver.jobs.enqueue([job(f"{name}-{n}", name) for n in range(2)])
+    await driver.jobs.put_queue(QueueSettings(name="narrow", concurrency=1))
+    await driver.jobs.put_queue(QueueSettings(name="slow", rate=1, rate_period_us=3_600_000_000))
+    for name in ("narrow", "slow"):
+        found = await driver.jobs.claim(want(2, name, wait_us=30_000_000))
+        assert len(found.jobs) == 1
+    # The file is looked at after each of these, and only the last has something to say.
+    await driver.jobs.claim(want(3, "open", wait_us=30_000_000))
+    async with user_transaction(driver.paths.main) as tx:
+        await driver.jobs.enqueue_in([job("more", "open")], tx)
+    async with asyncio.timeout(10):
+        assert await heard.get() == Wakeup("work/open")
+    assert heard.empty()
+
+
+async def test_only_jobs_whose_turn_it_is_ring(tmp_path: Path) -> None:
+    waiting = [await open_store(tmp_path, f"host-{n}") for n in range(1, 5)]
+    for number, host in enumerate(waiting, 1):
+        name = f"host-{number}"
+        await open_session(host, name)
+        await host.jobs.claim(want(host=name, wait_us=30_000_000))
+    sender = await open_store(tmp_path, "sender")
+    await sender.jobs.enqueue([job(f"j{n}", ordering_key="k") for n in range(3)])
+    with closing(sqlite3.connect(sender.paths.main)) as connection:
+        left = connection.execute("SELECT host FROM holdfast_job_waiter ORDER BY note").fetchall()
+    # One job can be claimed: its host and one more are rung.
+    assert left == [("host-3",), ("host-4",)]
+    for host in (*waiting, sender):
+        await host.close()
