@@ -102,6 +102,31 @@ async def test_an_older_schema_is_refused_unless_asked(postgres_url) -> None:
     await connections.close()
 
 
+async def test_a_store_of_leases_alone_gets_the_tables_of_work_and_keeps_its_leases(
+    postgres_url,
+) -> None:
+    settings = settings_of(postgres_url)
+    connections = Connections(settings, context())
+    await schema.prepare(connections, settings, migrate=False, steps=schema.migrations()[:1])
+    await connections.close()
+    await run(
+        postgres_url,
+        "INSERT INTO holdfast.lease (namespace, key, slot, limit_, token, version, owner, host, "
+        "expires_at, ttl_us, acquired_at, renewed_at, metadata) SELECT 'n', 'k', 0, 1, 41, 7, "
+        "'a/1', 'h', now() + interval '1 hour', 1, now(), now(), '{}'",
+    )
+    store = await run(postgres_url, "SELECT id FROM holdfast.store")
+    with pytest.raises(SchemaMismatch, match="holdfast migrate") as raised:
+        await open_driver(postgres_url)
+    assert (raised.value.found, raised.value.expected) == (1, schema.migrations()[-1][0])
+    driver = await open_driver(postgres_url, migrate=True)
+    (record,) = await driver.leases.get("k")
+    assert (record.owner, record.token, record.version) == ("a/1", 41, 7)
+    assert await run(postgres_url, "SELECT id FROM holdfast.store") == store
+    assert await driver.jobs.queues() == []
+    await driver.close()
+
+
 async def test_a_newer_schema_is_refused_even_when_asked(postgres_url) -> None:
     await (await open_driver(postgres_url)).close()
     await run(postgres_url, "INSERT INTO holdfast.schema_version (version) VALUES (99)")
@@ -114,8 +139,9 @@ async def test_a_newer_schema_is_refused_even_when_asked(postgres_url) -> None:
 async def test_a_failing_migration_changes_nothing(postgres_url) -> None:
     await (await open_driver(postgres_url)).close()
     before = await run(postgres_url, SHAPE)
-    number = schema.migrations()[-1][0] + 1
-    steps = [*schema.migrations(), (number, "CREATE TABLE {s}.half (x integer); SELECT 1 / 0;")]
+    newest = schema.migrations()[-1][0]
+    broken = (newest + 1, "CREATE TABLE {s}.half (x integer); SELECT 1 / 0;")
+    steps = [*schema.migrations(), broken]
     connections = Connections(settings_of(postgres_url), context())
     with pytest.raises(StoreError):
         await schema.prepare(connections, settings_of(postgres_url), migrate=True, steps=steps)

@@ -16,6 +16,7 @@ _PAIRS = [
     (holdfast.Lease, blocking.Lease),
     (holdfast.Holdfast, blocking.Holdfast),
     (holdfast.Work, blocking.Work),
+    (holdfast.Schedules, blocking.Schedules),
     (holdfast.Job, blocking.Job),
     (holdfast.Claim, blocking.Claim),
 ]
@@ -204,3 +205,14 @@ def test_reentry_by_the_same_thread_is_refused_and_other_threads_wait():
         thread.start()
         thread.join()
         assert len(outcome) == 1
+
+
+def test_schedules_without_await():
+    with blocking.connect("memory://sync-schedules") as hf:
+        made = hf.schedules.create("s", "q", {"n": 1}, cron="@daily")
+        assert hf.schedules.list() == [made] == [hf.schedules.get("s")]
+        assert hf.schedules.pause("s").paused
+        assert not hf.schedules.resume("s").paused
+        assert hf.schedules.run_now("s").status().payload == {"n": 1}
+        hf.schedules.delete("s")
+        assert hf.schedules.list() == []

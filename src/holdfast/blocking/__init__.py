@@ -15,6 +15,7 @@ from typing import Any, Self
 from holdfast import host as host_module
 from holdfast.app import App
 from holdfast.blocking.leases import Lease, Leases
+from holdfast.blocking.schedules import Schedules
 from holdfast.blocking.work import Claim, Job, Work
 from holdfast.connect import connect as connect_async
 from holdfast.host import Health
@@ -26,7 +27,7 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
 from holdfast.work.worker import GRACE_S
 
-__all__ = ["Claim", "Holdfast", "Job", "Lease", "Leases", "Work", "connect"]
+__all__ = ["Claim", "Holdfast", "Job", "Lease", "Leases", "Schedules", "Work", "connect"]
 
 
 class Holdfast:
@@ -41,6 +42,11 @@ class Holdfast:
     def work(self) -> Work:
         """The jobs of the namespace; see ``holdfast.Holdfast.work``."""
         return Work(self._host.work, self._portal)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the namespace; see ``holdfast.Holdfast.schedules``."""
+        return Schedules(self._host.schedules, self._portal)
 
     @property
     def name(self) -> str:

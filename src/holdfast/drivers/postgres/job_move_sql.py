@@ -13,12 +13,14 @@ from holdfast.model.job import ATTEMPTS_KEPT_MAX
 
 # What each ``cand`` says of a row: its next state, how the claim ended, what is counted, when it
 # is due, and what enters the attempts. The columns of the row itself come from here.
-_ROW = """j.queue, j.token, j.worker, j.claimed_at, j.retention_us, j.attempts, j.losses,
-        j.max_losses, j.cancel, j.blocked"""
+_ROW = """j.ctid AS row, j.queue, j.token, j.worker, j.claimed_at, j.retention_us, j.attempts,
+        j.losses, j.max_losses, j.cancel, j.blocked"""
 
-# moved      ended jobs leave the indexes of the living and get the end of their retention.
+# moved      ended jobs leave the indexes of the living and get the end of their retention. Rows are
+#            found again by their address; one that got a newer version between the snapshot and the
+#            lock is not, has no row in the answer, and is met again by who asked.
 # removed    those without retention.
-# kept       the newest attempts stay; the one that enters now is one of them.
+# forgotten  the newest attempts stay; the one that enters now is one of them.
 # fresh      what became claimable, and the room that an ended claim leaves in a queue with a limit.
 _ENDING = compose(
     """, judged AS MATERIALIZED (
@@ -34,38 +36,40 @@ _ENDING = compose(
         kept_until = CASE WHEN c.final
             THEN clock_timestamp() + c.retention_us * interval '1 microsecond' END
     FROM judged c
-    WHERE j.namespace = c.namespace AND j.id = c.id AND NOT c.gone
+    WHERE j.ctid = c.row AND NOT c.gone
+    RETURNING c.*
 ), removed AS (
-    DELETE FROM {s}.job j USING judged c
-    WHERE j.namespace = c.namespace AND j.id = c.id AND c.gone
+    DELETE FROM {s}.job j USING judged c WHERE j.ctid = c.row AND c.gone
+    RETURNING c.*
+), done AS MATERIALIZED (
+    SELECT * FROM moved UNION ALL SELECT * FROM removed
 ), trouble AS (
     INSERT INTO {s}.job_attempt (
         namespace, job, token, outcome, worker, claimed_at, ended_at, error
     )
     SELECT c.namespace, c.id, c.token, c.trouble, CASE WHEN c.failed + c.lost > 0 THEN c.worker END,
         CASE WHEN c.failed + c.lost > 0 THEN c.claimed_at END, clock_timestamp(), c.why
-    FROM judged c WHERE c.trouble IS NOT NULL AND NOT c.gone
+    FROM done c WHERE c.trouble IS NOT NULL AND NOT c.gone
 ), forgotten AS (
     DELETE FROM {s}.job_attempt a USING (
-        SELECT c.namespace, c.id, o.number FROM judged c CROSS JOIN LATERAL (
-            SELECT number FROM {s}.job_attempt
+        SELECT t.row FROM done c CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.job_attempt
             WHERE namespace = c.namespace AND job = c.id
             ORDER BY number DESC
-            OFFSET CASE WHEN c.gone THEN 0 ELSE {older} END LIMIT 1
-        ) o
-        WHERE c.gone
-            OR c.trouble IS NOT NULL AND c.attempts + c.losses >= {older}
-    ) o
-    WHERE a.namespace = o.namespace AND a.job = o.id AND a.number <= o.number
+            OFFSET CASE WHEN c.gone THEN 0 ELSE {older} END
+        ) t
+        WHERE c.gone OR c.trouble IS NOT NULL AND c.attempts + c.losses >= {older}
+    ) t
+    WHERE a.ctid = t.row
 ), fresh AS MATERIALIZED (
-    SELECT c.queue, count(*) AS jobs FROM judged c
+    SELECT c.queue, count(*) AS jobs FROM done c
     WHERE c.rings OR c.settled IS NOT NULL AND EXISTS (
         SELECT FROM {s}.queue q
         WHERE q.namespace = c.namespace AND q.name = c.queue AND q.concurrency IS NOT NULL
     )
     GROUP BY c.queue
 ), {ring}
-SELECT c.n, c.id, c.queue, c.next, (SELECT hosts FROM told) AS told FROM judged c
+SELECT c.n, c.id, c.queue, c.next, (SELECT hosts FROM told) AS told FROM done c
 """,
     ring=ring_to("$3"),
     older=str(ATTEMPTS_KEPT_MAX - 1),
@@ -74,7 +78,7 @@ SELECT c.n, c.id, c.queue, c.next, (SELECT hosts FROM told) AS told FROM judged 
 _CLAIMED = compose(
     """
         SELECT {row} FROM {s}.job j
-        WHERE j.namespace = r.namespace AND j.id = r.id AND j.token = r.token AND r.token > 0
+        WHERE j.id = r.id AND j.namespace || '' = r.namespace AND j.token = r.token AND r.token > 0
             AND j.settled IS NULL AND (j.ordering_key IS NOT NULL) = $2::boolean
         FOR NO KEY UPDATE""",
     row=_ROW,
@@ -141,10 +145,11 @@ WITH RECURSIVE pair AS (
     ) n
 ), orphaned AS MATERIALIZED (
     SELECT p.queue, p.session FROM pair p
-    WHERE NOT EXISTS (
-        SELECT FROM {s}.host h
-        WHERE h.namespace = $1 AND h.id = p.session AND h.ended_at IS NULL
-    )
+    LEFT JOIN LATERAL (
+        SELECT true AS known, ended_at FROM {s}.host
+        WHERE namespace = $1 AND id = p.session OFFSET 0
+    ) h ON true
+    WHERE h.known IS NULL OR h.ended_at IS NOT NULL
 )"""
 
 RECLAIM = compose(
@@ -193,7 +198,7 @@ WITH req AS MATERIALIZED (
     FROM (SELECT * FROM req ORDER BY id COLLATE "C") r
     CROSS JOIN LATERAL (
         SELECT {row} FROM {s}.job j
-        WHERE j.namespace = r.namespace AND j.id = r.id AND j.ended_at IS NULL
+        WHERE j.id = r.id AND j.namespace || '' = r.namespace AND j.ended_at IS NULL
             AND j.state <> 'claimed' AND (j.ordering_key IS NOT NULL) = $2::boolean
         FOR NO KEY UPDATE
     ) j

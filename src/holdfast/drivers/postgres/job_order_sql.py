@@ -44,7 +44,7 @@ SELECT j.id, j.queue, j.ordering_key,
         hashtextextended({order} || j.queue || '/' || j.ordering_key, 0)) AS ours
 FROM unnest($2::text[]) AS r(id) CROSS JOIN LATERAL (
     SELECT id, queue, ordering_key FROM {s}.job
-    WHERE namespace = $1 AND id = r.id AND ordering_key IS NOT NULL OFFSET 0
+    WHERE id = r.id AND namespace || '' = $1 AND ordering_key IS NOT NULL OFFSET 0
 ) j
 """
 
@@ -52,7 +52,7 @@ FROM unnest($2::text[]) AS r(id) CROSS JOIN LATERAL (
 KEYS_OF = """
 SELECT j.id, j.queue, j.ordering_key FROM unnest($2::text[]) AS r(id) CROSS JOIN LATERAL (
     SELECT id, queue, ordering_key FROM {s}.job
-    WHERE namespace = $1 AND id = r.id AND ordering_key IS NOT NULL OFFSET 0
+    WHERE id = r.id AND namespace || '' = $1 AND ordering_key IS NOT NULL OFFSET 0
 ) j
 """
 
@@ -60,17 +60,16 @@ SELECT j.id, j.queue, j.ordering_key FROM unnest($2::text[]) AS r(id) CROSS JOIN
 UNBLOCK = compose(
     """
 WITH head AS MATERIALIZED (
-    SELECT $1::text AS namespace, h.id
+    SELECT h.row
     FROM (SELECT DISTINCT queue, key FROM unnest($2::text[], $3::text[]) AS k(queue, key)) k
     CROSS JOIN LATERAL (
-        SELECT id, blocked FROM {s}.job
+        SELECT ctid AS row, blocked FROM {s}.job
         WHERE namespace = $1 AND queue = k.queue AND ordering_key = k.key AND ended_at IS NULL
         ORDER BY blocked, number LIMIT 1
     ) h
     WHERE h.blocked
 ), freed AS (
-    UPDATE {s}.job j SET blocked = false FROM head h
-    WHERE j.namespace = h.namespace AND j.id = h.id
+    UPDATE {s}.job j SET blocked = false FROM head h WHERE j.ctid = h.row
     RETURNING j.queue, j.state = 'ready' OR j.due_at <= clock_timestamp() AS claimable
 ), fresh AS MATERIALIZED (
     SELECT f.queue, count(*) AS jobs FROM freed f WHERE f.claimable GROUP BY f.queue
@@ -97,7 +96,7 @@ SELECT r.n, j.state, j.token, j.settled, j.ordered, j.cancel, j.queue
 FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
     SELECT state, token, settled, ordering_key IS NOT NULL AS ordered, cancel IS NOT NULL AS cancel,
         queue
-    FROM {s}.job WHERE namespace = $1 AND id = r.id OFFSET 0
+    FROM {s}.job WHERE id = r.id AND namespace || '' = $1 OFFSET 0
 ) j
 """
 
@@ -107,7 +106,7 @@ LOOK_NEW = """
 SELECT k.known, c.closed, j.id AS rival, j.state
 FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS r(id, queue, key, n)
 LEFT JOIN LATERAL (
-    SELECT true AS known FROM {s}.job WHERE namespace = $1 AND id = r.id OFFSET 0
+    SELECT true AS known FROM {s}.job WHERE id = r.id AND namespace || '' = $1 OFFSET 0
 ) k ON true
 LEFT JOIN LATERAL (
     SELECT true AS closed FROM {s}.queue
@@ -123,11 +122,13 @@ ORDER BY r.n
 
 # Claimed jobs that nobody wants any more: the first reason stands, and the host is told.
 ASK = """
-WITH req AS MATERIALIZED (
-    SELECT $1::text AS namespace, r.* FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n)
+WITH seen AS MATERIALIZED (
+    SELECT r.n, j.row FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.job WHERE id = r.id AND namespace || '' = $1 OFFSET 0
+    ) j
 ), asked AS (
-    UPDATE {s}.job j SET cancel = coalesce(j.cancel, $3) FROM req r
-    WHERE j.namespace = r.namespace AND j.id = r.id AND j.token > 0 AND j.settled IS NULL
+    UPDATE {s}.job j SET cancel = coalesce(j.cancel, $3) FROM seen r
+    WHERE j.ctid = r.row AND j.token > 0 AND j.settled IS NULL AND j.ended_at IS NULL
     RETURNING r.n, j.id, j.host
 )
 SELECT a.n, count(pg_notify($4, json_build_object(
@@ -143,20 +144,20 @@ WITH req AS MATERIALIZED (
     SELECT $1::text AS namespace, r.* FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n)
 ), cand AS MATERIALIZED (
     SELECT r.*, j.* FROM (SELECT * FROM req ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
-        SELECT queue, unique_key, ended_at IS NOT NULL AS ended FROM {s}.job
-        WHERE namespace = r.namespace AND id = r.id
+        SELECT ctid AS row, queue, unique_key, ended_at IS NOT NULL AS ended FROM {s}.job
+        WHERE id = r.id AND namespace || '' = r.namespace
             AND state IN ('scheduled', 'retrying', 'dead', 'cancelled')
         FOR NO KEY UPDATE
     ) j
 ), ranked AS MATERIALIZED (
     SELECT c.*, row_number() OVER (
         PARTITION BY c.queue, c.unique_key, c.ended ORDER BY c.n) AS place
-    FROM cand c
-    WHERE NOT c.ended OR c.unique_key IS NULL OR NOT EXISTS (
-        SELECT FROM {s}.job o
-        WHERE o.namespace = c.namespace AND o.queue = c.queue AND o.unique_key = c.unique_key
-            AND o.unique_key IS NOT NULL AND o.ended_at IS NULL
-    )
+    FROM cand c LEFT JOIN LATERAL (
+        SELECT true AS taken FROM {s}.job
+        WHERE namespace = c.namespace AND queue = c.queue AND unique_key = c.unique_key
+            AND unique_key IS NOT NULL AND ended_at IS NULL OFFSET 0
+    ) o ON true
+    WHERE NOT c.ended OR o.taken IS NULL
 ), upd AS (
     UPDATE {s}.job j SET state = 'ready', seq = DEFAULT, due_at = clock_timestamp(),
         blocked = j.blocked OR c.ended AND j.ordering_key IS NOT NULL,
@@ -168,8 +169,7 @@ WITH req AS MATERIALIZED (
         expires_at = CASE WHEN NOT c.ended THEN j.expires_at
             ELSE clock_timestamp() + j.expires_us * interval '1 microsecond' END
     FROM ranked c
-    WHERE j.namespace = c.namespace AND j.id = c.id
-        AND (NOT c.ended OR c.unique_key IS NULL OR c.place = 1)
+    WHERE j.ctid = c.row AND (NOT c.ended OR c.unique_key IS NULL OR c.place = 1)
     RETURNING c.n, j.queue, j.blocked
 ), fresh AS MATERIALIZED (
     SELECT u.queue, count(*) AS jobs FROM upd u WHERE NOT u.blocked GROUP BY u.queue
@@ -181,30 +181,39 @@ SELECT u.n, (SELECT hosts FROM told) AS told FROM upd u
 
 # Which claims stand, and what they have got to.
 EXTEND = """
-WITH req AS MATERIALIZED (
-    SELECT $1::text AS namespace, r.* FROM unnest($2::text[], $3::bigint[], $4::text[])
+WITH seen AS MATERIALIZED (
+    SELECT r.n, r.token, r.progress, j.row, j.cancel
+    FROM unnest($2::text[], $3::bigint[], $4::text[])
         WITH ORDINALITY AS r(id, token, progress, n)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS row, cancel IS NOT NULL AS cancel FROM {s}.job
+        WHERE id = r.id AND namespace || '' = $1 AND token = r.token AND r.token > 0
+            AND settled IS NULL OFFSET 0
+    ) j
 ), told AS (
-    UPDATE {s}.job j SET progress = r.progress FROM req r
-    WHERE r.progress IS NOT NULL AND j.namespace = r.namespace AND j.id = r.id
-        AND j.token = r.token AND r.token > 0 AND j.settled IS NULL
+    UPDATE {s}.job j SET progress = r.progress FROM seen r
+    WHERE r.progress IS NOT NULL AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
 )
-SELECT r.n, j.cancel FROM req r CROSS JOIN LATERAL (
-    SELECT cancel IS NOT NULL AS cancel FROM {s}.job
-    WHERE namespace = r.namespace AND id = r.id AND token = r.token AND r.token > 0
-        AND settled IS NULL OFFSET 0
-) j
+SELECT n, cancel FROM seen
 """
 
 DELETE = """
-WITH req AS MATERIALIZED (
-    SELECT $1::text AS namespace, r.* FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n)
+WITH seen AS MATERIALIZED (
+    SELECT r.n, j.row FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.job
+        WHERE id = r.id AND namespace || '' = $1 AND ended_at IS NOT NULL OFFSET 0
+    ) j
 ), gone AS (
-    DELETE FROM {s}.job j USING req r
-    WHERE j.namespace = r.namespace AND j.id = r.id AND j.ended_at IS NOT NULL
-    RETURNING r.n, r.namespace, r.id
+    DELETE FROM {s}.job j USING seen r WHERE j.ctid = r.row AND j.ended_at IS NOT NULL
+    RETURNING r.n, j.namespace, j.id
 ), forgotten AS (
-    DELETE FROM {s}.job_attempt a USING gone g WHERE a.namespace = g.namespace AND a.job = g.id
+    DELETE FROM {s}.job_attempt a USING (
+        SELECT t.row FROM gone g CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.job_attempt
+            WHERE namespace = g.namespace AND job = g.id OFFSET 0
+        ) t
+    ) t
+    WHERE a.ctid = t.row
 )
 SELECT n FROM gone
 """
@@ -212,15 +221,21 @@ SELECT n FROM gone
 # Retention at work; notes of hosts that never came back go with it.
 PRUNE = """
 WITH late AS MATERIALIZED (
-    SELECT $1::text AS namespace, id FROM {s}.job
+    SELECT ctid AS row FROM {s}.job
     WHERE namespace = $1 AND kept_until <= (SELECT clock_timestamp()) AND kept_until IS NOT NULL
     ORDER BY kept_until LIMIT $2
     FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM {s}.job j USING late l WHERE j.namespace = l.namespace AND j.id = l.id
+    DELETE FROM {s}.job j USING late l WHERE j.ctid = l.row
     RETURNING j.namespace, j.id
 ), forgotten AS (
-    DELETE FROM {s}.job_attempt a USING gone g WHERE a.namespace = g.namespace AND a.job = g.id
+    DELETE FROM {s}.job_attempt a USING (
+        SELECT t.row FROM gone g CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.job_attempt
+            WHERE namespace = g.namespace AND job = g.id OFFSET 0
+        ) t
+    ) t
+    WHERE a.ctid = t.row
 ), silent AS (
     DELETE FROM {s}.waiting
     WHERE namespace = $1 AND until < clock_timestamp() - interval '1 minute'

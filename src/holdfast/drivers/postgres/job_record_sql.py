@@ -13,7 +13,7 @@ _COLUMNS = """j.id, j.queue, j.state, j.priority, j.payload, j.headers, j.token,
     j.claimed_at, j.enqueued_at, j.due_at, j.ended_at, j.result, j.error, j.progress, j.number"""
 
 GET = compose(
-    "SELECT {columns} FROM {s}.job j WHERE j.namespace = $1 AND j.id = $2", columns=_COLUMNS
+    "SELECT {columns} FROM {s}.job j WHERE j.id = $2 AND j.namespace || '' = $1", columns=_COLUMNS
 )
 
 # Every name of a queue that has jobs: one step in the index each, whatever the number of jobs.
@@ -86,7 +86,8 @@ LOCK_SESSION = SESSION + "FOR UPDATE"
 # One job by its id, ready or due, and the queue that it is in.
 TARGET = """
 SELECT queue, state, due_at <= clock_timestamp() AS due FROM {s}.job
-WHERE namespace = $1 AND id = $2 AND NOT blocked AND state IN ('ready', 'scheduled', 'retrying')
+WHERE id = $2 AND namespace || '' = $1 AND NOT blocked
+    AND state IN ('ready', 'scheduled', 'retrying')
 """
 
 # The rows of queues with limits, in the order of their names. Claims of such a queue follow each
@@ -132,9 +133,15 @@ WITH made AS MATERIALIZED (
         WHERE namespace = $1 AND name = m.queue AND rate IS NOT NULL OFFSET 0
     ) q
 ), old AS (
-    DELETE FROM {s}.queue_pace p USING made m
-    WHERE p.namespace = m.namespace AND p.queue = m.queue
-        AND p.at <= clock_timestamp() - m.rate_period_us * interval '1 microsecond'
+    DELETE FROM {s}.queue_pace p USING (
+        SELECT o.row FROM made m CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.queue_pace
+            WHERE namespace = m.namespace AND queue = m.queue AND at
+                <= (SELECT clock_timestamp()) - m.rate_period_us * interval '1 microsecond'
+            OFFSET 0
+        ) o
+    ) o
+    WHERE p.ctid = o.row
 )
 INSERT INTO {s}.queue_pace (namespace, queue, at, claims)
 SELECT m.namespace, m.queue, clock_timestamp(), m.claims FROM made m

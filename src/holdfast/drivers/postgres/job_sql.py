@@ -1,9 +1,12 @@
 """The statements that every job passes through: enqueue, claim, complete, and promoting the due.
 
 Owns their text and nothing else. Every statement carries the namespace as its first parameter and
-reads ``clock_timestamp()``. Look-ups stand in LATERAL parts, and rows to be changed are named by
-the columns of a list and never by a parameter, for the reasons given in ``lease_sql``. ``{s}``
-stands for the quoted schema.
+reads ``clock_timestamp()``. ``{s}`` stands for the quoted schema.
+
+A connection plans each statement once, perhaps on empty tables, so nothing is left to choose: what
+is looked up stands in LATERAL parts; rows to be changed are named by their addresses, for which
+there is but one way; and a job is meant by ``id = … AND namespace || '' = …``, because every index
+that begins with the namespace would else do, and be read from end to end.
 """
 
 from __future__ import annotations
@@ -13,18 +16,17 @@ from __future__ import annotations
 # notifies takes a lock of the whole database. ``{channel}`` is the parameter with the channel.
 _RING = """
 bell AS MATERIALIZED (
-    SELECT $1::text AS namespace, f.queue, w.host FROM fresh f CROSS JOIN LATERAL (
-        SELECT host FROM {s}.waiting
+    SELECT f.queue, w.host, w.row FROM fresh f CROSS JOIN LATERAL (
+        SELECT host, ctid AS row FROM {s}.waiting
         WHERE namespace = $1 AND queue = f.queue AND until > clock_timestamp()
         ORDER BY since LIMIT f.jobs + 1
         FOR UPDATE SKIP LOCKED
     ) w
 ), answered AS (
-    DELETE FROM {s}.waiting w USING bell b
-    WHERE w.namespace = b.namespace AND w.queue = b.queue AND w.host = b.host
+    DELETE FROM {s}.waiting w USING bell b WHERE w.ctid = b.row
 ), told AS MATERIALIZED (
     SELECT count(pg_notify({channel}, json_build_object(
-        'ns', b.namespace, 'host', b.host, 'topic', 'work/' || b.queue, 'waiter', 0,
+        'ns', $1::text, 'host', b.host, 'topic', 'work/' || b.queue, 'waiter', 0,
         'position', 0)::text)) AS hosts
     FROM bell b
 )"""
@@ -231,11 +233,12 @@ CLAIM_WAITING = compose(
     answer=_ANSWER,
 )
 
-# One job by its id, whatever stands before it. Said so that no index but that of ids can be meant.
+# One job by its id, whatever stands before it. Its state is asked for in words that no partial
+# index answers to.
 _FIRST = """WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
             AND (expires_at IS NULL OR expires_at > clock_timestamp())
         ORDER BY priority DESC, seq LIMIT w.most"""
-_NAMED = """WHERE namespace = $1 AND id = $11 AND state = 'ready'
+_NAMED = """WHERE id = $11 AND namespace || '' = $1 AND state = 'ready'
             AND coalesce(blocked, false) = false
             AND (expires_at IS NULL OR expires_at > clock_timestamp())"""
 CLAIM_NAMED = CLAIM.replace(_FIRST, _NAMED)
@@ -259,9 +262,9 @@ FROM unnest($2::text[]) AS w(queue)
 # a subquery, read once: compared with a function that changes, an index could not end its search.
 PROMOTE = """
 WITH due AS MATERIALIZED (
-    SELECT $1::text AS namespace, j.id FROM unnest($2::text[]) AS w(queue)
+    SELECT j.row FROM unnest($2::text[]) AS w(queue)
     CROSS JOIN LATERAL (
-        SELECT id FROM {s}.job
+        SELECT ctid AS row FROM {s}.job
         WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
             AND NOT blocked AND due_at <= (SELECT clock_timestamp())
         ORDER BY due_at, number LIMIT $3
@@ -269,22 +272,21 @@ WITH due AS MATERIALIZED (
     ) j
 )
 UPDATE {s}.job j SET state = 'ready', seq = DEFAULT FROM due d
-WHERE j.namespace = d.namespace AND j.id = d.id
+WHERE j.ctid = d.row
 RETURNING j.queue
 """
 
 # One job by its id, if it is due.
 PROMOTE_NAMED = """
 UPDATE {s}.job SET state = 'ready', seq = DEFAULT
-WHERE namespace = $1 AND id = $2 AND state IN ('scheduled', 'retrying')
+WHERE id = $2 AND namespace || '' = $1 AND state IN ('scheduled', 'retrying')
     AND coalesce(blocked, false) = false AND due_at <= clock_timestamp()
 """
 
 # The usual end: claimed under this token and without an ordering key. A member without a row in
 # the answer is looked at by ``job_settle``. Rows come sorted, so that two batches that share some
-# meet them in one order. A claim stands while ``settled`` is null; asking for the state instead
-# would offer the planner the index of claimed jobs, of which it would read all. What changed since
-# the snapshot is judged again under the lock.
+# meet them in one order. A claim stands while ``settled`` is null. What changed since the snapshot
+# is judged again under the lock.
 COMPLETE = compose(
     """
 WITH req AS MATERIALIZED (
@@ -293,8 +295,8 @@ WITH req AS MATERIALIZED (
 ), seen AS MATERIALIZED (
     SELECT r.n, r.token, r.result, j.row, j.keeps FROM req r CROSS JOIN LATERAL (
         SELECT ctid AS row, retention_us > 0 AS keeps FROM {s}.job
-        WHERE namespace = r.namespace AND id = r.id AND token = r.token AND r.token > 0
-            AND settled IS NULL AND ordering_key IS NULL OFFSET 0
+        WHERE id = r.id AND namespace || '' = r.namespace AND token = r.token
+            AND r.token > 0 AND settled IS NULL AND ordering_key IS NULL OFFSET 0
     ) j
 ), kept AS (
     UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
@@ -307,8 +309,13 @@ WITH req AS MATERIALIZED (
     WHERE NOT r.keeps AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
     RETURNING r.n, j.queue, j.namespace, j.id, j.attempts + j.losses > 0 AS tried
 ), forgotten AS (
-    DELETE FROM {s}.job_attempt a USING gone g
-    WHERE g.tried AND a.namespace = g.namespace AND a.job = g.id
+    DELETE FROM {s}.job_attempt a USING (
+        SELECT t.row FROM gone g CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.job_attempt
+            WHERE namespace = g.namespace AND job = g.id OFFSET 0
+        ) t WHERE g.tried
+    ) t
+    WHERE a.ctid = t.row
 ), ended AS MATERIALIZED (
     SELECT n, queue FROM kept UNION ALL SELECT n, queue FROM gone
 ), fresh AS MATERIALIZED (

@@ -64,7 +64,8 @@ CREATE TABLE {s}.job (
     result text,
     error text,
     progress text,
-    PRIMARY KEY (namespace, id)
+    -- The id first: look-ups by id then cannot be served by an index that begins with the namespace.
+    PRIMARY KEY (id, namespace)
 )
 -- A job is written three times: room for its next version spares a second page. The dead versions
 -- of claimed jobs stand before the living in the index of ready ones until a vacuum, so it comes

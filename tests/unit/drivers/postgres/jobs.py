@@ -1,0 +1,75 @@
+"""What tests of jobs on PostgreSQL share: drivers with a session, and short words for the port."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+
+from holdfast.clock import SystemClock
+from holdfast.drivers.postgres import PostgresFactory
+from holdfast.drivers.postgres.driver import PostgresDriver
+from holdfast.model.job import ClaimRequest, NewJob, Want
+from holdfast.model.location import parse_url
+from holdfast.model.session import HostSession
+from holdfast.names import HostId, JobId
+from holdfast.ports.driver import DriverContext
+
+_numbers = itertools.count(1)
+
+# No session of a test may end before the test does.
+_TTL_US = 600_000_000
+
+
+async def open_host(url: str, host: str = "h", **options: object) -> PostgresDriver:
+    """A driver whose session is open; whoever asks closes it."""
+    context = DriverContext(
+        clock=SystemClock(),
+        random=random.Random(host),
+        namespace="n",
+        host=HostId(host),
+        options=options,
+    )
+    driver = await PostgresFactory().open(parse_url(url), context)
+    await driver.hosts.open(
+        HostSession(
+            id=HostId(host),
+            name=host,
+            ttl_us=_TTL_US,
+            metadata="{}",
+            started_at=datetime.now(UTC),
+            remaining_s=1.0,
+            alive=True,
+        )
+    )
+    return driver
+
+
+@asynccontextmanager
+async def hosts(url: str, *names: str, **options: object) -> AsyncGenerator[list[PostgresDriver]]:
+    """Several drivers, closed at the end."""
+    async with AsyncExitStack() as stack:
+        opened = [await open_host(url, name, **options) for name in names]
+        for driver in opened:
+            stack.push_async_callback(driver.close)
+        yield opened
+
+
+def job(queue: str = "q", **more: object) -> NewJob:
+    """A new job with an id of its own."""
+    number = next(_numbers)
+    return NewJob(**{"id": JobId(f"j{number}"), "queue": queue, "payload": f"{number}", **more})
+
+
+def jobs(count: int, queue: str = "q", **more: object) -> list[NewJob]:
+    """Several new jobs."""
+    return [job(queue, **more) for _ in range(count)]
+
+
+def wish(limit: int = 1, *queues: str, host: str = "h", **more: object) -> ClaimRequest:
+    """A claim of a host that nobody made before."""
+    wants = tuple(Want(queue, limit) for queue in queues or ("q",))
+    fields = {"request": f"r{next(_numbers)}", "wants": wants, **more}
+    return ClaimRequest(session=HostId(host), worker=host, limit=limit, **fields)
