@@ -100,6 +100,7 @@ class Holdfast:
             stall_limit_s=seconds(plan.leases.stall_limit, "stall_limit"),
         )
         telemetry = combine(telemetry or Telemetry(), log=logs.logger("holdfast.telemetry"))
+        self._telemetry = telemetry
         self._reaper = Reaper(
             runtime,
             self._heartbeat,
@@ -259,6 +260,7 @@ class Holdfast:
                 self._driver.schedules,
                 self._driver.wakeups,
                 defined=self._app.crons,
+                telemetry=self._telemetry,
                 log=self._logs.logger("holdfast.schedules"),
             )
             tasks.append(spawn(scheduler.run(), name="schedules"))

@@ -138,6 +138,11 @@ def test_top_goes_on_until_it_is_told_to_stop(holdfast):
     assert '"ended_per_s": 0' in second
     watching.terminate()
     assert holdfast.finish(watching).code == 143
+    terminal = holdfast.at_terminal("work", "top", "--interval", "0.1")
+    terminal.expect(r"QUEUE +MODE +READY")
+    terminal.expect(r"q +open +1")
+    terminal.interrupt()
+    assert terminal.process.wait(60) == 130
 
 
 def test_unique_keys_and_cancelling_by_filter(shell):

@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.job import JobFilter
 from holdfast.model.schedule import CatchUp, Fired, Firing
 from holdfast.names import HostId
+from holdfast.runtime.telemetry import Telemetry
 from holdfast.testing.faults import FaultPlan, Faults
 from holdfast.testing.history import History
 from holdfast.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
@@ -118,6 +119,7 @@ class Fleet:
             driver.schedules,
             driver.wakeups,
             defined=SCHEDULES,
+            telemetry=Telemetry(),
             log=logging.getLogger("holdfast.test"),
         )
         await scheduler.run()

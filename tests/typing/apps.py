@@ -25,12 +25,18 @@ async def reconcile(tick: holdfast.Tick) -> None:
 def sweep() -> None: ...
 
 
+@app.cron("0 3 * * *", tz="Europe/Berlin")
+async def nightly(tick: holdfast.CronTick) -> int:
+    return tick.missed
+
+
 def decorated() -> None:
+    cron: Callable[[holdfast.CronTick], Coroutine[Any, Any, int]] = nightly
     leader: Callable[[holdfast.Lease], Coroutine[Any, Any, None]] = schedule
     ticker: Callable[[holdfast.Tick], Coroutine[Any, Any, None]] = reconcile
     plain: Callable[[], None] = sweep
     assert_type(sweep(), None)
-    del leader, ticker, plain
+    del cron, leader, ticker, plain
 
 
 @app.leader("wrong")  # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator]

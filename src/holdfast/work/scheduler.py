@@ -18,6 +18,7 @@ from holdfast.ports.schedule_store import ScheduleStore
 from holdfast.ports.wakeups import Wakeup, Wakeups
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
 from holdfast.work.bell import Alarm
 from holdfast.work.definition import Definition, read_definition
 
@@ -47,15 +48,19 @@ class Scheduler:
         wakeups: Wakeups,
         *,
         defined: Mapping[str, Definition],
+        telemetry: Telemetry,
         log: logging.Logger,
     ) -> None:
         self._runtime = runtime
         self._store = store
         self._wakeups = wakeups
         self._missing = dict(defined)
+        self._telemetry = telemetry
         self._log = log
         self._alarm = Alarm()
         self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S, runtime.random)
+        # Told once, until the store answers again.
+        self._away = False
         # Versions of schedules that this release or machine cannot read, so that each is told once.
         self._unreadable: dict[str, int] = {}
 
@@ -78,9 +83,12 @@ class Scheduler:
             pause_s = await self.look()
         except StoreError as error:
             pause_s = self._backoff.next_s()
-            self._log.warning("schedules cannot be looked at: %s", error)
+            if not self._away:
+                self._log.warning("schedules wait for the store: %s", error)
+            self._away = True
         else:
             self._backoff.reset()
+            self._away = False
         return pause_s
 
     async def look(self) -> float:
@@ -165,6 +173,8 @@ class Scheduler:
 
     def _tell(self, name: str, missed: int, entry: Entry | None, *, queue: str) -> None:
         fields = {"schedule": name, "missed": missed}
+        if entry in (Entry.CREATED, Entry.REPLACED):
+            self._telemetry.enqueued(1)
         if missed:
             self._log.warning("%d tick(s) of schedule %r were missed", missed, name, extra=fields)
         if entry is Entry.CLOSED:

@@ -19,6 +19,7 @@ from holdfast.model.schedule import CatchUp, NewSchedule
 from holdfast.names import HostId
 from holdfast.ports.driver import DriverContext
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
 from holdfast.testing import ManualClock
 from holdfast.work.definition import Definition, JobPart
 from holdfast.work.scheduler import Scheduler
@@ -41,6 +42,7 @@ class Store:
             self.driver.schedules,
             self.driver.wakeups,
             defined=defined,
+            telemetry=Telemetry(),
             log=logging.getLogger("holdfast.schedules"),
         )
 
