@@ -17,9 +17,6 @@ from holdfast import __version__
 from holdfast.cli import errors
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.output import clean_lines, say
-from holdfast.cli.schedule import schedule
-from holdfast.cli.work import work
-from holdfast.cli.worker import worker
 
 _NAME = "holdfast"
 
