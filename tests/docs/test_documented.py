@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import pytest
+from prometheus_client import CollectorRegistry
 
 import holdfast
 from holdfast import errors, settings
@@ -18,7 +19,8 @@ from holdfast.cli.main import cli
 from holdfast.connect import find_factory
 from holdfast.leases import events
 from holdfast.ports.capabilities import Capabilities
-from holdfast.runtime.telemetry import REASONS
+from holdfast.runtime.telemetry import JOB_OUTCOMES, REASONS
+from holdfast.work.drafting import JobOptions
 from tests.docs.pages import ROOT, pages, reference
 from tools import capabilities_table
 
@@ -40,6 +42,7 @@ def missing(text: str, names: list[str]) -> list[str]:
     return [name for name in names if f"`{name}`" not in text]
 
 
+WORK = (holdfast.Work, holdfast.Job, holdfast.Claim, holdfast.Current)
 ERRORS = [
     value
     for value in vars(errors).values()
@@ -158,7 +161,8 @@ def test_every_public_name_is_documented():
     text = page("api.md")
     names = [name for name in holdfast.__all__ if name != "__version__"]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
-    for kind in (holdfast.Lease, holdfast.Leases, holdfast.Holdfast, holdfast.App):
+    kinds = (holdfast.Lease, holdfast.Leases, holdfast.Holdfast, holdfast.App, *WORK)
+    for kind in kinds:
         members = [
             name
             for name, value in vars(kind).items()
@@ -167,6 +171,31 @@ def test_every_public_name_is_documented():
         assert len(members) >= 2
         absent = [name for name in members if not re.search(rf"`{name}\b", text)]
         assert absent == [], kind.__name__
+
+
+def test_every_option_of_work_is_documented_with_its_default():
+    text = page("options.md")
+    handler = list(inspect.signature(holdfast.App.handler).parameters.values())[2:]
+    job = [*JobOptions.__annotations__, "tx"]
+    for heading, names in (
+        ("Handlers", [parameter.name for parameter in handler]),
+        ("Retry", [field.name for field in dataclasses.fields(holdfast.Retry)]),
+        ("Jobs", job),
+    ):
+        said = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+        assert missing(said, names) == [], heading
+
+
+def test_every_metric_is_documented():
+    registry = CollectorRegistry()
+    holdfast.PrometheusTelemetry(registry)
+    names = {
+        metric.name + ("_total" if metric.type == "counter" else "")
+        for metric in registry.collect()
+    }
+    assert len(names) >= 15
+    assert missing(page("metrics.md"), sorted(names)) == []
+    assert missing(page("metrics.md"), list(JOB_OUTCOMES)) == []
 
 
 def test_everything_of_the_orchestrator_is_documented():

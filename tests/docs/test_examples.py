@@ -54,6 +54,15 @@ def test_order_processing_pays_once_the_amount_is_right(tmp_path):
     assert said == ["0 open None", "5000 open None", "50 paid receipt-50"]
 
 
+def test_a_worker_runs_what_can_be_run(tmp_path):
+    said = run("worker.py", "memory://", folder=tmp_path)
+    assert said == [
+        "order 1: 500 charged at attempt 1",
+        "order 2: 70 charged at attempt 2",
+        "dead: Expected `int`, got `str` - at `$.amount`",
+    ]
+
+
 def test_tenants_do_not_meet(tmp_path):
     said = run("multi_tenant.py", folder=tmp_path)
     assert said == ["acme 3", "bolt 0", "the group 'acme' was released"]
@@ -128,5 +137,6 @@ def test_examples_stay_small():
         "order_processing.py",
         "protect_write.py",
         "traffic_light.py",
+        "worker.py",
     ]
     assert {name: size for name, size in sizes.items() if size > LINES_MAX} == {}

@@ -57,6 +57,11 @@ def test_the_public_types_are_as_promised() -> None:
         "async def f(x: holdfast.Leases) -> None:\n    (await x.try_acquire('a')).token\n",
         "async def f(x: holdfast.Leases) -> None:\n    (await x.acquire_all(['a'])).token\n",
         "def f(x: holdfast.LeaseHeld) -> int:\n    return x.owner\n",
+        (
+            "async def f(w: holdfast.Work, h: holdfast.Handler[int, str]) -> None:\n"
+            "    await w.enqueue(h, 'not a number')\n"
+        ),
+        "async def f(w: holdfast.Work) -> None:\n    await w.enqueue('q', 1, colour='red')\n",
     ],
 )
 def test_a_wrong_use_is_found(lie: str, tmp_path: Path) -> None:

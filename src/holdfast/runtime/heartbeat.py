@@ -142,7 +142,8 @@ class Heartbeat:
         except (HoldfastError, TimeoutError) as error:
             # Try again soon; peers take over when the ttl has passed without success.
             self._due = sent_at + min(1.0, self._ttl_s / 10)
-            _log.warning("heartbeat failed: %s", error, extra={"host": self.session.name})
+            said = str(error) or "no answer in time"
+            _log.warning("heartbeat failed: %s", said, extra={"host": self.session.name})
         else:
             if live.accept(sent_at):
                 if sent_at - self._renewed_at > self._ttl_s:

@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.telemetry import OTHER, OUTCOMES, REASONS, UNITS, Telemetry, Watched
+from holdfast.runtime.telemetry import (
+    JOB_OUTCOMES,
+    OTHER,
+    OUTCOMES,
+    REASONS,
+    UNITS,
+    Telemetry,
+    Watched,
+)
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -27,6 +35,12 @@ _ACQUIRE_BUCKETS_S = (
 
 # One write to the store; an attempt is abandoned after a third of the ttl, 10 s by default.
 _RENEW_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+# A handler runs for a millisecond or for an hour, and a job waits from no time at all to a day.
+_JOB_BUCKETS_S = (
+    *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
+)
 
 # Where a registry keeps our collector: two hosts of one process find the same one, and it lives
 # exactly as long as the registry.
@@ -90,6 +104,31 @@ class PrometheusTelemetry(Telemetry):
         spent = self._metrics.spent
         spent[unit if unit in spent else OTHER].inc(amount)
 
+    def enqueued(self, count: int) -> None:
+        """Count jobs that were enqueued."""
+        self._metrics.jobs.enqueued.inc(count)
+
+    def claimed(self, count: int) -> None:
+        """Count jobs that were claimed."""
+        self._metrics.jobs.claimed.inc(count)
+
+    def job_waited(self, seconds: float) -> None:
+        """Time a job's way from its enqueueing to its handler."""
+        self._metrics.jobs.wait_seconds.observe(seconds)
+
+    def job_ended(self, outcome: str, seconds: float | None) -> None:
+        """Count the end of a claim, and time its run."""
+        jobs = self._metrics.jobs
+        if outcome not in jobs.ended:
+            outcome = OTHER
+        jobs.ended[outcome].inc()
+        if seconds is not None:
+            jobs.run_seconds[outcome].observe(seconds)
+
+    def jobs_reclaimed(self, count: int) -> None:
+        """Count claims that were taken back from hosts that are gone."""
+        self._metrics.jobs.reclaimed.inc(count)
+
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Read the gauges of this host at each scrape, until it closes or is dropped."""
         return self._metrics.watch(watched)
@@ -109,6 +148,41 @@ def _metrics_of(registry: CollectorRegistry) -> _Metrics:
                 f"this Prometheus registry has other metrics under Holdfast's names: {error}"
             ) from None
     return shared
+
+
+class _JobMetrics:
+    """What is told of jobs."""
+
+    def __init__(self) -> None:
+        from prometheus_client import Counter, Histogram
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"holdfast_jobs_{name}", text, labels, registry=None)
+
+        self.enqueued = counter("enqueued", "Jobs enqueued by this process.")
+        self.claimed = counter("claimed", "Jobs claimed by this process.")
+        self.reclaimed = counter("reclaimed", "Claims taken back from hosts that are gone.")
+        ended = counter("ended", "Claims of this process that ended, by outcome.", "outcome")
+        run_seconds = Histogram(
+            "holdfast_job_run_seconds",
+            "Time from the start of a handler to the end of its claim, by outcome.",
+            ("outcome",),
+            buckets=_JOB_BUCKETS_S,
+            registry=None,
+        )
+        self.wait_seconds = Histogram(
+            "holdfast_job_wait_seconds",
+            "Time from enqueueing a job to the start of its handler, delays included.",
+            buckets=_JOB_BUCKETS_S,
+            registry=None,
+        )
+        outcomes = (*JOB_OUTCOMES, OTHER)
+        self.ended = {value: ended.labels(value) for value in outcomes}
+        self.run_seconds = {value: run_seconds.labels(value) for value in outcomes}
+        self.told: tuple[Collector, ...] = (
+            *(self.enqueued, self.claimed, self.reclaimed, ended),
+            *(run_seconds, self.wait_seconds),
+        )
 
 
 class _Metrics:
@@ -153,7 +227,9 @@ class _Metrics:
             buckets=_RENEW_BUCKETS_S,
             registry=None,
         )
+        self.jobs = _JobMetrics()
         self._told: tuple[Collector, ...] = (
+            *self.jobs.told,
             *(acquisitions, acquire_seconds, losses, self.conflicts, self.takeovers),
             *(self.releases, self.renew_failures, self.renew_seconds, spent),
         )

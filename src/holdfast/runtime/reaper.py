@@ -106,7 +106,7 @@ class Reaper:
             self._due = now + min(_SOON_S, ttl_s / 3)
             _log.warning(
                 "looking after dead hosts failed: %s",
-                error or type(error).__name__,
+                str(error) or type(error).__name__,
                 extra={"host": self._heartbeat.session.name},
             )
             return

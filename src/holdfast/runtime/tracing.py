@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback as traceback_module
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from holdfast.errors import ConfigurationError, LeaseHeld
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from opentelemetry import trace
+    from opentelemetry.context import Context
     from opentelemetry.trace import Tracer, TracerProvider
 
 _INSTRUMENTATION = "holdfast"
@@ -29,7 +31,10 @@ _TEXT_MAX = 8 * 1024
 
 
 class TracingTelemetry(Telemetry):
-    """Makes spans of what leases do.
+    """Makes spans of what leases and jobs do.
+
+    ``holdfast.job.run`` lasts from the start of a handler to the end of its claim; it is a child
+    of the span in which the job was enqueued, wherever that was.
 
     ``holdfast.lease.acquire``, ``holdfast.lease.renew`` (only where the program itself calls
     ``renew``) and ``holdfast.lease.release`` are children of the caller's span.
@@ -59,6 +64,21 @@ class TracingTelemetry(Telemetry):
         """A span around one operation, current while it runs."""
         return _OtelSpan(self._tracer, name, attributes)
 
+    def job_span(self, name: str, carrier: Mapping[str, str], **attributes: Attribute) -> Span:
+        """A span around the run of a job: a child of the span that enqueued it."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        parent = TraceContextTextMapPropagator().extract(carrier)
+        return _OtelSpan(self._tracer, name, attributes, family="job", parent=parent)
+
+    def carrier(self) -> dict[str, str]:
+        """The caller's span as W3C trace context; empty outside of one."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        headers: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(headers)
+        return headers
+
     def hold_began(self, owner: str, **attributes: Attribute) -> None:
         """Start the span of one grant."""
         named = _named({"owner": owner, **attributes})
@@ -84,21 +104,32 @@ class TracingTelemetry(Telemetry):
 class _OtelSpan(Span):
     """One operation: started on entry, current in the caller's context, ended on exit."""
 
-    def __init__(self, tracer: Tracer, name: str, attributes: dict[str, Attribute]) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        name: str,
+        attributes: dict[str, Attribute],
+        *,
+        family: str = "lease",
+        parent: Context | None = None,
+    ) -> None:
         self._tracer = tracer
         self._name = name
         self._attributes = attributes
+        self._family = family
+        self._parent = parent
         self._span: trace.Span | None = None
         self._current: AbstractContextManager[trace.Span] | None = None
 
     def set(self, **attributes: Attribute) -> None:
         if self._span is not None:
-            self._span.set_attributes(_named(attributes))
+            self._span.set_attributes(_named(attributes, self._family))
 
     def __enter__(self) -> Self:
         from opentelemetry import trace
 
-        self._span = self._tracer.start_span(self._name, attributes=_named(self._attributes))
+        named = _named(self._attributes, self._family)
+        self._span = self._tracer.start_span(self._name, context=self._parent, attributes=named)
         # Errors are recorded below, masked; the API would record them as they are.
         self._current = trace.use_span(
             self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False
@@ -141,10 +172,10 @@ def _set_error(span: trace.Span, text: str) -> None:
     span.set_status(Status(StatusCode.ERROR, text))
 
 
-def _named(attributes: dict[str, Attribute]) -> dict[str, Attribute]:
+def _named(attributes: dict[str, Attribute], family: str = "lease") -> dict[str, Attribute]:
     """Our attributes under names that nobody else uses."""
     return {
-        f"holdfast.{name}" if name in ("host", "namespace") else f"holdfast.lease.{name}": (
+        f"holdfast.{name}" if name in ("host", "namespace") else f"holdfast.{family}.{name}": (
             masked(value, _TEXT_MAX) if isinstance(value, str) else value
         )
         for name, value in attributes.items()

@@ -9,6 +9,8 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.faults import Fault, FaultPlan, Faults
 from holdfast.testing.faulty_driver import FaultyDriver
 from holdfast.testing.history import FencedResource, History
+from holdfast.testing.job_checker import check_jobs
+from holdfast.testing.job_history import JobHistory
 from holdfast.testing.loop import VirtualLoop
 from holdfast.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
 from holdfast.testing.simulation import SimHost, Simulation
@@ -20,6 +22,7 @@ __all__ = [
     "FaultyDriver",
     "FencedResource",
     "History",
+    "JobHistory",
     "ManualClock",
     "SimHost",
     "SimulatedRuntime",
@@ -27,4 +30,5 @@ __all__ = [
     "Simulation",
     "VirtualLoop",
     "check",
+    "check_jobs",
 ]

@@ -23,7 +23,9 @@ from holdfast.ports.host_store import HostStore
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.wakeups import Listener, Wakeup, Wakeups
 from holdfast.testing.faults import Faults
+from holdfast.testing.faulty_jobs import FaultyJobStore
 from holdfast.testing.history import Call, History, Served
+from holdfast.testing.job_history import JobHistory, JobServed
 from holdfast.testing.simulation import SimHost
 
 T = TypeVar("T")
@@ -184,10 +186,13 @@ class FaultyLeaseStore:
 class FaultyHostStore:
     """A host store as a host sees it through the network."""
 
-    def __init__(self, store: HostStore, faults: Faults, host: SimHost) -> None:
+    def __init__(
+        self, store: HostStore, faults: Faults, host: SimHost, history: JobHistory | None = None
+    ) -> None:
         self._store = store
         self._faults = faults
         self._host = host
+        self._history = history
 
     async def open(self, session: HostSession) -> None:
         """See the port."""
@@ -199,15 +204,33 @@ class FaultyHostStore:
 
     async def close(self, host: HostId) -> None:
         """See the port."""
-        await self._faults.call(self._host, lambda: self._store.close(host))
+
+        async def apply() -> None:
+            await self._store.close(host)
+            self._ended(host)
+
+        await self._faults.call(self._host, apply)
 
     async def reap(self, *, limit: int) -> Sequence[HostSession]:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.reap(limit=limit))
+
+        async def apply() -> Sequence[HostSession]:
+            reaped = await self._store.reap(limit=limit)
+            for session in reaped:
+                self._ended(session.id)
+            return reaped
+
+        return await self._faults.call(self._host, apply)
 
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """See the port."""
         return await self._faults.call(self._host, lambda: self._store.list(limit=limit))
+
+    def _ended(self, host: HostId) -> None:
+        # Claims hang on sessions: whose has ended is part of the story of the jobs.
+        if self._history is not None:
+            at = self._faults.simulation.now
+            self._history.served.append(JobServed(at=at, op="session.end", job="", session=host))
 
 
 class FaultyWakeups:
@@ -249,9 +272,14 @@ class FaultyDriver:
         self, driver: Driver, faults: Faults, host: SimHost, history: History | None = None
     ) -> None:
         self._driver = driver
+        simulation = faults.simulation
+        history = history or History(simulation.seed, lambda: simulation.now)
         self._leases = FaultyLeaseStore(driver.leases, faults, host, history)
-        hosts = driver.hosts
-        self._hosts = None if hosts is None else FaultyHostStore(hosts, faults, host)
+        hosts, jobs = driver.hosts, driver.jobs
+        self._hosts = None
+        if hosts is not None:
+            self._hosts = FaultyHostStore(hosts, faults, host, history.jobs)
+        self._jobs = None if jobs is None else FaultyJobStore(jobs, faults, host, history.jobs)
         self._wakeups = FaultyWakeups(driver.wakeups, faults, host)
 
     @property
@@ -270,9 +298,9 @@ class FaultyDriver:
         return self._hosts
 
     @property
-    def jobs(self) -> None:
-        """No jobs yet."""
-        return
+    def jobs(self) -> FaultyJobStore | None:
+        """Jobs through the network."""
+        return self._jobs
 
     @property
     def tokens(self) -> None:

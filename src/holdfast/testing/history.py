@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.testing.job_history import JobHistory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -176,6 +178,10 @@ class History:
     resources: dict[str, FencedResource] = field(default_factory=dict[str, FencedResource])
     crashed: dict[str, float] = field(default_factory=dict[str, float])
     frozen: bool = False
+    jobs: JobHistory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.jobs = JobHistory(self.seed, self.clock)
 
     def start(  # noqa: PLR0913
         self,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
 
+from holdfast.app import App
 from holdfast.errors import StoreError
 from holdfast.host import Holdfast, HostPlan
 from holdfast.model.location import parse_url
@@ -22,6 +24,8 @@ from holdfast.testing.faulty_driver import FaultyDriver
 from holdfast.testing.history import History
 from holdfast.testing.simulation import SimHost
 
+T = TypeVar("T")
+
 # A session of a simulated host; short beside the default, so that simulations see it expire.
 _SESSION_TTL_S = 4.0
 
@@ -32,6 +36,16 @@ class _KeeperTask:
 
     async def join(self) -> None:
         await self._task
+
+
+class _AtOnce(Executor):
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            done.set_exception(error)
+        return done
 
 
 class SimulatedRuntime(Runtime):
@@ -56,6 +70,11 @@ class SimulatedRuntime(Runtime):
     def stack_of(self, thread_id: int) -> str:
         """Nothing to show: the simulated loop is never blocked inside a callback."""
         return f"(simulated thread {thread_id})"
+
+    def start_pool(self, size: int, *, name: str) -> Executor:
+        """Run what blocks at once: in a simulation nothing does, and there are no threads."""
+        del size, name
+        return _AtOnce()
 
     def start_keeper(self, main: Callable[[], Coroutine[Any, Any, None]]) -> Background:
         """Run the keeper as a task of the same host, so that it dies and stops with it."""
@@ -92,7 +111,9 @@ class SimulatedStore:
         driver = await self.open(host_id, role=role)
         return FaultyDriver(driver, self.faults, host, self.history)
 
-    async def connect(self, host: SimHost, options: LeaseOptions) -> Holdfast:
+    async def connect(
+        self, host: SimHost, options: LeaseOptions, *, app: App | None = None
+    ) -> Holdfast:
         """The features of one host, running. Call it on that host; close what it returns.
 
         Raises:
@@ -110,7 +131,7 @@ class SimulatedStore:
         )
         driver = await self.open_for(host, plan.id)
         connected = Holdfast(
-            runtime, driver, lambda: self.open_for(host, plan.id, role="keeper"), plan
+            runtime, driver, lambda: self.open_for(host, plan.id, role="keeper"), plan, app=app
         )
         try:
             await connected.start()

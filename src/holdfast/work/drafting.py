@@ -198,7 +198,7 @@ def _due_at(options: JobOptions) -> int | None:
         return None
     if options.get("delay"):
         raise UsageError("say delay or at, not both")
-    if not isinstance(at, datetime) or at.tzinfo is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(cast("object", at), datetime) or at.tzinfo is None:
         raise UsageError(f"at is a datetime with a time zone, not {at!r}")
     return round(at.timestamp() * 1e6)
 

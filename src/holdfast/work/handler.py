@@ -166,7 +166,7 @@ def options_of(  # noqa: PLR0913 - the options are the public promise
     Raises:
         UsageError: One of them is wrong.
     """
-    if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if retry is not None and not isinstance(cast("object", retry), Retry):
         raise UsageError(f"retry is a holdfast.Retry, not {retry!r}")
     if concurrency_key is not None and not callable(concurrency_key):
         raise UsageError(f"concurrency_key is a function of the payload, not {concurrency_key!r}")

@@ -147,6 +147,14 @@ class Operations:
         if settings.mode is not mode:
             await self._store.put_queue(replace(settings, mode=mode))
 
+    async def declare_limits(
+        self, queue: str, concurrency: int | None, rate: tuple[int, float] | None
+    ) -> None:
+        """Set the limits that a handler declares; what it does not declare stays."""
+        settings = await self.settings(queue)
+        number, per_s = rate or (settings.rate, settings.rate_period_us / 1e6)
+        await self.put_limits(queue, concurrency or settings.concurrency, number, per_s)
+
     async def put_limits(
         self, queue: str, concurrency: int | None, rate: int | None, per: Duration
     ) -> None:

@@ -70,7 +70,7 @@ class Work:
         self.claimer = claimer
         self.telemetry = telemetry
         self._drafts = Drafts(claimer.runtime, driver.capabilities, telemetry)
-        self._operations = Operations(claimer.store, driver.capabilities)
+        self.operations = Operations(claimer.store, driver.capabilities)
         self.books = Books(claimer.runtime, claimer.store, telemetry)
 
     @overload
@@ -283,7 +283,7 @@ class Work:
     ) -> int:
         """How many jobs match. By a key or a session they are counted page by page."""
         wanted = filter_of(queue, state, unique_key, ordering_key, session)
-        return await self._operations.count(wanted)
+        return await self.operations.count(wanted)
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue that has settings or jobs, by name."""
@@ -313,7 +313,7 @@ class Work:
             return _one(id, await self.books.cancel_one(JobId(check_key(id)), reason))
         _some(queue, state, unique_key, ordering_key)
         wanted = filter_of(queue, state, unique_key, ordering_key)
-        return await self._operations.cancel(wanted, reason)
+        return await self.operations.cancel(wanted, reason)
 
     async def retry(
         self,
@@ -334,7 +334,7 @@ class Work:
             (changed,) = await self.store.retry([JobId(check_key(id))])
             return _one(id, changed)
         _some(queue, state, unique_key, ordering_key)
-        return await self._operations.retry(filter_of(queue, state, unique_key, ordering_key))
+        return await self.operations.retry(filter_of(queue, state, unique_key, ordering_key))
 
     async def delete(
         self,
@@ -351,19 +351,19 @@ class Work:
             (changed,) = await self.store.delete([JobId(check_key(id))])
             return _one(id, changed)
         _some(queue, state, unique_key, ordering_key)
-        return await self._operations.delete(filter_of(queue, state, unique_key, ordering_key))
+        return await self.operations.delete(filter_of(queue, state, unique_key, ordering_key))
 
     async def pause(self, queue: str) -> None:
         """Give out no more jobs of a queue, in the whole fleet. What runs goes on."""
-        await self._operations.put_mode(queue, QueueMode.PAUSED)
+        await self.operations.put_mode(queue, QueueMode.PAUSED)
 
     async def resume(self, queue: str) -> None:
         """Open a queue that was paused or drained."""
-        await self._operations.put_mode(queue, QueueMode.OPEN)
+        await self.operations.put_mode(queue, QueueMode.OPEN)
 
     async def drain(self, queue: str) -> None:
         """Take no more jobs into a queue; those in it are run."""
-        await self._operations.put_mode(queue, QueueMode.DRAINING)
+        await self.operations.put_mode(queue, QueueMode.DRAINING)
 
     async def limit(
         self,
@@ -380,7 +380,7 @@ class Work:
         Raises:
             UnsupportedByDriver: The backend keeps no such limits.
         """
-        await self._operations.put_limits(queue, concurrency, rate, per)
+        await self.operations.put_limits(queue, concurrency, rate, per)
 
     async def close(self) -> None:
         """Give back what is claimed and not settled; claim no more. Repeatable."""

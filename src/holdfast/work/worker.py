@@ -87,6 +87,9 @@ class Worker:
         self._backoff = Backoff(0.1, 5.0, work.runtime.random)
         self.runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # Slots in use; a task whose slot is free again only waits for the store.
+        self._busy = 0
+        self._ended: asyncio.Future[None] | None = None
         self._pool = self._make_pool(handlers)
         house = House(work, KeyLimits(leases, log), middlewares, host=host, log=log)
         self._lanes = house.lanes
@@ -117,11 +120,13 @@ class Worker:
         ]
         bell.cancelled = self._on_cancel
         patrol = self._runtime.spawn(self._patrol.run(), name="holdfast-patrol")
+        self._ended = asyncio.get_running_loop().create_future()
         try:
             await self._put_limits()
             while not self._stopping:
                 await self._turn()
         finally:
+            self._ended.set_result(None)
             patrol.cancel()
             for end in ends:
                 end()
@@ -135,6 +140,9 @@ class Worker:
         """
         self._stopping = True
         self._alarm.ring()
+        if self._ended is not None:
+            # A claim under way is waited for: what it brings is given back.
+            await asyncio.wait([self._ended], timeout=_CANCEL_PATIENCE_S)
         if self._tasks and grace_s > 0:
             await asyncio.wait(self._tasks, timeout=grace_s)
         for run in list(self.runs.values()):
@@ -188,7 +196,7 @@ class Worker:
             self._alarm.ring()
 
     def _hungry(self) -> list[_Line]:
-        if len(self._tasks) >= _UNSETTLED_MAX:
+        if len(self._tasks) - self._busy >= _UNSETTLED_MAX:
             return []
         return [line for line in self._lines.values() if line.hopeful and line.free > 0]
 
@@ -224,6 +232,7 @@ class Worker:
             return
         line = self._lines[job.queue]
         line.free -= 1
+        self._busy += 1
         run = Run(job, session)
         self.runs[job.id] = run
         run.task = task = self._runtime.spawn(self._run(line, run), name="holdfast-job")
@@ -233,6 +242,7 @@ class Worker:
     async def _run(self, line: _Line, run: Run) -> None:
         def freed() -> None:
             line.free += 1
+            self._busy -= 1
             if line.limited:
                 line.hopeful = True
             if line.hopeful:
@@ -244,7 +254,7 @@ class Worker:
             if self.runs.get(run.job.id) is run:
                 del self.runs[run.job.id]
             self._work.books.tell_ended(run.job.id)
-            if len(self._tasks) >= _UNSETTLED_MAX:
+            if len(self._tasks) - self._busy >= _UNSETTLED_MAX:
                 self._alarm.ring()
 
     def _give_back(self, job: ClaimedJob, session: LiveSession) -> asyncio.Future[Any]:
@@ -276,11 +286,10 @@ class Worker:
             options = line.runner.handler.options
             if not line.limited:
                 continue
-            rate, per_s = options.rate or (None, 1.0)
             while not self._stopping:
                 try:
-                    await self._work.limit(
-                        line.queue, concurrency=options.queue_concurrency, rate=rate, per=per_s
+                    await self._work.operations.declare_limits(
+                        line.queue, options.queue_concurrency, options.rate
                     )
                 except StoreError as error:
                     self._log.warning("the limits of queue %r wait: %s", line.queue, error)

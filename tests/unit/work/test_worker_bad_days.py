@@ -1,0 +1,158 @@
+"""The worker on the bad day: it is told to stop, loses its session, or gets no reply."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import App, JobState, Retry
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from tests.unit.work.conftest import until
+
+
+async def _all_done(hf, count):
+    return await hf.work.count(state="done") == count
+
+
+async def test_stopping_lets_handlers_end(fleet):
+    app, began = App("a"), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int) -> str:
+        began.set()
+        await asyncio.sleep(0.1)
+        return "ended"
+
+    hf = await fleet.host(app=app)
+    task = asyncio.create_task(hf.run(grace=10))
+    job = await hf.work.enqueue(handle, 1)
+    await asyncio.wait_for(began.wait(), 5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(task, 5)
+    assert await job.result(timeout=1) == "ended"
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_stopping_gives_back_what_does_not_end_in_time(fleet, mode):
+    app, began, go = App("a"), threading.Event(), threading.Event()
+
+    if mode == "async":
+
+        @app.handler("q")
+        async def handle(payload: int) -> None:
+            began.set()
+            await asyncio.sleep(30)
+
+    else:
+
+        @app.handler("q")
+        def handle(payload: int) -> None:
+            began.set()
+            go.wait(20)
+
+    looker = await fleet.host()
+    hf = await fleet.host("worker", app=app)
+    task = asyncio.create_task(hf.run(grace=0.05))
+    job = await looker.work.enqueue("q", 1)
+    await until(began.is_set)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(task, 10)
+    info = await job.status()
+    assert (info.state, info.attempts, info.losses) == (JobState.READY, 0, 0)
+    go.set()
+    await asyncio.sleep(0.05)
+    assert (await job.status()).state is JobState.READY
+
+
+async def test_a_lost_session_cancels_what_runs_and_the_host_goes_on(fleet, caplog):
+    app, seen = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> str:
+        now = holdfast.current()
+        seen.append("began")
+        if len(seen) == 1:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                seen.append("cancelled")
+                with pytest.raises(holdfast.ClaimLost):
+                    _ = now.token
+        return "second run"
+
+    hf, _ = await fleet.run(app, session_ttl=0.6)
+    job = await hf.work.enqueue(handle, 1)
+    await until(lambda: seen)
+    await hf._driver.hosts.close(hf.work.claimer.session.id)
+    assert await job.result(timeout=8) == "second run"
+    assert seen == ["began", "cancelled", "began"]
+    info = await job.status()
+    assert (info.attempts, info.losses) == (0, 1)
+    assert "lost its session" in caplog.text
+
+
+class Flaky:
+    """Every other call is answered by an error, after it was applied or instead."""
+
+    def __init__(self, method, error):
+        self.method, self.error, self.calls = method, error, 0
+
+    async def __call__(self, *args, **kwargs):
+        self.calls += 1
+        if self.calls % 2:
+            if self.error is OutcomeUnknown:
+                await self.method(*args, **kwargs)
+            raise self.error("planted")
+        return await self.method(*args, **kwargs)
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown, StoreUnavailable])
+async def test_lost_replies_cost_no_job_and_run_none_twice(fleet, monkeypatch, error):
+    app, ran = App("a"), []
+
+    @app.handler("q", retry=Retry(first=0))
+    async def handle(payload: int) -> None:
+        ran.append(payload)
+        if payload == 3 and ran.count(3) == 1:
+            raise ValueError("once")
+
+    hf = await fleet.host("worker", app=app)
+    for name in ("enqueue", "claim", "complete", "fail", "release"):
+        if name != "enqueue" or error is OutcomeUnknown:
+            flaky = Flaky(getattr(hf.work.store, name), error)
+            monkeypatch.setattr(hf.work.store, name, flaky)
+    task = asyncio.create_task(hf.run())
+    await hf.work.enqueue_many(handle, range(20))
+    await until(lambda: _all_done(hf, 20), 20)
+    assert sorted(ran) == sorted([*range(20), 3])
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_an_unknown_claim_that_is_given_up_is_given_back(fleet, monkeypatch):
+    hf = await fleet.host()
+    await hf.work.enqueue("q", 1)
+    plain, lost = hf.work.store.claim, True
+
+    async def losing(request):
+        claimed = await plain(request)
+        if lost:
+            raise OutcomeUnknown("planted")
+        return claimed
+
+    monkeypatch.setattr("holdfast.work.repeating.PATIENCE_S", 0.1)
+    monkeypatch.setattr(hf.work.store, "claim", losing)
+    with pytest.raises(OutcomeUnknown):
+        await hf.work.claim("q")
+    assert await hf.work.count(state="claimed") == 1
+    lost = False
+    await until(lambda: _ready(hf))
+
+
+async def _ready(hf):
+    return await hf.work.count(state="ready") == 1
