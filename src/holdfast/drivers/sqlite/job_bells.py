@@ -8,28 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from holdfast.drivers.sqlite.statements import Operation, Statement
 from holdfast.drivers.sqlite.transaction import Bell, Turn
 from holdfast.names import HostId
 
-# The oldest notes of a queue that gives jobs. A host whose time to wait is over is not rung.
-_TAKE_NOTES = """
-DELETE FROM holdfast_job_waiter WHERE note IN (
+# The oldest notes of a queue that gives jobs. A host whose time to wait is over is not rung, and
+# one that was called already need not be.
+_OLDEST = """
     SELECT w.note FROM holdfast_job_waiter AS w
-    WHERE w.namespace = ?1 AND w.queue = ?2 AND w.until_at_us > ?3
+    WHERE w.namespace = ?1 AND w.queue = ?2 AND w.until_at_us > ?3 AND w.called = 0
       AND NOT EXISTS (
           SELECT 1 FROM holdfast_queue AS q
           WHERE q.namespace = ?1 AND q.name = ?2 AND q.mode = 'paused'
       )
     ORDER BY w.note LIMIT ?4
-)
-RETURNING host
 """
+_TAKE = "DELETE FROM holdfast_job_waiter WHERE note IN ({oldest}) RETURNING host"
+_TAKE_NOTES = _TAKE.format(oldest=_OLDEST)
+_CALL = "UPDATE holdfast_job_waiter SET called = ?5 WHERE note IN ({oldest})"
+_CALL_NOTED = _CALL.format(oldest=_OLDEST)
 
-# A host that is noted already keeps its place.
+# A host that is noted already keeps its place, and may be called anew.
 _LEAVE_NOTE = """
 INSERT INTO holdfast_job_waiter (namespace, queue, host, until_at_us) VALUES (?, ?, ?, ?)
 ON CONFLICT (namespace, queue, host) DO UPDATE
-SET until_at_us = max(until_at_us, excluded.until_at_us)
+SET until_at_us = max(until_at_us, excluded.until_at_us), called = 0
 """
 _FORGET_OLD = (
     "DELETE FROM holdfast_job_waiter WHERE namespace = ? AND queue = ? AND until_at_us <= ?"
@@ -52,6 +55,16 @@ class JobBells:
             values = (self._namespace, queue, turn.wall_us, count + 1)
             for (host,) in turn.cursor.execute(_TAKE_NOTES, values).fetchall():
                 turn.freed.append(Bell(HostId(host), f"work/{queue}"))
+
+    def call(self, fresh: Mapping[str, int], number: int, now_us: int) -> Operation[None]:
+        """Do the same inside a transaction of the user's, after which nobody can ring.
+
+        The notes stay and say so; their hosts find them when they look at the file. ``number`` is
+        that of the newest job, which tells one call from the next.
+        """
+        for queue, count in fresh.items():
+            values = (self._namespace, queue, now_us, count + 1, number)
+            yield Statement(_CALL_NOTED, values)
 
     def leave(self, turn: Turn, queues: Iterable[str], wait_us: int) -> None:
         """Note that this host waits for jobs of ``queues``."""

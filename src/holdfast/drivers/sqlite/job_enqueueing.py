@@ -34,7 +34,8 @@ def check_batch(jobs: Sequence[NewJob]) -> None:
 class Enqueueing:
     """Jobs to be added in one step, for one caller or several. Used once.
 
-    ``fresh`` counts those that can be claimed at once, by queue, once ``run`` has ended.
+    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by queue, and
+    ``last`` is the number of the newest.
     """
 
     def __init__(self, namespace: str, jobs: Sequence[NewJob], now_us: int) -> None:
@@ -44,10 +45,12 @@ class Enqueueing:
         self._closed: frozenset[str] = frozenset()
         self._has_ordered = False
         self.fresh: Counter[str] = Counter()
+        self.last = 0
 
     def run(self) -> Operation[list[Enqueued]]:
         """The statements; the first of them takes the write lock."""
         ((last,),) = yield Statement(sql.TAKE_NUMBERS, (len(self._jobs),))
+        self.last = last
         closed = yield Statement(sql.CLOSED_QUEUES, (self._namespace,))
         self._closed = frozenset(_text(name) for (name,) in closed)
         first = last - len(self._jobs) + 1

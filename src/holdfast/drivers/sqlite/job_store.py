@@ -21,6 +21,7 @@ from holdfast.drivers.sqlite.job_sessions import JobSessions
 from holdfast.drivers.sqlite.job_settling import JobSettling
 from holdfast.drivers.sqlite.job_upkeep import JobUpkeep
 from holdfast.drivers.sqlite.joint import Joint
+from holdfast.drivers.sqlite.statements import Operation
 from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
@@ -102,8 +103,15 @@ class SqliteJobStore:
         Nobody can be rung when that commits; hosts that wait look whether the file changed.
         """
         check_batch(jobs)
-        adding = Enqueueing(self._namespace, jobs, microseconds(self._clock.now()))
-        return await self._users.run("enqueue", statements.atomically(adding.run()), tx)
+        operation = statements.atomically(self._enqueue_and_call(jobs))
+        return await self._users.run("enqueue", operation, tx)
+
+    def _enqueue_and_call(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
+        now_us = microseconds(self._clock.now())
+        adding = Enqueueing(self._namespace, jobs, now_us)
+        answers = yield from adding.run()
+        yield from self._bells.call(adding.fresh, adding.last, now_us)
+        return answers
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim up to ``request.limit`` jobs that are ready or due, for a living session."""

@@ -13,29 +13,28 @@ from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.names import HostId
 
-# Queues this host is noted for: whether something can be claimed, and when the next comes due. One
-# whose limits are used up has nothing to give: whoever ends a claim there rings, and whoever was
-# refused for the rate knows when to come again.
+# Hosts are told of jobs that came due up to this many; one machine has fewer that wait.
+_DUE_MAX = 100
+
+# Queues this host is noted for: for which job it was called, how many hosts were noted before it,
+# how many jobs have come due, and when the next does.
 _LOOK = """
-SELECT w.queue,
-    EXISTS (
-        SELECT 1 FROM holdfast_job AS b
-        WHERE b.namespace = ?1 AND b.queue = w.queue AND b.state = 'ready' AND b.blocked = 0
-    ),
+SELECT w.queue, w.called,
+    (SELECT count(*) FROM holdfast_job_waiter AS o
+     WHERE o.namespace = ?1 AND o.queue = w.queue AND o.until_at_us > ?3 AND o.note < w.note),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_job AS d
+        WHERE d.namespace = ?1 AND d.queue = w.queue AND d.due_at_us <= ?3
+          AND d.state IN ('scheduled', 'retrying') AND d.blocked = 0
+        LIMIT ?4
+    )),
     (SELECT d.due_at_us FROM holdfast_job AS d
-     WHERE d.namespace = ?1 AND d.queue = w.queue
+     WHERE d.namespace = ?1 AND d.queue = w.queue AND d.due_at_us > ?3
        AND d.state IN ('scheduled', 'retrying') AND d.blocked = 0
      ORDER BY d.due_at_us LIMIT 1)
 FROM holdfast_job_waiter AS w LEFT JOIN holdfast_queue AS q
     ON q.namespace = ?1 AND q.name = w.queue
 WHERE w.namespace = ?1 AND w.host = ?2 AND w.until_at_us > ?3 AND q.mode IS NOT 'paused'
-  AND (q.concurrency IS NULL OR q.concurrency > (
-      SELECT count(*) FROM holdfast_job AS c
-      WHERE c.namespace = ?1 AND c.queue = w.queue AND c.state = 'claimed'))
-  AND (q.rate IS NULL OR q.rate > (
-      SELECT coalesce(sum(r.claims), 0) FROM holdfast_queue_claims AS r
-      WHERE r.namespace = ?1 AND r.queue = w.queue
-        AND r.at_us > ?3 - q.rate_period_us AND r.at_us <= ?3))
 """
 
 
@@ -47,15 +46,19 @@ class JobWaiting:
         self._clock = clock
         self._namespace = namespace
         self._host = host
+        # For which job this host was last told of a queue.
+        self._told: dict[str, int] = {}
 
     def look(self) -> tuple[Sequence[str], float | None]:
         """The queues that have something for this host, and the seconds until another has."""
         now = microseconds(self._clock.now())
-        found: list[str] = []
-        next_due: int | None = None
-        for queue, ready, due in self._reader.rows(_LOOK, (self._namespace, self._host, now)):
-            if ready or (due is not None and due <= now):
-                found.append(queue)
-            elif due is not None:
-                next_due = due if next_due is None else min(due, next_due)
-        return found, None if next_due is None else (next_due - now) / 1e6
+        rows = self._reader.rows(_LOOK, (self._namespace, self._host, now, _DUE_MAX))
+        # Of jobs that came due the oldest notes are told, one more than there are jobs.
+        found = [
+            queue
+            for queue, called, before, due, _ in rows
+            if (due and before <= due) or (called and called != self._told.get(queue))
+        ]
+        self._told = {queue: called for queue, called, *_ in rows}
+        later = [next_due for *_, next_due in rows if next_due is not None]
+        return found, (min(later) - now) / 1e6 if later else None

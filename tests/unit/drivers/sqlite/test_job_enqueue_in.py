@@ -16,7 +16,7 @@ from holdfast.model.job import Enqueued, Entry, JobState, OnDuplicate
 from holdfast.names import JobId
 from holdfast.ports.wakeups import Wakeup
 from tests.unit.drivers.sqlite.openers import OPENERS, Opener, plain, store_with_work
-from tests.unit.drivers.sqlite.support import job, open_session, want
+from tests.unit.drivers.sqlite.support import job, open_session, open_store, want
 
 
 @pytest.fixture
@@ -145,3 +145,38 @@ async def test_a_waiting_host_hears_when_a_job_comes_due(driver: SqliteDriver) -
     record = await driver.jobs.get(claimed.id)
     assert record is not None
     assert record.state is JobState.CLAIMED
+
+
+async def test_no_more_hosts_are_called_than_there_are_jobs_and_one(
+    driver: SqliteDriver, tmp_path: Path
+) -> None:
+    others = [await open_store(tmp_path, f"host-{n}") for n in (2, 3)]
+    await driver.jobs.claim(want(wait_us=30_000_000))
+    for number, other in enumerate(others, 2):
+        await open_session(other, f"host-{number}")
+        await other.jobs.claim(want(host=f"host-{number}", wait_us=30_000_000))
+    async with plain(driver.paths.main) as tx:
+        await driver.jobs.enqueue_in([job("a")], tx)
+    with closing(sqlite3.connect(driver.paths.main)) as connection:
+        called = "SELECT host FROM holdfast_job_waiter WHERE called > 0 ORDER BY note"
+        assert connection.execute(called).fetchall() == [("host-1",), ("host-2",)]
+    # Those who were called need no bell; the next job rings the one who was not.
+    await driver.jobs.enqueue([job("b")])
+    with closing(sqlite3.connect(driver.paths.main)) as connection:
+        left = connection.execute("SELECT host FROM holdfast_job_waiter ORDER BY note").fetchall()
+        assert left == [("host-1",), ("host-2",)]
+    for other in others:
+        await other.close()
+
+
+async def test_it_can_be_driven_without_an_event_loop(driver: SqliteDriver) -> None:
+    def on_its_own_thread() -> None:
+        with closing(sqlite3.connect(driver.paths.main)) as connection:
+            connection.execute("INSERT INTO work VALUES ('x')")
+            with pytest.raises(StopIteration) as ended:
+                driver.jobs.enqueue_in([job("a")], connection).send(None)
+            assert ended.value.value == [Enqueued(JobId("a"), Entry.CREATED)]
+            connection.commit()
+
+    await asyncio.to_thread(on_its_own_thread)
+    assert await driver.jobs.get(JobId("a")) is not None

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from holdfast.clock import SystemClock
 from holdfast.drivers.sqlite.connection import open_writer
 from holdfast.drivers.sqlite.driver import SqliteDriver
 from holdfast.drivers.sqlite.transaction import Transactions, Turn
-from holdfast.drivers.sqlite.writer import Writer
+from holdfast.drivers.sqlite.writer import _INLINE_COMMIT_MAX_S, Writer
 from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
+from holdfast.testing import ManualClock
 from tests.unit.drivers.sqlite.support import ask, open_store
 
 SETUP = """
@@ -262,6 +264,38 @@ async def test_the_log_is_checkpointed(bench: Bench, tmp_path: Path) -> None:
         await bench.writer.submit(note, f"{number}" * 100)
     assert (tmp_path / "bench.db-wal").stat().st_size < 4_500_000
     assert bench.committed()[-1].startswith("599")
+
+
+def note_many(turn: Turn, count: int) -> None:
+    turn.cursor.executemany("INSERT INTO note VALUES (?)", [("x" * 500,)] * count)
+
+
+async def test_the_log_is_checkpointed_by_rows_and_not_only_by_operations(
+    bench: Bench, tmp_path: Path
+) -> None:
+    for _ in range(20):
+        await bench.writer.submit(note_many, 5000, large=True)
+    # All of it together would be some 55 MB.
+    assert (tmp_path / "bench.db-wal").stat().st_size < 15_000_000
+
+
+async def test_a_large_operation_leaves_the_event_loop_alone(bench: Bench) -> None:
+    bench.transactions._clock = ManualClock()
+    await bench.writer.submit(note, "a", large=True)
+    assert bench.writer._thread is not None
+    # The next lone one need not go where the large one went.
+    ran_on: list[str] = []
+    await bench.writer.submit(lambda *_: ran_on.append(threading.current_thread().name), None)
+    assert ran_on == [threading.current_thread().name]
+
+
+async def test_one_slow_transaction_does_not_banish_the_next_ones(bench: Bench) -> None:
+    clock = ManualClock()
+    bench.transactions._clock = clock
+    await bench.writer.submit(lambda *_: clock.advance(5), None)
+    for _ in range(3):
+        await bench.writer.submit(note, "quick")
+    assert bench.transactions.commit_s < _INLINE_COMMIT_MAX_S
 
 
 def refused_in_a_child(driver: SqliteDriver) -> bool:

@@ -129,5 +129,6 @@ CREATE TABLE holdfast_job_waiter (
     queue       TEXT    NOT NULL,
     host        TEXT    NOT NULL,
     until_at_us INTEGER NOT NULL,
+    called      INTEGER NOT NULL DEFAULT 0,      -- a job that a user's transaction called it for
     UNIQUE (namespace, queue, host)
 );
