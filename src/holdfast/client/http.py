@@ -160,11 +160,12 @@ def _cut() -> OutcomeUnknown:
 
 def _parse(head: bytes) -> tuple[int, dict[str, str]]:
     first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():  # noqa: PLR2004
+    version, _, rest = first.partition(" ")
+    status = rest.partition(" ")[0]
+    if not version.startswith("HTTP/1.") or not status.isdecimal():
         raise OutcomeUnknown("what answered is no HTTP server")
     pairs = (line.partition(":") for line in lines if line)
-    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
+    return int(status), {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
 async def _body(reader: asyncio.StreamReader, status: int, headers: dict[str, str]) -> bytes:

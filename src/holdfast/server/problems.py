@@ -10,9 +10,10 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.errors import (
+    ConfigurationError,
     Conflict,
     HoldfastError,
-    InvalidName,
+    LeaseLost,
     NotFound,
     OutcomeUnknown,
     StoreError,
@@ -85,6 +86,15 @@ class Problem(Exception):
         )
 
 
+def session_ended() -> Problem:
+    """The refusal of a worker whose session is over."""
+    return Problem(
+        "session-ended",
+        "No heartbeat came in time, and the work of this session was given to others. Drop what "
+        "you have, choose a new session, and ask again.",
+    )
+
+
 def problem_of(error: HoldfastError) -> Problem:
     """The refusal that says what ``error`` means for a client."""
     if isinstance(error, OutcomeUnknown):
@@ -106,8 +116,11 @@ def problem_of(error: HoldfastError) -> Problem:
         return Problem("conflict", "Somebody else was first: read again, then decide.")
     if isinstance(error, UnsupportedByDriver):
         return Problem("unsupported", "The store of this server cannot do this.")
-    if isinstance(error, (InvalidName, UsageError)):
+    if isinstance(error, LeaseLost):
+        return session_ended()
+    if isinstance(error, UsageError) and not isinstance(error, ConfigurationError):
         return Problem("invalid-request", str(error))
+    # A wrong setting of the server is nobody's business but its operator's, who reads the log.
     return Problem("internal", "The server made a mistake; its log says more.")
 
 

@@ -18,7 +18,7 @@ from holdfast.names import HostId
 from holdfast.ports.host_store import HostStore
 from holdfast.server.access import Principal
 from holdfast.server.claim_ids import derived
-from holdfast.server.problems import Problem
+from holdfast.server.problems import session_ended
 
 # Sessions whose last renewal this server remembers; forgetting one costs a write, no more.
 _REMEMBERED_MAX = 10_000
@@ -72,7 +72,7 @@ class Sessions:
             except LeaseLost:
                 del self._known[where]
                 if nonce is not None:
-                    raise _ended() from None
+                    raise session_ended() from None
         return await self._opened(principal, where, ttl_s)
 
     def named(self, principal: Principal, worker: str, nonce: str | None) -> set[HostId]:
@@ -120,12 +120,12 @@ class Sessions:
             await self._hosts.renew(known.id, session.ttl_us)
         except LeaseExpired:
             # Only a nonce that the worker chose leads to a session that was there before.
-            raise _ended() from None
+            raise session_ended() from None
         except Fenced:
             try:
                 await self._hosts.open(session)
             except Fenced:
-                raise _ended() from None
+                raise session_ended() from None
         self._known[where] = known
         self._known.move_to_end(where)
         if len(self._known) > _REMEMBERED_MAX:
@@ -135,11 +135,3 @@ class Sessions:
 
 def _id_of(principal: Principal, worker: str, nonce: str) -> HostId:
     return HostId(derived(principal.key, "session", principal.namespace, worker, nonce))
-
-
-def _ended() -> Problem:
-    return Problem(
-        "session-ended",
-        "No heartbeat came in time, and the work of this session was given to others. Drop what "
-        "you have, choose a new session, and ask again.",
-    )

@@ -1,5 +1,6 @@
 -- Bearer tokens and the log of admin acts; the first argument says what is wanted.
---   KEYS  bearers (ids by creation), digests (digest to id), acts (newest first), prefix of a bearer
+--   KEYS  bearers (ids by creation), digests (digest to id), acts (newest first),
+--         prefix of a bearer
 --   ARGV  create id name digest scopes ttl|'' actor kept acts_max
 --         find digest
 --         list limit

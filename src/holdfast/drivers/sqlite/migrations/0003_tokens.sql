@@ -1,5 +1,5 @@
--- Bearer tokens of the HTTP API, and the log of admin acts. Instants are UTC: a token's end is a date
--- that a person chose.
+-- Bearer tokens of the HTTP API, and the log of admin acts. Instants are UTC: a token's end is a
+-- date that a person chose.
 
 -- What is kept of a token is the SHA-256 of its text, never the text.
 CREATE TABLE holdfast_bearer (
