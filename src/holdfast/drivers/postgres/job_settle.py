@@ -7,9 +7,9 @@ turn in it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.drivers.postgres import job_move_sql, job_order_sql, job_sql
 from holdfast.drivers.postgres.coalescer import Coalescer
@@ -27,14 +27,23 @@ _BUSY_PAUSES_S = (0.002, 0.004, 0.008)
 _ROUNDS_MAX = 3
 
 _Ending = TypeVar("_Ending", Completion, Failure, Return)
+_Ending_contra = TypeVar("_Ending_contra", Completion, Failure, Return, contravariant=True)
+
+
+class _End(Protocol[_Ending_contra]):
+    """Ends claims in a statement of ``run``, and gives the places of the members that it ended."""
+
+    async def __call__(
+        self, run: Run, batch: Sequence[_Ending_contra], *, ordered: bool
+    ) -> set[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_Ending]):
-    """One way to end claims. ``end`` gives the places of the members that it ended."""
+    """One way to end claims, and its name in ``settled``."""
 
     outcome: str
-    end: Callable[[Run, Sequence[_Ending], bool], Awaitable[set[int]]]
+    end: _End[_Ending]
 
 
 class JobSettler:
@@ -99,7 +108,7 @@ class JobSettler:
 
     # -- the statements -------------------------------------------------------------------------
 
-    async def _end_done(self, run: Run, batch: Sequence[Completion], ordered: bool) -> set[int]:  # noqa: FBT001 - the shape of _Kind.end
+    async def _end_done(self, run: Run, batch: Sequence[Completion], *, ordered: bool) -> set[int]:
         rows = await run(
             self._complete_ordered_sql if ordered else self._complete_sql,
             [one.id for one in batch],
@@ -109,7 +118,7 @@ class JobSettler:
         )
         return set(map(place, rows))
 
-    async def _end_failed(self, run: Run, batch: Sequence[Failure], ordered: bool) -> set[int]:  # noqa: FBT001 - the shape of _Kind.end
+    async def _end_failed(self, run: Run, batch: Sequence[Failure], *, ordered: bool) -> set[int]:
         rows = await run(
             self._fail_sql,
             ordered,
@@ -121,7 +130,7 @@ class JobSettler:
         )
         return set(map(place, rows))
 
-    async def _end_released(self, run: Run, batch: Sequence[Return], ordered: bool) -> set[int]:  # noqa: FBT001 - the shape of _Kind.end
+    async def _end_released(self, run: Run, batch: Sequence[Return], *, ordered: bool) -> set[int]:
         rows = await run(
             self._release_sql,
             ordered,
@@ -155,7 +164,9 @@ class JobSettler:
         for _ in range(_ROUNDS_MAX):
             if not left:
                 break
-            ended = await kind.end(self._tables.fetch, [batch[index] for index in left], False)
+            ended = await kind.end(
+                self._tables.fetch, [batch[index] for index in left], ordered=False
+            )
             answers.update(_ok(left, ended))
             left = [index for index in left if index not in answers]
             if left:
@@ -229,7 +240,7 @@ class JobSettler:
             mine = [index for index, member in enumerate(members) if member.id in ours]
             if not mine:
                 return set()
-            ended = await kind.end(run, [members[index] for index in mine], True)
+            ended = await kind.end(run, [members[index] for index in mine], ordered=True)
             await self._tables.pass_turn(run, keys)
             return {mine[index] for index in ended}
 

@@ -12,11 +12,17 @@ that begins with the namespace would else do, and be read from end to end.
 from __future__ import annotations
 
 # Tells the hosts that wait in the queues of ``fresh`` (queue, jobs): the oldest notes, one more
-# than there are jobs, and takes their notes away. Without a note nothing is sent: a commit that
-# notifies takes a lock of the whole database. ``{channel}`` is the parameter with the channel.
+# than there are jobs, and takes their notes away; not those of a paused queue, which gives nothing.
+# Without a note nothing is sent: a commit that notifies takes a lock of the whole database.
+# ``{channel}`` is the parameter with the channel.
 _RING = """
 bell AS MATERIALIZED (
-    SELECT f.queue, w.host, w.row FROM fresh f CROSS JOIN LATERAL (
+    SELECT f.queue, w.host, w.row FROM (
+        SELECT f.queue, f.jobs FROM fresh f LEFT JOIN LATERAL (
+            SELECT mode FROM {s}.queue WHERE namespace = $1 AND name = f.queue OFFSET 0
+        ) q ON true
+        WHERE q.mode IS DISTINCT FROM 'paused' OFFSET 0
+    ) f CROSS JOIN LATERAL (
         SELECT host, ctid AS row FROM {s}.waiting
         WHERE namespace = $1 AND queue = f.queue AND until > clock_timestamp()
         ORDER BY since LIMIT f.jobs + 1

@@ -229,3 +229,28 @@ async def test_an_open_transaction_with_a_key_delays_only_that_key(
     (following,) = (await driver.jobs.claim(wish(3))).jobs
     assert following.payload == "next"
     await connection.close()
+
+
+async def test_a_user_who_only_enqueues_needs_no_more_than_the_page_says(
+    driver: PostgresDriver, postgres_url: str
+) -> None:
+    admin = await asyncpg.connect(postgres_url)
+    await admin.execute(
+        "CREATE ROLE plain_sender LOGIN; GRANT USAGE ON SCHEMA holdfast TO plain_sender; "
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.job_attempt "
+        "TO plain_sender; "
+        "GRANT SELECT, UPDATE, DELETE ON holdfast.waiting TO plain_sender; "
+        "GRANT SELECT ON holdfast.queue, holdfast.store TO plain_sender"
+    )
+    connection = await asyncpg.connect(postgres_url.replace("postgres@", "plain_sender@"))
+    try:
+        tx = connection.transaction()
+        await tx.start()
+        await commits(driver, connection, tx.commit)
+        async with connection.transaction():
+            replacing = job(unique_key="v", on_duplicate=OnDuplicate.REPLACE)
+            await driver.jobs.enqueue_in([replacing], connection)
+    finally:
+        await connection.close()
+        await admin.execute("DROP OWNED BY plain_sender; DROP ROLE plain_sender")
+        await admin.close()
