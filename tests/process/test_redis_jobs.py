@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -118,6 +119,22 @@ async def test_what_redis_does_not_promise_is_refused_before_it_is_sent(worker) 
     with pytest.raises(UnsupportedByDriver, match="transactions"):
         await worker.jobs.enqueue_in([job("a")], object())
     assert await worker.jobs.queues() == []
+
+
+async def test_a_batch_that_the_server_would_not_buffer_is_refused(worker) -> None:
+    payload = '"' + "x" * (1024 * 1024 - 2) + '"'
+    with pytest.raises(UsageError, match="several calls"):
+        await worker.jobs.enqueue([job(f"j{n}", payload=payload) for n in range(257)])
+    assert await worker.jobs.queues() == []
+
+
+async def test_an_instant_beyond_what_lua_can_count_is_brought_back(worker) -> None:
+    far = round(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC).timestamp()) * 1_000_000
+    await worker.jobs.enqueue([job("a", due_at_us=far), job("b", delay_us=far, expires_us=far)])
+    assert await worker.claim() == ()
+    for record in await worker.jobs.list(JobFilter(), after=None, limit=10):
+        assert record.state is JobState.SCHEDULED
+        assert record.due_at.year > 2200
 
 
 async def test_text_that_is_not_unicode_is_refused(worker) -> None:
