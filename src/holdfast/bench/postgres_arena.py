@@ -42,7 +42,10 @@ _TAKE = """
 UPDATE {s}.item SET claimed_by = $1, version = version + 1 WHERE run = $2 AND item = $3
 """
 _TAKE_VERSION = f"{_TAKE} AND version = $4 RETURNING item"
-_DURABILITY = "SELECT current_setting('fsync'), current_setting('synchronous_commit')"
+_ABOUT = """
+SELECT current_setting('server_version_num')::int, current_setting('fsync'),
+    current_setting('synchronous_commit')
+"""
 
 
 class PostgresArena:
@@ -67,12 +70,9 @@ class PostgresArena:
             await connection.execute(self._sql(_CREATE))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is translated
             raise translate(error, write=True) from None
-        fsync, commit = await connection.fetchrow(_DURABILITY)
-        version = connection.get_server_version()
-        return (
-            f"PostgreSQL {version.major}.{version.minor}, fsync={fsync}, "
-            f"synchronous_commit={commit}"
-        )
+        number, fsync, commit = await connection.fetchrow(_ABOUT)
+        version = f"{number // 10_000}.{number % 10_000}"
+        return f"PostgreSQL {version}, fsync={fsync}, synchronous_commit={commit}"
 
     async def lay_out(self, run: int, items: int) -> None:
         """Insert them in one statement."""
