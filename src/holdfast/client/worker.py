@@ -155,6 +155,7 @@ class HttpWorker:
                 deadline, states = await self._client.heartbeat([item])
             except StoreError as error:
                 self._away(error)
+                self._client.abandon()
                 return
             if states[item.id] != "ok":
                 return
@@ -182,7 +183,8 @@ class HttpWorker:
         except ClaimLost:
             _log.warning("item %s was given to another worker before it was done", item.id)
         except HoldfastError as error:
-            # Its claim ends by the ttl, and the item is tried again.
+            # Its claim ends with this session's ttl, and the item is tried again.
+            self._client.abandon()
             _log.warning("item %s could not be settled: %s", item.id, error)
         finally:
             self._running.pop(item.id, None)
