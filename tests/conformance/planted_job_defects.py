@@ -407,16 +407,16 @@ class TheEndedLiveAgain(Defective):
     caught_by = ("test_an_id_that_has_ended_does_not_live_again",)
 
     async def enqueue(self, jobs):
-        await self.delete([job.id for job in jobs])
+        await self.purge([job.id for job in jobs])
         return await super().enqueue(jobs)
 
 
 class TheLivingAreDeleted(Defective):
     caught_by = ("test_only_the_ended_are_deleted",)
 
-    async def delete(self, ids):
+    async def purge(self, ids):
         await self.cancel(ids, reason="deleted")
-        return await super().delete(ids)
+        return await super().purge(ids)
 
 
 class NothingIsPruned(Defective):

@@ -150,7 +150,7 @@ class Sequence:
             jobs = driver.jobs
             if kind == 0:
                 return jobs.cancel(ids, reason="because")
-            return jobs.retry(ids) if kind == 1 else jobs.delete(ids)
+            return jobs.retry(ids) if kind == 1 else jobs.purge(ids)
 
         return call
 

@@ -86,7 +86,7 @@ async def use_every_right(worker: RedisWorker) -> None:
     await jobs.fail([Failure(two.id, two.token, '"e"')])
     await jobs.release([Return(three.id, three.token)])
     await jobs.retry([two.id])
-    await jobs.delete([one.id])
+    await jobs.purge([one.id])
     await jobs.list(JobFilter(), after=None, limit=10)
     await jobs.get(two.id)
     await jobs.attempts(two.id)

@@ -169,7 +169,7 @@ async def test_any_name_is_only_a_name(worker, name) -> None:
         JobFilter(queue=name, unique_key=name, session=worker.session), after=None, limit=10
     )
     assert (record.id, record.claimed_by, record.error) == (claimed.id, name, f'"{name}"')
-    assert await worker.jobs.delete([claimed.id]) == ["changed"]
+    assert await worker.jobs.purge([claimed.id]) == ["changed"]
     assert [queue.settings.name for queue in await worker.jobs.queues()] == [f"{name}2"]
 
 
@@ -239,4 +239,4 @@ async def test_a_job_whose_body_is_damaged_is_dead_and_holds_up_nobody(
     bad, good = await worker.jobs.list(JobFilter(), after=None, limit=2)
     assert (bad.state, good.state) == (JobState.DEAD, JobState.CLAIMED)
     assert "damaged" in bad.error
-    assert await worker.jobs.delete(["a"]) == ["changed"]
+    assert await worker.jobs.purge(["a"]) == ["changed"]

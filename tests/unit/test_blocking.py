@@ -20,8 +20,13 @@ _PAIRS = [
     (holdfast.Job, blocking.Job),
     (holdfast.Claim, blocking.Claim),
 ]
-# What only the asynchronous side has: the keeper's own start, the state shared with it.
-_ASYNC_ONLY = {(holdfast.Holdfast, "start"), (holdfast.Lease, "tenure")}
+# What only the asynchronous side has: the keeper's own start, the state shared with it, and the
+# ports, which are not usable without await.
+_ASYNC_ONLY = {
+    (holdfast.Holdfast, "start"),
+    (holdfast.Holdfast, "driver"),
+    (holdfast.Lease, "tenure"),
+}
 
 
 def _public(kind: type) -> set[str]:
@@ -104,7 +109,7 @@ def test_work_without_await():
         (claim,) = hf.work.claim(job=job.id)
         claim.release()
         assert job.cancel()
-        assert hf.work.delete(job.id) == 1
+        assert hf.work.purge(job.id) == 1
         assert [queue.name for queue in hf.work.queues()] == ["q"]
         assert len(hf.work.enqueue_many("many", range(3))) == hf.work.count(queue="many") == 3
         hf.work.pause("many")

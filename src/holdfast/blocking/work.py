@@ -324,7 +324,7 @@ class Work:
             )
         )
 
-    def delete(
+    def purge(
         self,
         id: str | None = None,  # noqa: A002 - it is one
         *,
@@ -335,7 +335,7 @@ class Work:
     ) -> int:
         """Forget one ended job, or all that match, and say how many."""
         return self._portal.run(
-            self._work.delete(
+            self._work.purge(
                 id, queue=queue, state=state, unique_key=unique_key, ordering_key=ordering_key
             )
         )

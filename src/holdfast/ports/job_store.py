@@ -6,29 +6,23 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.model.job import (
-    Attempt,
-    Changed,
     Claimed,
     ClaimRequest,
     Completion,
     Enqueued,
     Extension,
     Failure,
-    JobFilter,
-    JobRecord,
     NewJob,
-    QueueRecord,
-    QueueSettings,
     Reclaimed,
     Return,
     Settled,
     Tended,
 )
-from holdfast.names import JobId
+from holdfast.ports.job_desk import JobDesk
 
 
-class JobStore(Protocol):
-    """Jobs of one namespace in one store.
+class JobClaims(Protocol):
+    """The life of jobs, from those who enqueue them to those who run them.
 
     Each method is one atomic step, judged by the store's own clock; the batch methods answer each
     member in order, and one member's outcome changes nothing for the others. Any method may raise
@@ -115,54 +109,10 @@ class JobStore(Protocol):
         """
         ...
 
-    async def cancel(self, ids: Sequence[JobId], *, reason: str) -> Sequence[Changed]:
-        """End live jobs as cancelled, at once or, if claimed, by way of their claimants.
-
-        Cancelled already is ``changed``. The reason is kept as the job's error.
-        """
-        ...
-
-    async def retry(self, ids: Sequence[JobId]) -> Sequence[Changed]:
-        """Make jobs ready now: those that wait for their time, and dead and cancelled ones.
-
-        The latter begin again, with nothing counted against them. Done and claimed ones are
-        refused, and one whose unique key another live job has by now.
-        """
-        ...
-
-    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
-        """Forget jobs that have ended; live ones are refused."""
-        ...
-
     async def tend(self, *, limit: int) -> Tended:
         """End up to ``limit`` jobs whose expiry passed, and remove as many whose retention did."""
         ...
 
-    async def get(self, id: JobId) -> JobRecord | None:  # noqa: A002 - it is one
-        """What is known of one job."""
-        ...
 
-    async def list(
-        self, wanted: JobFilter, *, after: str | None, limit: int
-    ) -> Sequence[JobRecord]:
-        """A page of jobs in order of enqueueing; ``after`` is the cursor of the last one before.
-
-        Pages skip nothing that was there before the first of them and still matches.
-        """
-        ...
-
-    async def attempts(self, id: JobId) -> Sequence[Attempt]:  # noqa: A002 - it is one
-        """What went wrong with a job, newest first, ``ATTEMPTS_KEPT_MAX`` at most."""
-        ...
-
-    async def put_queue(self, settings: QueueSettings) -> None:
-        """Let these settings hold for a queue from now on. Repeatable.
-
-        Raises:
-            UnsupportedByDriver: The backend keeps no limits, and some are asked for.
-        """
-        ...
-
-    async def queues(self) -> Sequence[QueueRecord]:
-        """Every queue that has settings or jobs, by name."""
-        ...
+class JobStore(JobClaims, JobDesk, Protocol):
+    """Jobs of one namespace in one store: their life, and what operators see and do."""

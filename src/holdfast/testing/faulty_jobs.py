@@ -156,9 +156,9 @@ class FaultyJobStore:
 
         return await self._faults.call(self._host, apply)
 
-    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+    async def purge(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.delete(ids))
+        return await self._faults.call(self._host, lambda: self._store.purge(ids))
 
     async def tend(self, *, limit: int) -> Tended:
         """See the port."""

@@ -110,9 +110,9 @@ class Operations:
         states = (JobState.SCHEDULED, JobState.RETRYING, JobState.DEAD, JobState.CANCELLED)
         return await self.each(wanted, self._store.retry, states)
 
-    async def delete(self, wanted: JobFilter) -> int:
+    async def purge(self, wanted: JobFilter) -> int:
         """Forget all ended jobs that match."""
-        return await self.each(wanted, self._store.delete, FINAL)
+        return await self.each(wanted, self._store.purge, FINAL)
 
     async def count(self, wanted: JobFilter) -> int:
         """How many jobs match."""

@@ -336,7 +336,7 @@ class Work:
         _some(queue, state, unique_key, ordering_key)
         return await self.operations.retry(filter_of(queue, state, unique_key, ordering_key))
 
-    async def delete(
+    async def purge(
         self,
         id: str | None = None,  # noqa: A002 - it is one
         *,
@@ -348,10 +348,10 @@ class Work:
         """Forget one ended job, or all that match, and say how many. Raises as ``cancel``."""
         if id is not None:
             _alone(queue, state, unique_key, ordering_key)
-            (changed,) = await self.store.delete([JobId(check_key(id))])
+            (changed,) = await self.store.purge([JobId(check_key(id))])
             return _one(id, changed)
         _some(queue, state, unique_key, ordering_key)
-        return await self.operations.delete(filter_of(queue, state, unique_key, ordering_key))
+        return await self.operations.purge(filter_of(queue, state, unique_key, ordering_key))
 
     async def pause(self, queue: str) -> None:
         """Give out no more jobs of a queue, in the whole fleet. What runs goes on."""

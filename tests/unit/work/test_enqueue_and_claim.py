@@ -279,7 +279,7 @@ async def test_jobs_that_are_not_there(hf):
     for act in (job.status, job.result, job.cancel):
         with pytest.raises(JobNotFound):
             await act()
-    for act in (hf.work.get, hf.work.cancel, hf.work.retry, hf.work.delete):
+    for act in (hf.work.get, hf.work.cancel, hf.work.retry, hf.work.purge):
         with pytest.raises(JobNotFound):
             await act("nobody")
 
@@ -296,9 +296,9 @@ async def test_by_filter_in_pages(hf):
     assert await hf.work.cancel(queue="q") == 2300
     assert await hf.work.count(queue="q", state="cancelled") == 2300
     assert await hf.work.retry(queue="q", state=["cancelled", "ready"]) == 2300
-    assert await hf.work.delete(queue="q") == 0
+    assert await hf.work.purge(queue="q") == 0
     await hf.work.cancel(queue="q")
-    assert await hf.work.delete(queue="q") == 2300
+    assert await hf.work.purge(queue="q") == 2300
     assert [info.queue for info in await hf.work.list()] == ["other"]
 
 
@@ -379,7 +379,7 @@ async def test_wrong_calls_are_refused(hf):
         hf.work.cancel(),
         hf.work.cancel("a", queue="q"),
         hf.work.retry(),
-        hf.work.delete(),
+        hf.work.purge(),
         hf.work.enqueue_many("q", [1, 2], id="one"),
         hf.work.enqueue_many("q", range(10_001)),
         hf.work.limit("q", concurrency=0),

@@ -45,7 +45,7 @@ def retry(step: JobStep, row: JobRow | None) -> Changed:
     return Changed.CHANGED
 
 
-def delete(step: JobStep, row: JobRow | None) -> Changed:
+def purge(step: JobStep, row: JobRow | None) -> Changed:
     """Nobody wants to know of the job any more."""
     if row is None:
         return Changed.NOT_FOUND

@@ -164,10 +164,10 @@ class MemoryJobStore:
         with self._step() as step:
             return [job_operate.retry(step, step.table.rows.get(job)) for job in ids]
 
-    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+    async def purge(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """Forget jobs that have ended; see the port."""
         with self._step() as step:
-            return [job_operate.delete(step, step.table.rows.get(job)) for job in ids]
+            return [job_operate.purge(step, step.table.rows.get(job)) for job in ids]
 
     async def tend(self, *, limit: int) -> Tended:
         """End what expired and remove what was kept long enough; see the port."""
@@ -182,7 +182,7 @@ class MemoryJobStore:
             while pruned < limit and (first := table.kept.first()) is not None:
                 if first[0][0] > step.now_us:
                     break
-                job_operate.delete(step, table.rows[first[1]])
+                job_operate.purge(step, table.rows[first[1]])
                 pruned += 1
             return Tended(expired, pruned)
 

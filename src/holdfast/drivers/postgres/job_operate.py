@@ -91,7 +91,7 @@ class JobOperator:
 
         return await self._tables.transact(body) if ids else []
 
-    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+    async def purge(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """Forget jobs that have ended; see the port."""
         if not ids:
             return []

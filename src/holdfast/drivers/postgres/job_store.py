@@ -105,9 +105,9 @@ class PostgresJobStore:
         """Make jobs ready now; see the port."""
         return await self._operator.retry(ids)
 
-    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+    async def purge(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """Forget jobs that have ended; see the port."""
-        return await self._operator.delete(ids)
+        return await self._operator.purge(ids)
 
     async def tend(self, *, limit: int) -> Tended:
         """End what expired, remove what was kept long enough; see the port."""

@@ -197,9 +197,9 @@ class RedisJobStore(JobReader):
         """Make jobs ready now; see the port."""
         return await self._change_each(self._scripts.retry, ids)
 
-    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+    async def purge(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """Forget jobs that have ended; see the port."""
-        return await self._change_each(self._scripts.delete, ids)
+        return await self._change_each(self._scripts.purge, ids)
 
     async def tend(self, *, limit: int) -> Tended:
         """End what expired and remove what was kept long enough; see the port.

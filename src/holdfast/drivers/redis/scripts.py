@@ -49,7 +49,7 @@ _PARTS = {
     "job_reclaim": ("clock", "jobs"),
     "job_cancel": ("clock", "jobs"),
     "job_retry": ("clock", "jobs"),
-    "job_delete": ("clock", "jobs"),
+    "job_purge": ("clock", "jobs"),
     "job_tend": ("clock", "jobs"),
     "job_put_queue": ("clock", "jobs"),
     "job_get": ("clock", "jobs", "job_read"),
@@ -107,7 +107,7 @@ class JobScripts:
     reclaim: Script
     cancel: Script
     retry: Script
-    delete: Script
+    purge: Script
     tend: Script
     put_queue: Script
     get: Script
@@ -156,7 +156,7 @@ def load_job_scripts() -> JobScripts:
         reclaim=_script("job_reclaim"),
         cancel=_script("job_cancel"),
         retry=_script("job_retry"),
-        delete=_script("job_delete"),
+        purge=_script("job_purge"),
         tend=_script("job_tend"),
         put_queue=_script("job_put_queue"),
         get=_script("job_get", writes=False),

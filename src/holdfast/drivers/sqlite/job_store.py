@@ -149,9 +149,9 @@ class SqliteJobStore:
         """Make jobs ready now."""
         return await self._submit(self._upkeep.retry, ids, large=len(ids) > _LARGE)
 
-    async def delete(self, ids: Sequence[JobId]) -> Sequence[Changed]:
+    async def purge(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """Forget jobs that have ended."""
-        return await self._submit(self._upkeep.delete, ids, large=len(ids) > _LARGE)
+        return await self._submit(self._upkeep.purge, ids, large=len(ids) > _LARGE)
 
     async def tend(self, *, limit: int) -> Tended:
         """End what has expired, and remove what was kept long enough."""

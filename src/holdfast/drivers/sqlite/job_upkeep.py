@@ -110,7 +110,7 @@ class JobUpkeep:
         ready.append((number, queue, bool(rows[0][0])))
         return Changed.CHANGED
 
-    def delete(self, turn: Turn, ids: Sequence[JobId]) -> list[Changed]:
+    def purge(self, turn: Turn, ids: Sequence[JobId]) -> list[Changed]:
         """Forget jobs that have ended."""
         turn.savepoint()
         standing = self._standing(turn, ids)

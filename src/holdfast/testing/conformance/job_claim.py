@@ -116,7 +116,7 @@ class ClaimCases:
         await a.put("j")
         first = await a.claim_one()
         await a.complete(first)
-        await a.delete("j")
+        await a.purge("j")
         await a.put("j")
         second = await b.claim_one()
         assert second.token > first.token

@@ -165,12 +165,12 @@ class DeleteCases:
         await one_of_each(a)
         ended, live = ("done", "dead", "cancelled"), ("ready", "scheduled", "retrying", "claimed")
         for name in ended:
-            assert await a.delete(name) is Changed.CHANGED
+            assert await a.purge(name) is Changed.CHANGED
             assert await a.jobs.get(JobId(name)) is None
             assert list(await a.jobs.attempts(JobId(name))) == []
         for name in live:
-            assert await a.delete(name) is Changed.REFUSED
-        assert await a.delete("never-was") is Changed.NOT_FOUND
+            assert await a.purge(name) is Changed.REFUSED
+        assert await a.purge("never-was") is Changed.NOT_FOUND
         assert sorted(await a.list()) == sorted(live)
 
     @scenario
@@ -178,7 +178,7 @@ class DeleteCases:
         a = await worker(lab)
         await a.put("j", unique_key="u", payload="1")
         await a.fail(await a.claim_one())
-        await a.delete("j")
+        await a.purge("j")
         await a.put("j", unique_key="u", payload="2")
         found = await a.claim_one()
         assert (found.payload, found.attempts) == ("2", 0)

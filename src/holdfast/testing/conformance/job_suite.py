@@ -125,7 +125,7 @@ def _every_call(a: Worker) -> list[Call]:
         lambda: a.jobs.reclaim(limit=1),
         lambda: a.cancel("j"),
         lambda: a.retry("j"),
-        lambda: a.delete("j"),
+        lambda: a.purge("j"),
         lambda: a.jobs.tend(limit=1),
         lambda: a.jobs.get(JobId("j")),
         lambda: a.jobs.list(JobFilter(), after=None, limit=1),

@@ -175,9 +175,9 @@ class Worker:
         (outcome,) = await self.jobs.retry([JobId(id)])
         return outcome
 
-    async def delete(self, id: str) -> Changed:  # noqa: A002 - it is one
+    async def purge(self, id: str) -> Changed:  # noqa: A002 - it is one
         """Delete one job."""
-        (outcome,) = await self.jobs.delete([JobId(id)])
+        (outcome,) = await self.jobs.purge([JobId(id)])
         return outcome
 
     async def record(self, id: str) -> JobRecord:  # noqa: A002 - it is one
