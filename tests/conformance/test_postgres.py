@@ -19,6 +19,15 @@ from holdfast.testing.conformance import (
     LeaseStoreSuite,
     WakeupsSuite,
 )
+from holdfast.testing.conformance.job_claim import ClaimCases
+from holdfast.testing.conformance.job_concurrency import ConcurrencyCases as JobConcurrencyCases
+from holdfast.testing.conformance.job_repeats import RepeatCases
+from holdfast.testing.conformance.job_waiting import WaitingCases
+from holdfast.testing.conformance.lease_acquire import AcquireCases
+from holdfast.testing.conformance.lease_concurrency import (
+    ConcurrencyCases as LeaseConcurrencyCases,
+)
+from holdfast.testing.conformance.lease_renew import RenewCases
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 
@@ -74,6 +83,21 @@ class TestJobs(JobStoreSuite):
         return direct
 
 
+# Behind a pooler the statements are the same, and only the connections differ: a run shows the
+# cases that lean on them, and the whole suites are a long form.
+class TestSomeLeasesBehindPooler(AcquireCases, RenewCases, LeaseConcurrencyCases):
+    @pytest.fixture
+    def lab(self, pooled: Lab) -> Lab:
+        return pooled
+
+
+class TestSomeJobsBehindPooler(ClaimCases, RepeatCases, WaitingCases, JobConcurrencyCases):
+    @pytest.fixture
+    def lab(self, pooled: Lab) -> Lab:
+        return pooled
+
+
+@pytest.mark.soak
 class TestLeasesBehindPooler(LeaseStoreSuite):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:
@@ -92,6 +116,7 @@ class TestWakeupsBehindPooler(WakeupsSuite):
         return pooled
 
 
+@pytest.mark.soak
 class TestJobsBehindPooler(JobStoreSuite):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:

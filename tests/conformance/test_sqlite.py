@@ -27,6 +27,8 @@ class TestSqliteLeases(LeaseStoreSuite):
         return sqlite_lab(tmp_path, ManualClock())
 
 
+# The same on the real clock is a long form: the processes of tests/process live by it anyway.
+@pytest.mark.soak
 class TestSqliteLeasesInRealTime(LeaseStoreSuite):
     @pytest.fixture
     def lab(self, tmp_path: Path) -> Lab:
@@ -51,6 +53,7 @@ class TestSqliteJobs(JobStoreSuite):
         return sqlite_lab(tmp_path, ManualClock())
 
 
+@pytest.mark.soak
 class TestSqliteJobsInRealTime(JobStoreSuite):
     @pytest.fixture
     def lab(self, tmp_path: Path) -> Lab:

@@ -42,9 +42,15 @@ _REFUSAL = """
 SELECT ended_at IS NULL AS late FROM {s}.host WHERE namespace = $1 AND id = $2
 """
 
+# Locked as reaping locks it: a plain update would pass by the claims under way, which hold the row
+# FOR KEY SHARE, and whoever then takes back what the session claimed would not see them.
 _CLOSE = """
-UPDATE {s}.host SET ended_at = clock_timestamp()
-WHERE namespace = $1 AND id = $2 AND ended_at IS NULL
+WITH mine AS MATERIALIZED (
+    SELECT id FROM {s}.host WHERE namespace = $1 AND id = $2 AND ended_at IS NULL
+    FOR UPDATE
+)
+UPDATE {s}.host h SET ended_at = clock_timestamp() FROM mine
+WHERE h.namespace = $1 AND h.id = mine.id
 """
 
 # Ends what is late under its row lock: the condition is judged again on the newest version, so a
