@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model.job import ClaimedJob, ClaimRequest, Return
+from holdfast.names import JobId, Token
 from holdfast.ports.job_store import JobStore
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.runtime import Runtime
@@ -49,7 +50,7 @@ class Strays:
         task.add_done_callback(self._watches.discard)
 
     async def _watch(
-        self, look: ClaimRequest, session: LiveSession, mine: set[tuple[str, int]]
+        self, look: ClaimRequest, session: LiveSession, mine: set[tuple[JobId, Token]]
     ) -> None:
         clock = self._runtime.clock
         backoff = Backoff(_FIRST_S, _MOST_S, self._runtime.random)
