@@ -306,3 +306,25 @@ async def test_jobs_of_a_host_that_closed_are_taken_by_its_peers(postgres_url) -
         assert {one.id for one in again} == {one.id for one in claimed}
         late = await a.jobs.complete([Completion(one.id, one.token) for one in claimed])
         assert set(late) == {Settled.LOST}
+
+
+async def test_an_open_transaction_holds_up_the_claims_of_its_key_and_no_others(
+    postgres_url,
+) -> None:
+    async with hosts(postgres_url, "h") as (driver,):
+        await driver.jobs.enqueue([job(ordering_key="k"), *jobs(3)])
+        held, *others = (await driver.jobs.claim(wish(4))).jobs
+        assert held.ordering_key == "k"
+        user = await asyncpg.connect(postgres_url)
+        began = user.transaction()
+        await began.start()
+        await driver.jobs.enqueue_in([job(ordering_key="k")], user)
+        stuck = asyncio.create_task(driver.jobs.complete([Completion(held.id, held.token)]))
+        for other in others:
+            settled = await driver.jobs.complete([Completion(other.id, other.token)])
+            assert settled == [Settled.OK]
+        assert not stuck.done()
+        await began.commit()
+        assert await stuck == [Settled.OK]
+        assert len((await driver.jobs.claim(wish(4))).jobs) == 1
+        await user.close()

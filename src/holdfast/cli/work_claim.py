@@ -33,7 +33,7 @@ from holdfast.model.job import (
     Settled,
     Want,
 )
-from holdfast.model.options import seconds
+from holdfast.model.options import TTL_MAX_S, seconds
 from holdfast.model.retry import Retry
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, JobId, Token, check_host, check_key, check_queue
@@ -276,7 +276,7 @@ async def _retry_us(
     jobs: JobStore, job: JobId, kind: str | None, retry_in: float | None
 ) -> int | None:
     if retry_in is not None:
-        return round(seconds(retry_in, "retry-in") * 1e6)
+        return round(seconds(retry_in, "retry-in", most=TTL_MAX_S) * 1e6)
     record = await jobs.get(job)
     if record is None:
         raise JobNotFound(job)
@@ -291,7 +291,7 @@ async def _retry_us(
 @_settling
 def release(job: str, token: int, claim: str | None, delay: float) -> None:
     """Give a claimed job back unrun, to its old place. Exits 76 as `complete`."""
-    back = Return(_id(job), Token(token), round(seconds(delay, "delay") * 1e6))
+    back = Return(_id(job), Token(token), round(seconds(delay, "delay", most=TTL_MAX_S) * 1e6))
 
     async def settle(jobs: JobStore) -> Sequence[Settled]:
         return await jobs.release([back])

@@ -97,7 +97,8 @@ class Reaper:
                     return
                 sessions = await hosts.list(limit=SESSIONS_MAX)
                 others = [each for each in sessions if each.id != self._heartbeat.live.id]
-                dead = await self._reap(hosts, others, now)
+                full = len(sessions) == SESSIONS_MAX
+                dead = await self._reap(hosts, others, now, unseen=full)
                 more = len(dead) == REAP_MAX
                 if jobs is not None and (dead or now >= self._sweep_due):
                     self._sweep_due = now + ttl_s
@@ -110,19 +111,18 @@ class Reaper:
                 extra={"host": self._heartbeat.session.name},
             )
             return
-        full = len(sessions) == SESSIONS_MAX
         self._due = now + self._pause_s(others, now, soon=more or full)
 
     async def _reap(
-        self, hosts: HostStore, others: Sequence[HostSession], now: float
+        self, hosts: HostStore, others: Sequence[HostSession], now: float, *, unseen: bool
     ) -> Sequence[HostSession]:
         """End the sessions of the dead, if we may judge.
 
         Only a host that has itself been healthy for a whole ttl may: after an outage every session
         is late at once, and the first to wake must not take everybody's work. One that is alone
-        has nobody to wait for.
+        has nobody to wait for. With ``unseen``, there may be others that are not shown here.
         """
-        if all(each.alive for each in others):
+        if not unseen and all(each.alive for each in others):
             return ()
         healthy = now - self._heartbeat.healthy_since >= self._heartbeat.ttl_s
         if not healthy and any(each.alive for each in others):

@@ -15,7 +15,7 @@ from holdfast.model.job import (
     Return,
     Settled,
 )
-from holdfast.model.options import Duration, seconds
+from holdfast.model.options import TTL_MAX_S, Duration, seconds
 from holdfast.model.retry import Retry
 from holdfast.names import JobId, Token
 from holdfast.ports.job_store import JobStore
@@ -168,7 +168,9 @@ class Claim:
 
         Raises what ``complete`` raises.
         """
-        back = Return(self.id, self._job.token, round(seconds(delay, "delay") * 1e6))
+        back = Return(
+            self.id, self._job.token, round(seconds(delay, "delay", most=TTL_MAX_S) * 1e6)
+        )
         await self._settle(self._claims.store.release, back, "released")
 
     async def extend(self, *, progress: object = None) -> None:
@@ -183,7 +185,7 @@ class Claim:
 
     def _retry_s(self, error: Failed, retry_in: Duration | None) -> float | None:
         if retry_in is not None:
-            return seconds(retry_in, "retry_in")
+            return seconds(retry_in, "retry_in", most=TTL_MAX_S)
         job = self._job
         policy = _DEFAULT_RETRY.overridden(job.retry)
         chance = self._claims.runtime.random.random()

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, UsageError
 from holdfast.model.job import Claimed, ClaimRequest, Return, Want
 from holdfast.names import JobId
@@ -22,6 +24,7 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm, Bell
 from holdfast.work.repeating import until_known, while_held
+from holdfast.work.strays import Strays
 
 # The safety net behind wake-ups: a ring that was lost costs this much at most.
 POLL_S = 5.0
@@ -59,6 +62,7 @@ class Claimer:
         self._log = log
         self._numbers = itertools.count(1)
         self._later: set[asyncio.Task[Any]] = set()
+        self._strays = Strays(runtime, store, log)
 
     def on_lost(self, listener: Callable[[LiveSession], None]) -> Callable[[], None]:
         """Call ``listener`` on the running loop with each session that is lost, until ended."""
@@ -125,9 +129,9 @@ class Claimer:
         """Claim once, asking again for a reply that was lost. Raises as ``claim``.
 
         Given up after a few seconds, the asking goes on by itself until the answer is known, and
-        what was claimed is given back.
+        what was claimed is given back. So is what a request claims that arrives after its repeat.
         """
-        session = await self._live()
+        session, repeated = await self._live(), False
         number = next(self._numbers)
         turned = tuple(wants)
         if len(turned) > 1:
@@ -144,6 +148,8 @@ class Claimer:
         )
 
         async def once(tries: int) -> Claimed:
+            nonlocal repeated
+            repeated = tries > 0
             return await self.store.claim(_again(request) if tries else request)
 
         try:
@@ -154,6 +160,8 @@ class Claimer:
         except OutcomeUnknown:
             self.later(self._find_out(request, session))
             raise
+        if repeated:
+            self._strays.watch(request, session, claimed.jobs)
         return session, claimed
 
     def doubt(self, session: LiveSession) -> None:
@@ -171,6 +179,7 @@ class Claimer:
 
         try:
             await while_held(self.runtime, session, give_back)
+            self._strays.watch(request, session)
         except HoldfastError as error:
             self._log.warning("a claim stays unknown until this session ends: %s", error)
 
@@ -207,6 +216,7 @@ class Claimer:
         here = asyncio.get_running_loop()
         while mine := [task for task in list(self._later) if task.get_loop() is here]:
             await asyncio.wait(mine)
+        await self._strays.close()
 
     async def _live(self) -> LiveSession:
         """The session, waiting for the keeper to open one if the last was lost."""
@@ -232,13 +242,4 @@ class Claimer:
 
 
 def _again(request: ClaimRequest) -> ClaimRequest:
-    return ClaimRequest(
-        session=request.session,
-        worker=request.worker,
-        request=request.request,
-        wants=request.wants,
-        limit=request.limit,
-        job=request.job,
-        again=True,
-        wait_us=request.wait_us,
-    )
+    return replace(request, again=True)

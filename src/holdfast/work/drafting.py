@@ -6,7 +6,7 @@ Everything is checked here, before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, cast
 
 import msgspec
@@ -25,6 +25,11 @@ from holdfast.work.payload import encode
 
 # Results are looked at within a day; who keeps them longer says so.
 RETENTION_S = 86_400.0
+
+# The stores keep instants in microseconds as whole numbers that a double holds: until June 2255.
+DUE_AT_US_MAX = 2**53
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _DEFAULT_RETRY = Retry()
 
@@ -200,7 +205,10 @@ def _due_at(options: JobOptions) -> int | None:
         raise UsageError("say delay or at, not both")
     if not isinstance(cast("object", at), datetime) or at.tzinfo is None:
         raise UsageError(f"at is a datetime with a time zone, not {at!r}")
-    return round(at.timestamp() * 1e6)
+    at_us = (at - _EPOCH) // timedelta(microseconds=1)
+    if abs(at_us) > DUE_AT_US_MAX:
+        raise UsageError(f"at {at} is no time that every store can keep: they end in June 2255")
+    return at_us
 
 
 def _on_duplicate(options: JobOptions) -> OnDuplicate:

@@ -18,7 +18,7 @@ from holdfast.model.job import (
     QueueRecord,
     QueueSettings,
 )
-from holdfast.model.options import Duration, seconds
+from holdfast.model.options import TTL_MAX_S, Duration, seconds
 from holdfast.names import JobId, check_key, check_queue
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.job_store import JobStore
@@ -163,7 +163,7 @@ class Operations:
             count_of(concurrency, "concurrency", LIMIT_MAX)
         if rate is not None:
             count_of(rate, "rate", LIMIT_MAX)
-        period_us = round(seconds(per, "per", zero=False) * 1e6)
+        period_us = round(seconds(per, "per", most=TTL_MAX_S, zero=False) * 1e6)
         if not self._capabilities.queue_limits and (concurrency or rate):
             raise UnsupportedByDriver(
                 f"{self._capabilities.backend} keeps no limits for a queue in the whole fleet"

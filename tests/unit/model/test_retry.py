@@ -118,6 +118,8 @@ def test_json_is_read_strictly(text):
         {"on": (int,)},
         {"never": ("x" * 300,)},
         {"on": (ValueError,) * 51},
+        {"first": 1e13},
+        {"longest": 1e13},
     ],
 )
 def test_wrong_policies_are_refused(options):

@@ -384,12 +384,25 @@ async def test_wrong_calls_are_refused(hf):
         hf.work.enqueue_many("q", range(10_001)),
         hf.work.limit("q", concurrency=0),
         hf.work.limit("q", rate=1, per=0),
+        hf.work.limit("q", rate=1, per=1e13),
+        hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC)),
+        hf.work.enqueue("q", 1, at=datetime.min.replace(tzinfo=UTC)),
         hf.work.enqueue("q", object()),
         hf.work.enqueue("q", float("nan")),
         hf.work.enqueue("q", "x" * (1 << 20)),
     ):
         with pytest.raises(UsageError):
             await wrong
+
+
+async def test_a_pause_that_ends_beyond_the_calendar_is_refused(hf):
+    await hf.work.enqueue("q", 1)
+    (claim,) = await hf.work.claim("q")
+    with pytest.raises(UsageError, match="at most"):
+        await claim.fail("no", retry_in=1e13)
+    with pytest.raises(UsageError, match="at most"):
+        await claim.release(delay=1e13)
+    await claim.complete()
 
 
 async def test_a_tool_without_a_session_cannot_claim():

@@ -154,5 +154,24 @@ async def test_an_unknown_claim_that_is_given_up_is_given_back(fleet, monkeypatc
     await until(lambda: _ready(hf))
 
 
+async def test_a_claim_that_is_carried_out_after_its_repeat_is_given_back(fleet, monkeypatch):
+    hf = await fleet.host()
+    await hf.work.enqueue_many("q", [1, 2])
+    plain, late = hf.work.store.claim, []
+
+    async def losing(request):
+        if not late:
+            late.append(request)
+            raise OutcomeUnknown("planted")
+        return await plain(request)
+
+    monkeypatch.setattr("holdfast.work.strays._FIRST_S", 0.05)
+    monkeypatch.setattr(hf.work.store, "claim", losing)
+    (claim,) = await hf.work.claim("q")
+    assert len((await plain(late[0])).jobs) == 1
+    await until(lambda: _ready(hf))
+    await claim.complete()
+
+
 async def _ready(hf):
     return await hf.work.count(state="ready") == 1

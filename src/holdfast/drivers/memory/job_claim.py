@@ -65,7 +65,9 @@ def next_due_s(step: JobStep, request: ClaimRequest) -> float | None:
     instants: list[int] = []
     for want in request.wants:
         queue = step.table.queues.get(want.queue)
-        first = queue.due.first() if queue is not None else None
+        if queue is None or queue.mode is QueueMode.PAUSED:
+            continue
+        first = queue.due.first()
         if first is not None:
             instants.append(first[0][0])
     return max(0, min(instants) - step.now_us) / 1e6 if instants else None

@@ -209,22 +209,24 @@ class JobStep:
         return row.expires_us is not None and row.expires_us <= self.now_us
 
     def call_waiting(self) -> None:
-        """Choose who hears of what became claimable: the oldest notes, one more than jobs."""
+        """Choose who hears of what became claimable."""
         for name, count in self.fresh.items():
             queue = self.table.queues.get(name)
-            if queue is None or not queue.notes or queue.mode is QueueMode.PAUSED:
-                continue
-            left = min(count, len(queue.ready))
-            if left == 0:
-                continue
-            for host, until_us in list(queue.notes.items()):
-                if left < 0:
-                    break
-                del queue.notes[host]
-                if until_us > self.clock_us:
-                    self.calls.append((host, Wakeup(f"work/{name}")))
-                    left -= 1
+            if queue is not None:
+                self.call(queue, min(count, len(queue.ready)))
         self.fresh.clear()
+
+    def call(self, queue: QueueRow, jobs: int) -> None:
+        """Choose who hears of so many jobs: the oldest notes, one more than jobs."""
+        if jobs == 0 or queue.mode is QueueMode.PAUSED:
+            return
+        for host, until_us in list(queue.notes.items()):
+            if jobs < 0:
+                break
+            del queue.notes[host]
+            if until_us > self.clock_us:
+                self.calls.append((host, Wakeup(f"work/{queue.name}")))
+                jobs -= 1
 
     def _pass_on(self, row: JobRow, queue: str, key: str) -> None:
         order = self.table.orders[queue, key]

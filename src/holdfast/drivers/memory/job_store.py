@@ -42,7 +42,6 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     NewJob,
-    QueueMode,
     QueueRecord,
     QueueSettings,
     Reclaimed,
@@ -212,8 +211,8 @@ class MemoryJobStore:
         with self._step() as step:
             queue = step.table.queue(settings.name)
             queue.settings = settings
-            if settings.mode is not QueueMode.PAUSED and queue.ready:
-                step.freshen(queue, len(queue.ready))
+            # While a queue is paused nobody is told when its next job is due.
+            step.call(queue, len(queue.ready) + len(queue.due))
 
     async def queues(self) -> Sequence[QueueRecord]:
         """Every queue that has settings or jobs; see the port."""

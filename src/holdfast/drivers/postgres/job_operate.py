@@ -115,26 +115,38 @@ class JobOperator:
         return Tended(len(expired), row["pruned"])
 
     async def _sweep(self, move: str, ordered: str, limit: int) -> list[Any]:
-        """Move jobs without an ordering key, then those with one whose key is free."""
+        """Move jobs without an ordering key, then those with one whose key is free.
+
+        The latter in parts, each a transaction of its own. Keys that somebody else has locked are
+        passed over, and keep nobody from those behind them.
+        """
         limit = max(0, min(limit, _LIMIT_MAX))
         rows: list[Any] = [*await self._tables.fetch(move, False, self._tables.channel, limit, [])]
-        left = min(limit - len(rows), KEY_LOCKS_MAX)
-        if left <= 0:
-            return rows
-        found = await self._tables.fetch(ordered, left, write=False)
-        if not found:
-            return rows
-        ids = sorted(row["id"] for row in found)
+        passed: list[str] = []
+        while len(rows) + len(passed) < limit:
+            most = min(limit - len(rows) - len(passed), KEY_LOCKS_MAX)
+            found = await self._tables.fetch(ordered, most, passed, write=False)
+            ids = sorted(row["id"] for row in found)
+            if not ids:
+                break
+            moved = await self._move_ordered(move, ids)
+            rows += moved
+            done = {row["id"] for row in moved}
+            passed += [id_ for id_ in ids if id_ not in done]
+        return rows
+
+    async def _move_ordered(self, move: str, ids: Sequence[str]) -> Sequence[Any]:
+        """Move those of some jobs whose ordering key is free, and pass their turns on."""
 
         async def body(run: Run) -> Sequence[Any]:
             ours = [row for row in await run(self._try_keys_sql, ids) if row["ours"]]
             mine = [row["id"] for row in ours]
-            moved = await run(move, True, self._tables.channel, left, mine)
+            moved = await run(move, True, self._tables.channel, len(ids), mine)
             keys = {(row["queue"], row["ordering_key"]): None for row in ours}
             await self._tables.pass_turn(run, list(keys))
             return moved
 
-        return [*rows, *await self._tables.transact(body)]
+        return await self._tables.transact(body)
 
     async def _lock(self, run: Run, ids: Sequence[JobId]) -> list[tuple[str, str]]:
         """Wait for the ordering keys of these jobs."""

@@ -154,11 +154,19 @@ ON CONFLICT (namespace, name) DO UPDATE
 SET mode = $3, concurrency = $4, rate = $5, rate_period_us = $6
 """
 
-# How many of the first jobs of a queue can be claimed.
+# How many of the first jobs of a queue can be claimed now, or when they are due.
 READY = """
 SELECT count(*) AS jobs FROM (
-    SELECT FROM {s}.job WHERE namespace = $1 AND queue = $2 AND state = 'ready' AND NOT blocked
-    LIMIT $3
+    (
+        SELECT FROM {s}.job WHERE namespace = $1 AND queue = $2 AND state = 'ready' AND NOT blocked
+        LIMIT $3
+    )
+    UNION ALL
+    (
+        SELECT FROM {s}.job WHERE namespace = $1 AND queue = $2
+            AND state IN ('scheduled', 'retrying') AND NOT blocked
+        LIMIT $3
+    )
 ) j
 """
 

@@ -76,7 +76,10 @@ class JobReader:
         ]
 
     async def put_queue(self, settings: QueueSettings) -> None:
-        """Keep the settings; hosts that wait hear of what they let through."""
+        """Keep the settings; hosts that wait hear of what they let through, now or later.
+
+        While a queue is paused nobody is told when its next job is due.
+        """
 
         async def body(run: Run) -> None:
             await run(

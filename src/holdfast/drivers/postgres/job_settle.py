@@ -7,6 +7,7 @@ turn in it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -25,6 +26,10 @@ _BUSY_PAUSES_S = (0.002, 0.004, 0.008)
 # A claim that is ours in one look and not to be had in the next statement changed hands between
 # them; three times in a row is no accident.
 _ROUNDS_MAX = 3
+
+# Claims that wait for an ordering key which somebody's open transaction has keep a connection each:
+# few enough to leave the others theirs.
+_WAITING_MAX = 2
 
 _Ending = TypeVar("_Ending", Completion, Failure, Return)
 _Ending_contra = TypeVar("_Ending_contra", Completion, Failure, Return, contravariant=True)
@@ -64,33 +69,34 @@ class JobSettler:
         self._released = _Kind("released", self._end_released)
         # Each of these meets its own token when it is carried out late, or changes nothing.
         abandons = tables.abandons
-        self._completing = Coalescer[Completion, Settled](
-            lambda batch: self._settle(self._done, batch), abandons=abandons, lone=True
+        self._completing = Coalescer[Completion, Settled | None](
+            lambda batch: self._settle_free(self._done, batch), abandons=abandons, lone=True
         )
-        self._failing = Coalescer[Failure, Settled](
-            lambda batch: self._settle(self._failed, batch), abandons=abandons, lone=True
+        self._failing = Coalescer[Failure, Settled | None](
+            lambda batch: self._settle_free(self._failed, batch), abandons=abandons, lone=True
         )
-        self._releasing = Coalescer[Return, Settled](
-            lambda batch: self._settle(self._released, batch), abandons=abandons, lone=True
+        self._releasing = Coalescer[Return, Settled | None](
+            lambda batch: self._settle_free(self._released, batch), abandons=abandons, lone=True
         )
+        self._waiting = asyncio.Semaphore(_WAITING_MAX)
         self._extending = Coalescer[Extension, Settled](self._extend, abandons=abandons, lone=True)
 
     async def complete(self, completions: Sequence[Completion]) -> Sequence[Settled]:
         """End claimed jobs as done; see the port."""
         if len(completions) == 1:
-            return [await self._completing.submit(completions[0].id, completions[0])]
+            return [await self._settle_one(self._done, self._completing, completions[0])]
         return await self._settle(self._done, completions)
 
     async def fail(self, failures: Sequence[Failure]) -> Sequence[Settled]:
         """End claims whose handler failed; see the port."""
         if len(failures) == 1:
-            return [await self._failing.submit(failures[0].id, failures[0])]
+            return [await self._settle_one(self._failed, self._failing, failures[0])]
         return await self._settle(self._failed, failures)
 
     async def release(self, returns: Sequence[Return]) -> Sequence[Settled]:
         """Give claims back unrun; see the port."""
         if len(returns) == 1:
-            return [await self._releasing.submit(returns[0].id, returns[0])]
+            return [await self._settle_one(self._released, self._releasing, returns[0])]
         return await self._settle(self._released, returns)
 
     async def extend(self, extensions: Sequence[Extension]) -> Sequence[Settled]:
@@ -156,8 +162,34 @@ class JobSettler:
 
     # -- outcomes -------------------------------------------------------------------------------
 
+    async def _settle_one(
+        self, kind: _Kind[_Ending], line: Coalescer[_Ending, Settled | None], member: _Ending
+    ) -> Settled:
+        """End one claim with others, or alone if it has to wait: its line must not."""
+        settled = await line.submit(member.id, member)
+        if settled is not None:
+            return settled
+        async with self._waiting:
+            (settled,) = await self._settle(kind, [member])
+        return settled
+
     async def _settle(self, kind: _Kind[_Ending], batch: Sequence[_Ending]) -> Sequence[Settled]:
         """End each claim of ``batch``, and say what became of it."""
+        answers = await self._settle_each(kind, batch, wait=True)
+        if len(answers) < len(batch):
+            raise StoreUnavailable("the claims of these jobs keep changing; try again")
+        return [answers[index] for index in range(len(batch))]
+
+    async def _settle_free(
+        self, kind: _Kind[_Ending], batch: Sequence[_Ending]
+    ) -> Sequence[Settled | None]:
+        """The same without waiting for anybody: ``None`` for those whose ordering key is locked."""
+        answers = await self._settle_each(kind, batch, wait=False)
+        return [answers.get(index) for index in range(len(batch))]
+
+    async def _settle_each(
+        self, kind: _Kind[_Ending], batch: Sequence[_Ending], *, wait: bool
+    ) -> dict[int, Settled]:
         answers: dict[int, Settled] = {}
         # In the order of their ids, so that two batches which share some cannot block each other.
         left: list[int] = sorted(range(len(batch)), key=lambda index: batch[index].id)
@@ -171,11 +203,11 @@ class JobSettler:
             left = [index for index in left if index not in answers]
             if left:
                 ordered = await self._look(kind, batch, left, answers)
-                await self._settle_ordered(kind, batch, ordered, answers)
+                await self._settle_ordered(kind, batch, ordered, answers, wait=wait)
                 left = [index for index in left if index not in answers]
-        if left:
-            raise StoreUnavailable("the claims of these jobs keep changing; try again")
-        return [answers[index] for index in range(len(batch))]
+                if not wait:
+                    break
+        return answers
 
     async def _look(
         self,
@@ -207,6 +239,8 @@ class JobSettler:
         batch: Sequence[_Ending],
         left: list[int],
         answers: dict[int, Settled],
+        *,
+        wait: bool,
     ) -> None:
         for pause_s in (0.0, *_BUSY_PAUSES_S):
             if not left:
@@ -217,7 +251,7 @@ class JobSettler:
                 members = [batch[index] for index in part]
                 answers.update(_ok(part, await self._end_ordered(kind, members, wait=False)))
             left = [index for index in left if index not in answers]
-        for index in left:
+        for index in left if wait else ():
             ended = await self._end_ordered(kind, [batch[index]], wait=True)
             answers.update(_ok([index], ended))
 

@@ -161,7 +161,8 @@ WITH host AS MATERIALIZED (
         NOT $9::boolean AND coalesce(bool_or(w.open AND w.due_at <= clock_timestamp()), false)
             AS due,
         NOT $8::boolean AND coalesce(bool_or(w.open AND w.limited), false) AS limited,
-        extract(epoch FROM min(w.due_at) - clock_timestamp())::float8 AS next_due_s
+        extract(epoch FROM min(w.due_at) FILTER (WHERE w.open)
+            - clock_timestamp())::float8 AS next_due_s
     FROM want w
 ), picked AS MATERIALIZED (
     SELECT j.row, w.n

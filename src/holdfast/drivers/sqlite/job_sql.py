@@ -51,7 +51,8 @@ WHERE number = ?2 RETURNING ordering_key, retention_us
 """
 REMOVE = "DELETE FROM holdfast_job WHERE number = ?"
 
-# The first live job of each (queue, key) of a JSON list may go on, once those before it have ended.
+# The first live job of each (queue, key) of a JSON list may go on, unless another one has the turn:
+# one that was retried stands before those that came after it, and yet behind the one that runs.
 UNBLOCK = """
 UPDATE holdfast_job SET blocked = 0
 WHERE blocked = 1 AND number IN (
@@ -60,7 +61,7 @@ WHERE blocked = 1 AND number IN (
         WHERE o.namespace = ?1 AND o.queue = json_extract(j.value, '$[0]')
           AND o.ordering_key = json_extract(j.value, '$[1]')
           AND o.state IN ('scheduled', 'ready', 'claimed', 'retrying')
-        ORDER BY o.number LIMIT 1
+        ORDER BY o.blocked, o.number LIMIT 1
     ) FROM json_each(?2) AS j
 )
 RETURNING queue, state, due_at_us

@@ -138,7 +138,10 @@ class JobUpkeep:
         return Tended(expired, pruned)
 
     def put_queue(self, turn: Turn, settings: QueueSettings) -> None:
-        """Let settings hold for a queue, and ring for what they let through."""
+        """Let settings hold for a queue, and ring for what they let through, now or later.
+
+        While a queue is paused nobody is told when its next job is due.
+        """
         turn.savepoint()
         name = settings.name
         turn.cursor.execute(

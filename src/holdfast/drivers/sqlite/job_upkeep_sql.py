@@ -96,10 +96,14 @@ ON CONFLICT (namespace, name) DO UPDATE SET
     mode = excluded.mode, concurrency = excluded.concurrency, rate = excluded.rate,
     rate_period_us = excluded.rate_period_us
 """
-# Whether anything waits in a queue, and how much up to a limit.
+# How many jobs of a queue can be claimed now, or when they are due, each up to a limit.
 COUNT_READY = """
-SELECT count(*) FROM (
+SELECT (SELECT count(*) FROM (
     SELECT 1 FROM holdfast_job
-    WHERE namespace = ? AND queue = ? AND state = 'ready' AND blocked = 0 LIMIT ?
-)
+    WHERE namespace = ?1 AND queue = ?2 AND state = 'ready' AND blocked = 0 LIMIT ?3
+)) + (SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_job INDEXED BY holdfast_job_due
+    WHERE namespace = ?1 AND queue = ?2 AND state IN ('scheduled', 'retrying') AND blocked = 0
+    LIMIT ?3
+))
 """

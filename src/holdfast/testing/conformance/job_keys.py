@@ -238,6 +238,25 @@ class OrderingCases:
         assert await a.ids() == ["x1"]
 
     @scenario
+    async def test_an_end_behind_a_retried_job_gives_it_no_turn(self, lab: Lab) -> None:
+        lab.require("ordering")
+        a = await worker(lab)
+        await a.put("x1", "x2", "x3", ordering_key="x")
+        await a.put("x4", ordering_key="x", unique_key="u")
+        await a.put("x5", ordering_key="x", expires=SOON_S)
+        await a.fail(await a.claim_one())
+        second = await a.claim_one()
+        await a.retry("x1")
+        await a.cancel("x3")
+        await a.enqueue(job("x6", unique_key="u", on_duplicate=OnDuplicate.REPLACE))
+        await lab.advance(SOON_S + PAST_S)
+        await a.jobs.tend(limit=10)
+        assert await a.ids() == ["x6"]
+        assert (await a.record("x1")).blocked
+        await a.complete(second)
+        assert await a.ids() == ["x1"]
+
+    @scenario
     async def test_keys_belong_to_their_queue_and_to_their_case(self, lab: Lab) -> None:
         lab.require("ordering")
         a = await worker(lab)

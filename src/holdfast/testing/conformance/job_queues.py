@@ -137,6 +137,18 @@ class QueueCases:
         assert await a.ids() == ["before", "after"]
 
     @scenario
+    async def test_a_paused_queue_promises_nothing(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("late", delay=SOON_S)
+        await a.set_queue(QueueMode.PAUSED)
+        await lab.advance(SOON_S + PAST_S)
+        claimed = await a.jobs.claim(a.request(5))
+        assert claimed.jobs == ()
+        assert claimed.next_due_s is None
+        await a.set_queue(QueueMode.OPEN)
+        assert await a.ids() == ["late"]
+
+    @scenario
     async def test_a_draining_queue_gives_jobs_and_takes_none(self, lab: Lab) -> None:
         a = await worker(lab)
         await a.put("before")

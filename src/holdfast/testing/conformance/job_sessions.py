@@ -10,7 +10,7 @@ from holdfast.errors import Fenced, LeaseExpired
 from holdfast.model.job import JobState, Reclaimed, Settled
 from holdfast.names import HostId, JobId
 from holdfast.testing.conformance.job_settle import settle_in_every_way
-from holdfast.testing.conformance.job_worker import Worker, worker, workers
+from holdfast.testing.conformance.job_worker import Worker, job, worker, workers
 from holdfast.testing.conformance.lab import Lab, scenario
 
 
@@ -207,6 +207,16 @@ class ReclaimCases:
         await gone.end()
         counts = [len(await a.jobs.reclaim(limit=3)) for _ in range(4)]
         assert counts == [3, 3, 1, 0]
+
+    @scenario
+    async def test_claims_with_ordering_keys_are_taken_up_to_the_limit_too(self, lab: Lab) -> None:
+        lab.require("ordering")
+        a, gone = await workers(lab, 2)
+        await a.enqueue(*(job(f"j{number}", ordering_key=f"k{number}") for number in range(450)))
+        await gone.claim(450)
+        await gone.end()
+        counts = [len(await a.jobs.reclaim(limit=400)) for _ in range(3)]
+        assert counts == [400, 50, 0]
 
     @scenario
     async def test_what_the_gone_had_settled_is_left_alone(self, lab: Lab) -> None:

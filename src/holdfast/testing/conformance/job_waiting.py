@@ -118,6 +118,20 @@ class WaitingCases:
         assert await bell.next() == RING
 
     @scenario
+    async def test_a_resumed_queue_rings_for_what_is_due_and_what_will_be(self, lab: Lab) -> None:
+        lab.require("push")
+        a, b = await workers(lab, 2)
+        for delay in (SOON_S, LONG_S):
+            await a.put(f"in {delay}", delay=delay)
+            await a.set_queue(QueueMode.PAUSED)
+            await lab.advance(SOON_S + PAST_S)
+            bell = await wait_for_work(b)
+            await a.set_queue(QueueMode.OPEN)
+            assert await bell.next() == RING
+            bell.stop()
+            await b.claim(5)
+
+    @scenario
     async def test_room_under_a_limit_rings(self, lab: Lab) -> None:
         lab.require("push", "queue_limits")
         a, b = await workers(lab, 2)

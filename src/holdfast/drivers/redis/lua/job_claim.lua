@@ -194,7 +194,9 @@ local function next_due_us()
   local first
   for number = WANTS, #ARGV, 2 do
     local found = redis.call('ZRANGE', K .. 'due:' .. ARGV[number], 0, 0, 'WITHSCORES')
-    if found[2] and not (first and first <= tonumber(found[2])) then
+    if found[2] and not (first and first <= tonumber(found[2]))
+      and redis.call('HGET', K .. 'modes', ARGV[number]) ~= 'paused'
+    then
       first = tonumber(found[2])
     end
   end

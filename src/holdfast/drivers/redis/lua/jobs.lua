@@ -219,21 +219,24 @@ local function end_claim(id, token, outcome)
   return nil, job.settled == settled and 'ok' or 'lost'
 end
 
--- Ring hosts that wait for what became claimable: one more than jobs, in case one has no room.
+-- Ring hosts that wait for so many jobs: one more than jobs, in case one has no room.
+local function ring(queue, jobs)
+  local waiting = K .. 'waiting:' .. queue
+  if jobs > 0 and redis.call('EXISTS', waiting) == 1
+    and redis.call('HGET', K .. 'modes', queue) ~= 'paused'
+  then
+    redis.call('ZREMRANGEBYSCORE', waiting, '-inf', now_text)
+    local hosts = redis.call('ZPOPMIN', waiting, jobs + 1)
+    for number = 1, #hosts, 2 do
+      redis.call('PUBLISH', K .. 'bell:' .. hosts[number], '0 0 work/' .. queue)
+    end
+  end
+end
+
+-- Ring hosts that wait for what became claimable.
 local function ring_waiting()
   for queue, count in pairs(fresh) do
-    local waiting = K .. 'waiting:' .. queue
-    if redis.call('EXISTS', waiting) == 1 and redis.call('HGET', K .. 'modes', queue) ~= 'paused'
-    then
-      redis.call('ZREMRANGEBYSCORE', waiting, '-inf', now_text)
-      local left = math.min(count, redis.call('ZCARD', K .. 'ready:' .. queue))
-      if left > 0 then
-        local hosts = redis.call('ZPOPMIN', waiting, left + 1)
-        for number = 1, #hosts, 2 do
-          redis.call('PUBLISH', K .. 'bell:' .. hosts[number], '0 0 work/' .. queue)
-        end
-      end
-    end
+    ring(queue, math.min(count, redis.call('ZCARD', K .. 'ready:' .. queue)))
   end
   fresh = {}
 end

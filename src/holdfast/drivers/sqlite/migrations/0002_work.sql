@@ -68,8 +68,9 @@ CREATE INDEX holdfast_job_claimed ON holdfast_job (namespace, queue, session, st
 CREATE UNIQUE INDEX holdfast_job_unique ON holdfast_job (namespace, queue, unique_key)
     WHERE unique_key IS NOT NULL AND state IN ('scheduled', 'ready', 'claimed', 'retrying');
 
+-- The first of a key is the one whose turn it is, or else the next one.
 CREATE INDEX holdfast_job_order ON holdfast_job (
-    namespace, queue, ordering_key, number, state, blocked
+    namespace, queue, ordering_key, blocked, number, state
 ) WHERE ordering_key IS NOT NULL AND state IN ('scheduled', 'ready', 'claimed', 'retrying');
 
 CREATE INDEX holdfast_job_expiry ON holdfast_job (namespace, expires_at_us)
