@@ -222,13 +222,16 @@ class Holdfast:
             grace_s = 0.0
             raise
         finally:
-            if worker is not None:
-                await worker.stop(grace_s)
-            for number in handled:
-                loop.remove_signal_handler(number)
-            for task in (waiting, *tasks):
-                task.cancel()
-            await asyncio.wait([waiting, *tasks])
+            try:
+                if worker is not None:
+                    await worker.stop(grace_s)
+            finally:
+                # Also for a caller who is cancelled once more: no role may outlive this call.
+                for number in handled:
+                    loop.remove_signal_handler(number)
+                for task in (waiting, *tasks):
+                    task.cancel()
+                await asyncio.wait([waiting, *tasks])
         for task in tasks:
             if not task.cancelled():
                 # A role ends by itself only through a mistake in its arguments.
