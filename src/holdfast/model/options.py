@@ -24,11 +24,18 @@ TTL_MAX_S = 10 * 365 * 86_400.0
 CLOCK_DRIFT = 0.005
 
 
-def seconds(value: Duration, what: str, *, least: float = 0.0, zero: bool = True) -> float:
+def seconds(
+    value: Duration,
+    what: str,
+    *,
+    least: float = 0.0,
+    most: float = math.inf,
+    zero: bool = True,
+) -> float:
     """``value`` in seconds.
 
     Raises:
-        UsageError: It is not a number or timedelta, not finite, or below ``least``.
+        UsageError: It is not a number or timedelta, not finite, below ``least`` or above ``most``.
     """
     if isinstance(value, timedelta):
         result = value.total_seconds()
@@ -43,6 +50,8 @@ def seconds(value: Duration, what: str, *, least: float = 0.0, zero: bool = True
         raise UsageError(f"{what} must be finite, not {value!r}")
     if result < least or (result == 0 and not zero):
         raise UsageError(f"{what} must be {'at least' if zero else 'above'} {least:g} s: {value!r}")
+    if result > most:
+        raise UsageError(f"{what} must be at most {most:g} s: {value!r}")
     return result
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model.job import MAX_ATTEMPTS
-from holdfast.model.options import Duration, seconds
+from holdfast.model.options import TTL_MAX_S, Duration, seconds
 
 ErrorKind = type[BaseException] | str
 """A class of errors, or its name: ``ValueError``, ``shop.errors.CardDeclined``."""
@@ -68,8 +68,8 @@ class Retry:
 
     def __post_init__(self) -> None:
         check_max_attempts(self.max_attempts)
-        seconds(self.first, "Retry.first")
-        seconds(self.longest, "Retry.longest")
+        seconds(self.first, "Retry.first", most=TTL_MAX_S)
+        seconds(self.longest, "Retry.longest", most=TTL_MAX_S)
         for name, least, most in (("factor", 1.0, 1000.0), ("jitter", 0.0, 1.0)):
             value: object = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -15,7 +15,7 @@ from holdfast.model.job import (
     Return,
     Settled,
 )
-from holdfast.model.options import Duration, seconds
+from holdfast.model.options import TTL_MAX_S, Duration, seconds
 from holdfast.model.retry import Retry
 from holdfast.names import JobId, Token
 from holdfast.ports.job_store import JobStore
@@ -36,6 +36,10 @@ class Claims(Protocol):
 
     def settled(self, claim: Claim, outcome: str) -> None:
         """The claim has ended here, and how."""
+        ...
+
+    def comes_due(self, queue: str, seconds: float, /) -> None:
+        """A job that was claimed here can be claimed again so soon."""
         ...
 
 
@@ -162,14 +166,18 @@ class Claim:
         await self._settle(
             self._claims.store.fail, failure, "dead" if delay_s is None else "failed"
         )
+        if delay_s is not None:
+            self._claims.comes_due(self.queue, delay_s)
 
     async def release(self, *, delay: Duration = 0) -> None:
         """Give the job back unrun, to its old place or so much later. Nothing is counted.
 
         Raises what ``complete`` raises.
         """
-        back = Return(self.id, self._job.token, round(seconds(delay, "delay") * 1e6))
+        delay_s = seconds(delay, "delay", most=TTL_MAX_S)
+        back = Return(self.id, self._job.token, round(delay_s * 1e6))
         await self._settle(self._claims.store.release, back, "released")
+        self._claims.comes_due(self.queue, delay_s)
 
     async def extend(self, *, progress: object = None) -> None:
         """Learn whether the claim stands, and keep ``progress`` for people to see.
@@ -183,7 +191,7 @@ class Claim:
 
     def _retry_s(self, error: Failed, retry_in: Duration | None) -> float | None:
         if retry_in is not None:
-            return seconds(retry_in, "retry_in")
+            return seconds(retry_in, "retry_in", most=TTL_MAX_S)
         job = self._job
         policy = _DEFAULT_RETRY.overridden(job.retry)
         chance = self._claims.runtime.random.random()

@@ -6,7 +6,7 @@ Everything is checked here, before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypedDict, cast
 
 import msgspec
@@ -25,6 +25,9 @@ from holdfast.work.payload import encode
 
 # Results are looked at within a day; who keeps them longer says so.
 RETENTION_S = 86_400.0
+
+# Far enough from the end of the calendar that retention and delays can be added to it.
+_AT_MAX = datetime(9000, 1, 1, tzinfo=UTC)
 
 _DEFAULT_RETRY = Retry()
 
@@ -200,6 +203,8 @@ def _due_at(options: JobOptions) -> int | None:
         raise UsageError("say delay or at, not both")
     if not isinstance(cast("object", at), datetime) or at.tzinfo is None:
         raise UsageError(f"at is a datetime with a time zone, not {at!r}")
+    if at >= _AT_MAX:
+        raise UsageError(f"at must be before the year {_AT_MAX.year}: {at!r}")
     return round(at.timestamp() * 1e6)
 
 
