@@ -7,7 +7,7 @@ reading its prose.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 
 class HoldfastError(Exception):
@@ -193,7 +193,8 @@ class ClaimLost(HoldfastError):
     """
 
     def __init__(self, id: str, reason: str, message: str | None = None) -> None:  # noqa: A002
-        super().__init__(message or f"the claim of job {id!r} was lost ({reason})")
+        how = "settled already" if reason == "settled" else f"lost ({reason})"
+        super().__init__(message or f"the claim of job {id!r} was {how}")
         self.id = id
         self.reason = reason
 
@@ -209,10 +210,18 @@ class JobFailed(HoldfastError):
     """The job whose result was asked for is dead or cancelled; ``error`` says why."""
 
     def __init__(self, id: str, state: str, error: Any = None) -> None:  # noqa: A002 - it is one
-        super().__init__(f"job {id!r} is {state}" + (f": {error}" if error else ""))
+        super().__init__(f"job {id!r} is {state}" + (f": {_short(error)}" if error else ""))
         self.id = id
         self.state = state
         self.error = error
+
+
+def _short(error: Any) -> str:
+    """A kept failure in one line; where it happened stays in the document."""
+    if not isinstance(error, dict):
+        return str(error)
+    document = cast("dict[str, Any]", error)
+    return ": ".join(str(document[name]) for name in ("type", "message") if document.get(name))
 
 
 class StoreError(HoldfastError):

@@ -126,6 +126,8 @@ class Holdfast:
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
         self._worker: Worker | None = None
+        # Sets what ``run`` waits for, while it runs.
+        self._told: Callable[[], object] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -211,6 +213,7 @@ class Holdfast:
         self._worker = worker = self._make_worker()
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
+        self._told = lambda: loop.call_soon_threadsafe(stop.set)
         handled = self._handle_signals(loop, stop)
         tasks = self._start_roles()
         if worker is not None:
@@ -222,17 +225,30 @@ class Holdfast:
             grace_s = 0.0
             raise
         finally:
-            if worker is not None:
-                await worker.stop(grace_s)
-            for number in handled:
-                loop.remove_signal_handler(number)
-            for task in (waiting, *tasks):
-                task.cancel()
-            await asyncio.wait([waiting, *tasks])
+            try:
+                if worker is not None:
+                    await worker.stop(grace_s)
+            finally:
+                # Also for a caller who is cancelled once more: no role may outlive this call.
+                self._told = None
+                for number in handled:
+                    loop.remove_signal_handler(number)
+                for task in (waiting, *tasks):
+                    task.cancel()
+                await asyncio.wait([waiting, *tasks])
         for task in tasks:
             if not task.cancelled():
                 # A role ends by itself only through a mistake in its arguments.
                 task.result()
+
+    def stop(self) -> None:
+        """Let ``run`` end in order, as SIGTERM does. Nothing if it does not run.
+
+        Safe from any thread and from a signal handler. Returns at once; ``run`` returns when what
+        it runs has ended or was given back.
+        """
+        if self._told is not None:
+            self._told()
 
     def _make_worker(self) -> Worker | None:
         assert self._app is not None

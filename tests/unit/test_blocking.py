@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import threading
+import time
 
 import pytest
 
@@ -221,3 +223,37 @@ def test_schedules_without_await():
         assert hf.schedules.run_now("s").status().payload == {"n": 1}
         hf.schedules.delete("s")
         assert hf.schedules.list() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_in_order(number):
+    app = holdfast.App("a")
+    before = signal.getsignal(number)
+
+    @app.handler("q")
+    def handle(payload: int) -> str:
+        os.kill(os.getpid(), number)
+        time.sleep(0.1)
+        return "ended within the grace"
+
+    with blocking.connect("memory://", app=app, host="a") as hf:
+        job = hf.work.enqueue(handle, 1)
+        hf.run(grace=10)
+        assert job.result(timeout=1) == "ended within the grace"
+    assert signal.getsignal(number) is before
+
+
+def test_a_run_is_stopped_from_another_thread():
+    app = holdfast.App("a")
+
+    @app.handler("q")
+    def handle(payload: int) -> None: ...
+
+    with blocking.connect("memory://", app=app, host="a") as hf:
+        hf.stop()  # nothing runs
+        running = threading.Thread(target=hf.run)
+        running.start()
+        hf.work.enqueue(handle, 1).result(timeout=5)
+        hf.stop()
+        running.join(5)
+        assert not running.is_alive()

@@ -9,7 +9,10 @@ outside, so a block under ``hold`` runs on when its lease is lost; look at ``lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 from holdfast import host as host_module
@@ -69,8 +72,40 @@ class Holdfast:
         return self._host.capabilities
 
     def run(self, *, grace: Duration = GRACE_S) -> None:
-        """Do what the app defines until Ctrl-C."""
-        self._portal.run(self._host.run(grace=grace))
+        """Do what the app defines until ``stop``, or, on the main thread, SIGTERM or Ctrl-C.
+
+        A second Ctrl-C does not wait for handlers.
+        """
+        with self._stopped_by_signals():
+            self._portal.run(self._host.run(grace=grace))
+
+    def stop(self) -> None:
+        """Let ``run`` end in order, as SIGTERM does. Safe from any thread."""
+        self._host.stop()
+
+    @contextmanager
+    def _stopped_by_signals(self) -> Generator[None, None, None]:
+        # The loop runs on the portal's thread, where Python delivers no signals.
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                # None is a handler that was not installed from Python, and cannot be again.
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+        def told(*_: object) -> None:
+            restore()
+            self.stop()
+
+        for number in before:
+            signal.signal(number, told)
+        try:
+            yield
+        finally:
+            restore()
 
     def health(self) -> Health:
         """Ask the store and look at this host's own pulse."""

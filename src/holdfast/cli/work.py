@@ -59,7 +59,7 @@ _QUEUE_COLUMNS = {
     "done": "DONE",
     "dead": "DEAD",
     "cancelled": "CANCELLED",
-    "oldest_ready_s": "OLDEST",
+    "oldest_ready_s": "OLDEST S",
 }
 
 STATES = [state.value for state in JobState]

@@ -29,7 +29,7 @@ _COLUMNS = {
     "retrying": "RETRYING",
     "dead": "DEAD",
     "ended_per_s": "ENDED/S",
-    "oldest_ready_s": "OLDEST",
+    "oldest_ready_s": "OLDEST S",
 }
 
 

@@ -19,10 +19,17 @@ from holdfast.work.claim import Claim
 class Books:
     """The open claims and awaited results of one host."""
 
-    def __init__(self, runtime: Runtime, store: JobStore, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: JobStore,
+        telemetry: Telemetry,
+        comes_due: Callable[[str, float], None],
+    ) -> None:
         self.runtime = runtime
         self.store = store
         self.telemetry = telemetry
+        self.comes_due = comes_due
         self._open: dict[JobId, Claim] = {}
         self._awaited: dict[JobId, list[Alarm]] = {}
 

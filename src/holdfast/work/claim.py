@@ -38,6 +38,10 @@ class Claims(Protocol):
         """The claim has ended here, and how."""
         ...
 
+    def comes_due(self, queue: str, seconds: float, /) -> None:
+        """A job that was claimed here can be claimed again so soon."""
+        ...
+
 
 class Claim:
     """A claimed job. Settle it: ``complete``, ``fail`` or ``release``.
@@ -162,16 +166,18 @@ class Claim:
         await self._settle(
             self._claims.store.fail, failure, "dead" if delay_s is None else "failed"
         )
+        if delay_s is not None:
+            self._claims.comes_due(self.queue, delay_s)
 
     async def release(self, *, delay: Duration = 0) -> None:
         """Give the job back unrun, to its old place or so much later. Nothing is counted.
 
         Raises what ``complete`` raises.
         """
-        back = Return(
-            self.id, self._job.token, round(seconds(delay, "delay", most=TTL_MAX_S) * 1e6)
-        )
+        delay_s = seconds(delay, "delay", most=TTL_MAX_S)
+        back = Return(self.id, self._job.token, round(delay_s * 1e6))
         await self._settle(self._claims.store.release, back, "released")
+        self._claims.comes_due(self.queue, delay_s)
 
     async def extend(self, *, progress: object = None) -> None:
         """Learn whether the claim stands, and keep ``progress`` for people to see.

@@ -112,7 +112,7 @@ class Claimer:
             while True:
                 alarm.reset()
                 left_s = max(0.0, until - clock.monotonic())
-                session, claimed = await self._kept(wants, limit, job, left_s)
+                session, claimed = await self.ask_to_the_end(wants, limit, job=job, wait_s=left_s)
                 if claimed.jobs or left_s <= 0:
                     return session, claimed
                 pause_s = min(left_s, self.poll_s)
@@ -183,10 +183,10 @@ class Claimer:
         except HoldfastError as error:
             self._log.warning("a claim stays unknown until this session ends: %s", error)
 
-    async def _kept(
-        self, wants: Sequence[Want], limit: int, job: JobId | None, wait_s: float
+    async def ask_to_the_end(
+        self, wants: Sequence[Want], limit: int, *, job: JobId | None, wait_s: float
     ) -> tuple[LiveSession, Claimed]:
-        """Ask in a task of its own, which outlives a caller that is cancelled."""
+        """``ask`` in a task that outlives a caller who is cancelled, and then gives back."""
         asking = self.runtime.spawn(
             self.ask(wants, limit, job=job, wait_s=wait_s), name="holdfast-claim"
         )

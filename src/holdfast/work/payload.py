@@ -97,7 +97,9 @@ def encode(value: object, what: str, *, limit: int = PAYLOAD_BYTES_MAX) -> str:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} holds text that is not valid Unicode") from error
-    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError, OverflowError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # a type's own code may raise anything
         raise UsageError(f"{what} cannot be stored as JSON: {error}") from error
     if len(data) > limit:
         raise UsageError(f"{what} is {len(data)} bytes of JSON; at most {limit} are allowed")

@@ -77,6 +77,9 @@ class House:
     def settled(self, claim: Claim, outcome: str) -> None:
         """Nothing to do: what a run ends with is told by its runner."""
 
+    def comes_due(self, queue: str, seconds: float, /) -> None:
+        """Nothing to do: the worker looks by itself."""
+
 
 class Run:
     """One job being run."""
@@ -93,12 +96,18 @@ class Run:
         self.over = False
 
     def stop(self, why: str, *, interrupt: bool = True) -> None:
-        """Tell the body to stop; without ``interrupt`` an async one is not cancelled either."""
-        if self.over or self.why is not None:
+        """Tell the body to stop; without ``interrupt`` an async one is not cancelled either.
+
+        Told once; only a loss is told to a body that was told something else before.
+        """
+        if self.over or self.why == LOST or (self.why is not None and why != LOST):
             return
         self.why = why
-        if self.current is not None:
-            self.current.cancelled = True
+        if self.current is None:
+            # It looks before it begins. A task that is cancelled before its first step would
+            # neither settle the job nor free its slot.
+            return
+        self.current.cancelled = True
         if interrupt and self.task is not None:
             self.task.cancel()
 
@@ -172,10 +181,7 @@ class Runner:
             current.cancelled = run.why is not None
             running.set(current)
             try:
-                if self._plain:
-                    result = await self.handler.function(payload)
-                else:
-                    result = await self._execute(run, current, payload, slot)
+                result = await self._body(run, current, payload, slot)
             except asyncio.CancelledError as error:
                 return await self._interrupted(run, slot, error)
             except KeyBusy:
@@ -185,16 +191,25 @@ class Runner:
                 raise
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure
                 return await self._fail(run, slot, error)
-            finally:
-                run.over = True
             return await self._complete(run, slot, result)
         finally:
             slot.leave()
 
+    async def _body(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Any:
+        try:
+            if run.why is not None:
+                raise asyncio.CancelledError
+            if self._plain:
+                return await self.handler.function(payload)
+            return await self._execute(run, current, payload, slot)
+        finally:
+            # From here on it is settled, which nothing may interrupt.
+            run.over = True
+
     async def _execute(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Any:
         if self._options.concurrency_key is None:
             return await self._timed(current, payload, slot)
-        async with self._house.keys.held(self.handler, payload, run):
+        async with self._house.keys.held(self.handler, payload, run, slot):
             return await self._timed(current, payload, slot)
 
     async def _timed(self, current: Current, payload: Any, slot: _Slot) -> Any:
@@ -330,12 +345,14 @@ class Runner:
 class _Slot:
     """One place of a handler's concurrency: free again when the body has ended, and its thread."""
 
-    __slots__ = ("_freed", "_left", "occupied")
+    __slots__ = ("_freed", "_left", "occupied", "vacated")
 
     def __init__(self, freed: Callable[[], None]) -> None:
         self._freed = freed
         self._left = False
+        # Whether a thread runs in it, and what to call when that has ended.
         self.occupied = False
+        self.vacated: Callable[[], None] | None = None
 
     def leave(self) -> None:
         """The body has ended, or is not waited for any longer. Repeatable."""
@@ -347,5 +364,7 @@ class _Slot:
     def vacate(self) -> None:
         """The thread has ended."""
         self.occupied = False
+        if self.vacated is not None:
+            self.vacated()
         if self._left:
             self._freed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
@@ -71,7 +72,7 @@ class Work:
         self.telemetry = telemetry
         self._drafts = Drafts(claimer.runtime, driver.capabilities, telemetry)
         self.operations = Operations(claimer.store, driver.capabilities)
-        self.books = Books(claimer.runtime, claimer.store, telemetry)
+        self.books = Books(claimer.runtime, claimer.store, telemetry, self._comes_due)
 
     @overload
     async def enqueue(
@@ -389,9 +390,21 @@ class Work:
         await self.books.give_back()
 
     def _tell_delayed(self, jobs: Sequence[NewJob]) -> None:
-        """Let those who wait learn of jobs that come due before they would look by themselves."""
-        soon = {job.queue for job in jobs if 0 < job.delay_us < POLL_S * 1e6}
-        for queue in soon:
+        """Let those who wait learn of the soonest delayed job of each queue."""
+        soonest: dict[str, float] = {}
+        for job in jobs:
+            delay_us = float(job.delay_us)
+            if job.due_at_us is not None:
+                # An instant is the store's; our clock is near enough for a hint.
+                delay_us = job.due_at_us - self.runtime.clock.now().timestamp() * 1e6
+            if delay_us > 0:
+                soonest[job.queue] = min(delay_us / 1e6, soonest.get(job.queue, math.inf))
+        for queue, delay_s in soonest.items():
+            self._comes_due(queue, delay_s)
+
+    def _comes_due(self, queue: str, seconds: float) -> None:
+        """Ring for a job that comes due before those who wait would look by themselves."""
+        if 0 < seconds < POLL_S:
             self.claimer.later(self.claimer.bell.ring(queue))
 
     def _handle(self, outcome: Enqueued, job: NewJob, target: Target) -> Job[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
@@ -42,6 +43,10 @@ _LIMITED_POLL_S = 1.0
 
 # An async body that was cancelled at shutdown gets this long to clean up.
 _CANCEL_PATIENCE_S = 5.0
+
+# A store that takes no writes must not keep a process from ending. What is not written by then is
+# tried on while the host lives, and is taken over by others when it does not.
+_SETTLE_PATIENCE_S = 5.0
 
 # Threads of synchronous handlers, in all; more of them fight for the interpreter.
 _THREADS_MAX = 256
@@ -83,7 +88,10 @@ class Worker:
         self._log = log
         self._alarm = Alarm()
         self._stopping = False
+        # When to look at queues that were empty, and the soonest job of ours that came to wait
+        # since we last asked, which the answer may not know of.
         self._look_at = 0.0
+        self._soonest = math.inf
         self._backoff = Backoff(0.1, 5.0, work.runtime.random)
         self.runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,7 +99,7 @@ class Worker:
         self._busy = 0
         self._ended: asyncio.Future[None] | None = None
         self._pool = self._make_pool(handlers)
-        house = House(work, KeyLimits(leases, log), middlewares, host=host, log=log)
+        house = House(work, KeyLimits(work.runtime, leases, log), middlewares, host=host, log=log)
         self._lanes = house.lanes
         self._patrol = Patrol(self, house.lanes.extend, claimer, log)
         self._lines = {
@@ -152,8 +160,13 @@ class Worker:
         stuck = [run for run in self.runs.values() if not run.over]
         if stuck:
             self._log.warning("%d handlers do not stop; their jobs are given back", len(stuck))
-            await asyncio.wait([self._give_back(run.job, run.session) for run in stuck])
-        await self._lanes.flushed()
+            for run in stuck:
+                self._give_back(run.job, run.session)
+        try:
+            async with asyncio.timeout(_SETTLE_PATIENCE_S):
+                await self._lanes.flushed()
+        except TimeoutError:
+            self._log.warning("the store does not take what became of jobs; their session ends it")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -168,9 +181,12 @@ class Worker:
         limit = min(sum(want.limit for want in wants), CLAIM_BATCH_MAX)
         rings = [line.rings for line in lines]
         poll_s = self._claimer.poll_s
+        self._soonest = math.inf
         try:
             # The note outlives the poll, so that there is always one while we wait.
-            session, claimed = await self._claimer.ask(wants, limit, wait_s=poll_s + 1.0)
+            session, claimed = await self._claimer.ask_to_the_end(
+                wants, limit, job=None, wait_s=poll_s + 1.0
+            )
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
             self._log.warning("claiming failed, again in %.1f s: %s", pause_s, error)
@@ -186,11 +202,12 @@ class Worker:
             due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)
             if any(line.limited for line in lines):
                 due_s = min(due_s, _LIMITED_POLL_S)
-            self._look_at = self._runtime.clock.monotonic() + due_s
+            self._look_at = min(self._runtime.clock.monotonic() + due_s, self._soonest)
 
     def _look_in(self, seconds: float) -> None:
         """A job of ours comes due so soon: look then, if nothing else makes us look before."""
         at = self._runtime.clock.monotonic() + seconds
+        self._soonest = min(self._soonest, at)
         if at < self._look_at:
             self._look_at = at
             self._alarm.ring()

@@ -416,3 +416,49 @@ async def test_a_backend_without_jobs_says_so(hf, monkeypatch):
     monkeypatch.setattr(hf, "_work", None)
     with pytest.raises(UnsupportedByDriver, match="keeps no jobs"):
         _ = hf.work
+
+
+@pytest.mark.parametrize("how", ["at", "fail", "release"])
+async def test_a_job_that_soon_comes_due_is_not_left_to_the_poll(how):
+    async with holdfast.connect("memory://", host="h") as hf:
+        if how == "at":
+            waiting = asyncio.create_task(hf.work.claim("q", wait=10))
+            await asyncio.sleep(0.05)
+            soon = datetime.now(UTC) + timedelta(seconds=0.2)
+            await hf.work.enqueue("q", 1, at=soon)
+        else:
+            await hf.work.enqueue("q", 1)
+            (claim,) = await hf.work.claim("q")
+            waiting = asyncio.create_task(hf.work.claim("q", wait=10))
+            await asyncio.sleep(0.05)
+            if how == "fail":
+                await claim.fail("not yet", retry_in=0.2)
+            else:
+                await claim.release(delay=0.2)
+        # The poll would be five seconds after the beginning.
+        assert len(await asyncio.wait_for(waiting, 3)) == 1
+
+
+async def test_times_beyond_the_calendar_are_refused(hf):
+    await hf.work.enqueue("q", 1)
+    (claim,) = await hf.work.claim("q")
+    with pytest.raises(UsageError, match="retry_in must be at most"):
+        await claim.fail("x", retry_in=1e15)
+    with pytest.raises(UsageError, match="delay must be at most"):
+        await claim.release(delay=1e15)
+    with pytest.raises(UsageError, match=r"Retry\.longest must be at most"):
+        Retry(longest=1e15)
+    with pytest.raises(UsageError, match="before the year"):
+        await hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC))
+    assert len(await hf.work.list()) == 1
+
+
+async def test_errors_of_jobs_are_short_sentences(hf):
+    job = await hf.work.enqueue("q", 1)
+    (claim,) = await hf.work.claim("q")
+    await claim.fail(ValueError("no such order"), final=True)
+    with pytest.raises(JobFailed) as caught:
+        await job.result()
+    assert str(caught.value) == f"job {job.id!r} is dead: ValueError: no such order"
+    with pytest.raises(ClaimLost, match="was settled already"):
+        await claim.complete()

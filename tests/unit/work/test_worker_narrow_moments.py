@@ -1,0 +1,292 @@
+"""The worker at narrow moments: stopped before it began, twice, or while the store is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pydantic
+import pytest
+
+from holdfast import App, JobState, Retry
+from holdfast.errors import StoreUnavailable
+from tests.unit.work.conftest import until
+
+
+async def _is(job, state: str) -> bool:
+    return (await job.status()).state == state
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_a_job_that_is_cancelled_before_its_first_step_frees_its_slot(
+    fleet, monkeypatch, mode
+):
+    app, ran = App("a"), []
+
+    if mode == "async":
+
+        @app.handler("q", concurrency=1)
+        async def handle(payload: int) -> int:
+            ran.append(payload)
+            return payload
+
+    else:
+
+        @app.handler("q", concurrency=1)
+        def handle(payload: int) -> int:
+            ran.append(payload)
+            return payload
+
+    hf = await fleet.host("worker", app=app)
+    ask, told = hf.work.claimer.ask_to_the_end, []
+
+    async def telling(*args, **kwargs):
+        session, claimed = await ask(*args, **kwargs)
+        if claimed.jobs and not told:
+            told.append(claimed.jobs[0].id)
+            await hf.work.store.cancel(told, reason="not wanted")
+            # Heard after the run was made, and before its task has had a turn.
+            asyncio.get_running_loop().call_soon(hf.work.claimer.bell.cancelled, told[0])
+        return session, claimed
+
+    monkeypatch.setattr(hf.work.claimer, "ask_to_the_end", telling)
+    first, second = await hf.work.enqueue_many(handle, [1, 2])
+    task = asyncio.create_task(hf.run())
+    assert await second.result(timeout=4) == 2
+    assert await _is(first, "cancelled")
+    assert ran == [2]
+    await _ended(task)
+
+
+async def test_a_loss_reaches_a_body_that_cleans_up_after_a_cancellation(fleet):
+    app, seen = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        seen.append("began")
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            seen.append("cleans up")
+            try:
+                await asyncio.sleep(30)
+            finally:
+                seen.append("stopped")
+
+    hf, _ = await fleet.run(app, session_ttl=0.6)
+    job = await hf.work.enqueue(handle, 1)
+    await until(lambda: seen)
+    await job.cancel()
+    await until(lambda: "cleans up" in seen)
+    await hf._driver.hosts.close(hf.work.claimer.session.id)
+    await until(lambda: "stopped" in seen)
+
+
+async def test_a_claim_under_way_when_the_worker_is_cancelled_is_given_back(fleet, monkeypatch):
+    app, asked = App("a"), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int) -> None: ...
+
+    monkeypatch.setattr("holdfast.work.worker._CANCEL_PATIENCE_S", 0.05)
+    hf = await fleet.host("worker", app=app)
+    plain = hf.work.store.claim
+
+    async def slow(request):
+        claimed = await plain(request)
+        asked.set()
+        await asyncio.sleep(0.3)
+        return claimed
+
+    monkeypatch.setattr(hf.work.store, "claim", slow)
+    job = await hf.work.enqueue(handle, 1)
+    task = asyncio.create_task(hf.run())
+    await asked.wait()
+    await _ended(task)
+    await until(lambda: _is(job, "ready"))
+
+
+async def test_a_retry_that_comes_due_while_the_store_is_asked_is_in_time(fleet, monkeypatch):
+    app, seen, fail_now = App("a"), [], asyncio.Event()
+
+    @app.handler("q", concurrency=2, retry=Retry(first=0.3, jitter=0))
+    async def handle(payload: int) -> None:
+        seen.append(payload)
+        if len(seen) == 1:
+            await fail_now.wait()
+            raise ValueError("once")
+
+    hf = await fleet.host("worker", app=app)
+    plain = hf.work.store.claim
+
+    async def slow(request):
+        claimed = await plain(request)
+        if len(seen) == 1:
+            # The store has answered, and does not know of the failure to come.
+            fail_now.set()
+            await asyncio.sleep(0.1)
+        return claimed
+
+    monkeypatch.setattr(hf.work.store, "claim", slow)
+    job = await hf.work.enqueue(handle, 1)
+    task = asyncio.create_task(hf.run())
+    await until(lambda: seen)
+    await hf.work.claimer.bell.ring("q")
+    await job.result(timeout=3)  # without a look of its own, the next is after five seconds
+    await _ended(task)
+
+
+async def test_a_store_that_takes_no_writes_does_not_keep_the_worker_from_ending(
+    fleet, monkeypatch, caplog
+):
+    app, began = App("a"), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        began.set()
+        await asyncio.sleep(30)
+
+    async def refusing(_):
+        raise StoreUnavailable("planted")
+
+    monkeypatch.setattr("holdfast.work.worker._CANCEL_PATIENCE_S", 0.1)
+    monkeypatch.setattr("holdfast.work.worker._SETTLE_PATIENCE_S", 0.1)
+    looker = await fleet.host()
+    hf = await fleet.host("worker", app=app)
+    task = asyncio.create_task(hf.run())
+    job = await looker.work.enqueue("q", 1)
+    await began.wait()
+    with monkeypatch.context() as broken:
+        broken.setattr(hf._worker._lanes.release, "_method", refusing)
+        await asyncio.wait_for(_ended(task), 5)
+    assert "does not take what became of jobs" in caplog.text
+    await hf.close()
+    await until(lambda: _is(job, "ready"))
+
+
+async def test_a_failure_being_written_when_the_worker_stops_is_counted(fleet, monkeypatch, caplog):
+    app, failing = App("a"), asyncio.Event()
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr("holdfast.work.worker._CANCEL_PATIENCE_S", 0.05)
+    looker = await fleet.host()
+    hf = await fleet.host("worker", app=app)
+    plain = hf.work.store.fail
+
+    async def slow(failures):
+        failing.set()
+        await asyncio.sleep(0.3)
+        return await plain(failures)
+
+    monkeypatch.setattr(hf.work.store, "fail", slow)
+    task = asyncio.create_task(hf.run())
+    job = await looker.work.enqueue("q", 1)
+    await failing.wait()
+    await _ended(task)
+    info = await job.status()
+    assert (info.state, info.attempts) == (JobState.RETRYING, 1)
+    assert "is tried again in" in caplog.text
+
+
+async def test_no_role_outlives_a_run_that_is_cancelled_twice(fleet):
+    app, leading, began = App("a"), [], asyncio.Event()
+
+    @app.leader("boss")
+    async def lead(lease) -> None:
+        leading.append(lease.token)
+        try:
+            await asyncio.sleep(30)
+        finally:
+            leading.clear()
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0.3)
+
+    hf = await fleet.host("worker", app=app)
+    task = asyncio.create_task(hf.run())
+    await hf.work.enqueue(handle, 1)
+    await began.wait()
+    await until(lambda: leading)
+    task.cancel()
+    await asyncio.sleep(0.05)
+    await _ended(task)
+    assert not leading
+    assert not {each.get_name() for each in asyncio.all_tasks()} & {"holdfast-worker", "schedules"}
+
+
+async def test_a_store_that_cannot_be_asked_for_a_key_costs_no_attempt(fleet, monkeypatch):
+    app, asked = App("a"), []
+
+    @app.handler("q", concurrency_key=str, retry=Retry(max_attempts=1))
+    async def handle(payload: int) -> str:
+        return "ran"
+
+    hf, _ = await fleet.run(app)
+    plain = hf.leases.try_acquire
+
+    async def failing(*args, **kwargs):
+        asked.append(args)
+        if len(asked) == 1:
+            raise StoreUnavailable("planted")
+        return await plain(*args, **kwargs)
+
+    monkeypatch.setattr(hf.leases, "try_acquire", failing)
+    job = await hf.work.enqueue(handle, 1)
+    assert await job.result(timeout=8) == "ran"
+    assert (await job.status()).attempts == 0
+
+
+async def test_a_thread_past_its_timeout_keeps_its_concurrency_key(fleet):
+    app, go, running = App("a"), threading.Event(), []
+
+    @app.handler("q", concurrency_key=lambda _: "k", timeout=0.1, retry=Retry(max_attempts=1))
+    def handle(payload: int) -> int:
+        running.append(payload)
+        if payload == 1:
+            go.wait(20)
+        return payload
+
+    hf, _ = await fleet.run(app)
+    first = await hf.work.enqueue(handle, 1)
+    await until(lambda: _is(first, "dead"))
+    second = await hf.work.enqueue(handle, 2)
+    await until(lambda: _is(second, "scheduled"))
+    assert running == [1]
+    go.set()
+    assert await second.result(timeout=8) == 2
+
+
+class Awkward(pydantic.BaseModel):
+    """A result whose own code fails when it is written down."""
+
+    @pydantic.computed_field
+    @property
+    def size(self) -> int:
+        raise KeyError("no size")
+
+
+async def test_a_result_whose_own_code_fails_is_a_failure_of_the_job(fleet):
+    app = App("a")
+
+    @app.handler("q")
+    async def handle(payload: int) -> Awkward:
+        return Awkward()
+
+    hf, _ = await fleet.run(app)
+    job = await hf.work.enqueue(handle, 1)
+    await until(lambda: _is(job, "dead"))
+    assert "no size" in (await job.status()).error["message"]
+    assert (await job.status()).state is JobState.DEAD
