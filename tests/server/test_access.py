@@ -232,6 +232,7 @@ async def test_a_server_open_to_its_machine_closes_when_the_first_token_is_made(
         ((("host", "[::1]:8420"),), 200),
         ((("origin", "https://evil.example"),), 403),
         ((("origin", "null"),), 403),
+        ((("origin", "http://["),), 403),
         ((("origin", "http://127.0.0.1:8420"),), 200),
         ((("sec-fetch-site", "cross-site"),), 403),
         ((("sec-fetch-site", "same-site"),), 403),

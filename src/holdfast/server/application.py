@@ -137,7 +137,11 @@ def _routed(endpoints: Sequence[Endpoint], serve: Any) -> ASGIApp:
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     routes = [Route(path, _Methods(methods, serve)) for path, methods in by_path.items()]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
+    # A redirect would name the scheme that this server speaks, and lead a client of the proxy that
+    # ends TLS to send its token in the clear.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
