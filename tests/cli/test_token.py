@@ -6,6 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from holdfast.model.bearer import bearer_digest, claimed_namespace
 
 
@@ -66,6 +68,16 @@ def test_wrong_use_is_said_with_its_code(holdfast):
     assert holdfast("token", "create", "x" * 101, "--scope", "read").code == 2
     done = holdfast("token", "ls", "--url", "etcd://127.0.0.1:1")
     assert done.code in (2, 69)
+
+
+@pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e-12", "1e7", "1e300"])
+def test_a_life_that_no_calendar_has_is_refused_and_leaves_no_token(holdfast, days):
+    created(holdfast, "ci", "--scope", "read")
+    done = holdfast("token", "create", "ci", "--scope", "read", "--days", days)
+    assert done.code == 2, done.stderr
+    assert "unexpected" not in done.stderr
+    assert "hft_" not in done.stdout
+    assert len(holdfast("token", "ls", "-o", "json").document["tokens"]) == 1
 
 
 def test_who_only_looks_makes_no_store(holdfast):

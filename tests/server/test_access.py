@@ -199,6 +199,25 @@ async def test_an_address_that_fails_too_often_is_slowed_down_and_others_are_not
     app.close()
 
 
+async def test_a_stranger_does_not_keep_the_workers_behind_the_same_proxy_out(drivers):
+    clock = ManualClock()
+    app = application(drivers, clock, bounds=Limits(failures=3, failure_s=0.0))
+    token_id, token = await make_token(drivers["shop"], "shop", Scope.READ)
+    good, bad = Api(app, token, "10.0.0.1"), Api(app, "hft_wrong", "10.0.0.1")
+    assert (await good.get("/queues")).status == 200
+    for _ in range(20):
+        clock.advance(BEARER_BELIEVED_S + 0.01)
+        while (await bad.get("/queues")).status != 429:
+            pass
+        assert (await good.get("/queues")).status == 200
+    await drivers["shop"].tokens.revoke(BearerId(token_id), actor="test")
+    clock.advance(BEARER_BELIEVED_S + 0.01)
+    while (await bad.get("/queues")).status != 429:
+        pass
+    assert [(await good.get("/queues")).status for _ in range(2)] == [401, 429]
+    app.close()
+
+
 async def test_every_failure_takes_the_same_time(drivers):
     app = application(drivers, bounds=Limits(failure_s=0.05, failures=1000))
     _, old = await make_token(drivers["shop"], "shop", Scope.READ, ttl_s=0.001)
@@ -232,6 +251,7 @@ async def test_a_server_open_to_its_machine_closes_when_the_first_token_is_made(
         ((("host", "[::1]:8420"),), 200),
         ((("origin", "https://evil.example"),), 403),
         ((("origin", "null"),), 403),
+        ((("origin", "http://["),), 403),
         ((("origin", "http://127.0.0.1:8420"),), 200),
         ((("sec-fetch-site", "cross-site"),), 403),
         ((("sec-fetch-site", "same-site"),), 403),

@@ -28,8 +28,9 @@ async def test_a_body_is_cut_off_while_it_streams(api):
 
 
 async def test_a_declared_length_is_refused_before_anything_is_read(api):
-    headers = (("content-type", "application/json"), ("content-length", "99999999999999"))
-    await refused(api, b"{}", 413, headers=headers)
+    for length in ("99999999999999", "9" * 5000):
+        headers = (("content-type", "application/json"), ("content-length", length))
+        await refused(api, b"{}", 413, headers=headers)
 
 
 async def test_the_limit_can_be_lowered(drivers, api):
@@ -84,6 +85,11 @@ async def test_json_by_any_of_its_names_is_taken(api, kind):
         b'{"payload": 1, "id": ""}',
         b'{"payload": 1, "id": "a\\u0000b"}',
         b'{"payload": 1, "on_duplicate": "explode"}',
+        b'{"payload": 1, "on_duplicate": "reject\\n"}',
+        b'{"payload": 1, "id": "a\\n"}',
+        b'{"payload": 1, "unique_key": "a\\n"}',
+        b'{"payload": 1, "ordering_key": "a\\n"}',
+        b'{"payload": 1, "headers": {"a\\n": "1"}}',
         b'{"payload": 1, "headers": {"a": 1}}',
         b'"text"',
         b"7",
@@ -101,7 +107,7 @@ async def test_json_by_any_of_its_names_is_taken(api, kind):
         b"[" + b'{"payload":1},' * 1000 + b'{"payload":1}]',
         b'{"payload": ' + b"9" * 5000 + b"}",
     ],
-    ids=range(35),
+    ids=range(40),
 )
 async def test_what_is_not_a_request_is_refused_and_adds_nothing(api, body):
     await refused(api, body, 400)
@@ -134,6 +140,10 @@ def test_depth_is_counted_without_parsing():
         "worker_id=w&queues=a&ttl=0",
         "worker_id=w&queues=a&session=%00",
         "worker_id=w/w&queues=a",
+        "worker_id=w%0a&queues=a",
+        "worker_id=w&queues=a%0a",
+        "worker_id=w&queues=a&session=s%0a",
+        "worker_id=w&queues=a&request_id=r%0a",
         "worker_id=w&queues=a&token=1",
         "worker_id=w&" + "&".join(f"queues={n}" for n in range(40)),
     ],
@@ -143,11 +153,23 @@ async def test_a_query_is_checked_like_a_body(api, query):
     assert (got.status, got.code) == (400, "invalid-request")
 
 
+@pytest.mark.parametrize("query", ["state=ready%0a", "state=no", "after=1%0a", "limit=501"])
+async def test_a_page_is_checked_like_a_body(api, query):
+    got = await api.get(PATH, query)
+    assert (got.status, got.code) == (400, "invalid-request")
+
+
 @pytest.mark.parametrize("name", ["a\x00b", "a\x1bb", "\u2028", "x" * 129])
 async def test_a_name_in_the_path_is_checked(api, name):
     for path in (f"/queues/{name}/items", f"/items/{name}"):
         got = await api.get(path)
         assert (got.status, got.code) == (400, "invalid-request")
+
+
+@pytest.mark.parametrize("path", ["/queues/", "/worker/next/", "/healthz/"])
+async def test_a_path_with_one_slash_too_many_is_no_path_and_leads_nowhere(api, path):
+    got = await api.get(path)
+    assert (got.status, got.code) == (404, "not-found")
 
 
 async def test_no_such_path_and_no_such_method(api):

@@ -9,6 +9,7 @@ import pytest
 from holdfast.model.bearer import Scope
 from holdfast.names import HostId
 from holdfast.runtime.runtime import Runtime
+from holdfast.server import limits
 from holdfast.server.application import Application
 from holdfast.server.limits import Limits
 from holdfast.testing import ManualClock
@@ -201,6 +202,19 @@ async def test_a_server_that_stops_lets_waiters_go(api):
     api.app.close()
     async with asyncio.timeout(5):
         assert (await waiting).status == 204
+
+
+async def test_a_token_that_is_revoked_while_it_waits_gets_no_item(api, drivers, monkeypatch):
+    monkeypatch.setattr(limits, "BEARER_BELIEVED_S", 0.01)
+    token_id, token = await make_token(drivers["shop"], "shop", Scope.WORK)
+    revoked = api.with_token(token)
+    waiting = asyncio.create_task(revoked.post("/worker/next", {**W, "wait": 30}))
+    await asyncio.sleep(0.05)
+    await drivers["shop"].tokens.revoke(token_id, actor="test")
+    item = await enqueue(api)
+    async with asyncio.timeout(5):
+        assert (await waiting).status == 401
+        assert (await claim(api))["id"] == item
 
 
 async def test_waiters_of_one_token_are_limited(drivers):

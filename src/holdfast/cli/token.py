@@ -47,6 +47,10 @@ _ACT_COLUMNS = {"at": "AT", "actor": "WHO", "action": "WHAT", "subject": "TO"}
 # A quarter is long enough to forget no renewal over, and short enough that a lost token dies.
 _DAYS_DEFAULT = 90.0
 
+# From a second, below which it would round to never, to ten years, above which it is a mistake in
+# the unit, and further on an instant that no calendar has.
+_DAYS_MIN, _DAYS_MAX = 1 / 86_400, 3650.0
+
 _LIMIT = click.option(
     "--limit",
     type=click.IntRange(1, PAGE_MAX),
@@ -73,7 +77,7 @@ def token() -> None:
 )
 @click.option(
     "--days",
-    type=click.FloatRange(0),
+    type=float,
     default=_DAYS_DEFAULT,
     show_default=True,
     help="When it expires; 0 is never.",
@@ -87,6 +91,8 @@ def create(name: str, scopes: tuple[str, ...], days: float) -> None:
     check_reason(name)
     if len(name) > NAME_LENGTH_MAX:
         raise UsageError(f"the name of a token has at most {NAME_LENGTH_MAX} characters")
+    if days != 0 and not _DAYS_MIN <= days <= _DAYS_MAX:
+        raise UsageError(f"a token lives for a second to {_DAYS_MAX:g} days; --days 0 is for ever")
     invocation = current()
     text = bearer_text(secrets.token_bytes(SECRET_BYTES), invocation.settings().namespace)
     new = NewBearer(
@@ -123,6 +129,7 @@ def list_tokens(limit: int) -> None:
 @global_options
 def revoke(id: str) -> None:  # noqa: A002 - it is one
     """End the token with this ID. Servers refuse it within seconds."""
+    check_reason(id)
     invocation = current()
     record = _run(invocation, lambda tokens: tokens.revoke(BearerId(id), actor=_actor()))
     if record is None:

@@ -95,14 +95,6 @@ class Client:
         """End the connections. Claims end by their ttl: release them before. Repeatable."""
         await self._http.close()
 
-    def abandon(self) -> None:
-        """Begin a new session with the next request, and let the present one end by its ttl.
-
-        For a claim that could not be settled: it would stand as long as its session is renewed.
-        Claims that heartbeats name keep theirs meanwhile.
-        """
-        self._session = self._runtime.new_id()
-
     async def enqueue(self, queue: str, payload: Any, **options: Any) -> str:
         """Add an item, and return its id; ``options`` are those of the route.
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable, UsageError
 
 # Far above any answer: a page of items with payloads of the largest size.
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -66,10 +66,11 @@ class Http:
         """Send one request, and return the answer whatever it is.
 
         Raises:
+            UsageError: The document cannot be said in JSON; nothing was sent.
             StoreUnavailable: The server was not reached; nothing was done.
             OutcomeUnknown: It was sent, and no whole answer came in time.
         """
-        body = b"" if document is None else msgspec.json.encode(document)
+        body = b"" if document is None else _json(document)
         message = self._message(method, path, body)
         try:
             async with asyncio.timeout(timeout):
@@ -152,6 +153,13 @@ class Http:
                 raise _cut() from None
         keep = headers.get("connection", "").lower() != "close"
         return Answer(status, document), keep
+
+
+def _json(document: Any) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
+        raise UsageError(f"this cannot be sent as JSON: {error}") from error
 
 
 def _cut() -> OutcomeUnknown:

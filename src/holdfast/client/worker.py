@@ -3,6 +3,9 @@
 Owns the slots, the heartbeat and the end. When the server is away it goes on with what it has until
 the claims' own deadline, then lets go; it comes back by itself. When told to stop it takes nothing
 more, gives what runs a while, and returns the rest to the queue.
+
+All its claims hang on one session, which lives as long as the worker does: a claim that nobody
+works on any more must be given back, because no ttl would end it.
 """
 
 from __future__ import annotations
@@ -71,6 +74,9 @@ class HttpWorker:
         self._deadline = 0.0
         # Ids of items whose task was cancelled because the claim is gone.
         self._gone: set[str] = set()
+        self._returning: set[asyncio.Task[None]] = set()
+        # The request that has had no answer yet: what it may have brought is asked for again.
+        self._request: str | None = None
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
         self.outage = False
@@ -94,8 +100,9 @@ class HttpWorker:
                 await self._take()
             finally:
                 await self._drain()
-                beating.cancel()
-                await asyncio.wait([beating])
+                for task in (beating, *self._returning):
+                    task.cancel()
+                await asyncio.wait([beating, *self._returning])
 
     async def _take(self) -> None:
         """Fill the slots until told to stop."""
@@ -107,6 +114,7 @@ class HttpWorker:
             try:
                 item = await self._next()
             except ClaimLost:
+                self._request = None
                 self._lose_all("its session had ended")
                 continue
             except StoreError as error:
@@ -114,6 +122,7 @@ class HttpWorker:
                 await self._pause(pause_s)
                 pause_s = min(_OUTAGE_S[1], pause_s * 2)
                 continue
+            self._request = None
             pause_s = _OUTAGE_S[0]
             self.outage = False
             if item is not None:
@@ -121,7 +130,7 @@ class HttpWorker:
 
     async def _next(self) -> Item | None:
         """The next item, or ``None``; a stop ends the wait, and gives back what it brings."""
-        request = self._client.runtime.new_id()
+        request = self._request = self._request or self._client.runtime.new_id()
         asking = asyncio.create_task(
             self._client.next(self._queues, wait=_WAIT_S, request_id=request),
             name="holdfast-client-next",
@@ -155,9 +164,10 @@ class HttpWorker:
                 deadline, states = await self._client.heartbeat([item])
             except StoreError as error:
                 self._away(error)
-                self._client.abandon()
+                self._return(item)
                 return
             if states[item.id] != "ok":
+                self._return(item)
                 return
         else:
             deadline = item.deadline
@@ -171,25 +181,55 @@ class HttpWorker:
             try:
                 result = await self._work(item)
             except asyncio.CancelledError:
-                if item.id not in self._gone:
+                if item.id in self._gone:
+                    self._return(item)
+                else:
                     # Stopped before it was done: somebody else begins it again at once.
                     await _surely(self._client.release(item))
                 return
             except Exception as error:  # noqa: BLE001 - whatever the user's function raises
-                await _surely(self._client.fail(item, f"{type(error).__name__}: {error}"[:2000]))
+                await _surely(self._client.fail(item, _said(error)))
                 return
-            await _surely(self._client.complete(item, result))
-            self.done += 1
+            await _surely(self._complete(item, result))
         except ClaimLost:
             _log.warning("item %s was given to another worker before it was done", item.id)
         except HoldfastError as error:
-            # Its claim ends with this session's ttl, and the item is tried again.
-            self._client.abandon()
             _log.warning("item %s could not be settled: %s", item.id, error)
+            self._return(item)
         finally:
             self._running.pop(item.id, None)
             self._gone.discard(item.id)
             self._changed.set()
+
+    async def _complete(self, item: Item, result: Any) -> None:
+        try:
+            await self._client.complete(item, result)
+        except UsageError as error:
+            await self._client.fail(item, _said(error))
+        else:
+            self.done += 1
+
+    def _return(self, item: Item) -> None:
+        """Give back, as soon as the server hears it, what nobody works on."""
+        task = asyncio.create_task(self._release(item), name=f"holdfast-return-{item.id}")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _release(self, item: Item) -> None:
+        pause_s = _OUTAGE_S[0]
+        while True:
+            try:
+                await self._client.release(item)
+            except StoreError:
+                await self._clock.sleep(pause_s * self._client.runtime.random.uniform(0.5, 1.0))
+                pause_s = min(_OUTAGE_S[1], pause_s * 2)
+            except ClaimLost:
+                return
+            except HoldfastError as error:
+                _log.warning("item %s could not be given back: %s", item.id, error)
+                return
+            else:
+                return
 
     async def _beat(self) -> None:
         """Keep the claims at a third of the ttl; at their deadline, let go of them."""
@@ -255,6 +295,15 @@ class HttpWorker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s * self._client.runtime.random.uniform(0.5, 1.0)):
                 await self._stop.wait()
+
+
+def _said(error: Exception) -> str:
+    """What went wrong, in text that can be sent."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception as failed:  # noqa: BLE001 - a foreign __str__
+        text = f"{type(error).__name__} (unprintable: {type(failed).__name__})"
+    return text[:2000].encode(errors="backslashreplace").decode()
 
 
 async def _surely(settling: Coroutine[Any, Any, None]) -> None:

@@ -129,7 +129,9 @@ class Authenticator:
         if believed is not None and believed[1] > begun:
             return believed[0]
         address = request.client.host if request.client is not None else ""
-        if not self._failures.may_try(address):
+        # A token that was good goes on where others fail: behind a proxy all have one address, and
+        # a stranger must not keep the workers out.
+        if believed is None and not self._failures.may_try(address):
             raise Problem(
                 "too-many-requests",
                 "Too many requests without a valid token came from this address; wait.",
@@ -137,6 +139,7 @@ class Authenticator:
             )
         principal = await self._find(text, digest)
         if principal is None:
+            self._believed.pop(digest, None)
             self._failures.count(address)
             await self._clock.sleep(begun + self._failure_s - self._clock.monotonic())
             raise Problem(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -23,7 +24,7 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.ports.driver import Driver
 from holdfast.runtime.runtime import Runtime
-from holdfast.server.access import Authenticator, nobody
+from holdfast.server.access import Authenticator, Principal, nobody
 from holdfast.server.bodies import decode, decode_name, decode_query, read_body
 from holdfast.server.endpoints import Call, Endpoint
 from holdfast.server.hosts import HostCheck
@@ -98,10 +99,8 @@ class Application:
             return problem_response(Problem("internal", "The server's log says more."))
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
-        principal = nobody("")
-        if endpoint.scope is not None:
-            principal = await self._access.principal(request)
-            principal.require(endpoint.scope)
+        authorise = partial(self._authorised, endpoint, request)
+        principal = await authorise()
         body: Any = None
         if endpoint.body is not None:
             data = await read_body(request, self.spaces.bounds.body_bytes)
@@ -109,8 +108,15 @@ class Application:
         elif endpoint.query is not None:
             body = decode_query(request, endpoint.query, _lists_of(endpoint.query))
         path = {name: decode_name(value) for name, value in request.path_params.items()}
-        call = Call(request=request, principal=principal, body=body, path=path)
+        call = Call(request=request, principal=principal, authorise=authorise, body=body, path=path)
         return (await endpoint.run(call)).response()
+
+    async def _authorised(self, endpoint: Endpoint, request: Request) -> Principal:
+        if endpoint.scope is None:
+            return nobody("")
+        principal = await self._access.principal(request)
+        principal.require(endpoint.scope)
+        return principal
 
 
 class _Methods:
@@ -137,7 +143,11 @@ def _routed(endpoints: Sequence[Endpoint], serve: Any) -> ASGIApp:
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     routes = [Route(path, _Methods(methods, serve)) for path, methods in by_path.items()]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
+    # A redirect would name the scheme that this server speaks, and lead a client of the proxy that
+    # ends TLS to send its token in the clear.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:

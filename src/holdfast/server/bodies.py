@@ -24,6 +24,8 @@ T = TypeVar("T")
 # of its quotes would be a new beginning, and the time would grow with the square of the length.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+# More than any limit has.
+_DIGITS_MAX = 18
 _JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
 
 
@@ -39,8 +41,9 @@ async def read_body(request: Request, limit: int) -> bytes:
     if headers.get("content-encoding", "identity").lower() != "identity":
         # A few bytes could unpack to gigabytes.
         raise Problem("unsupported-media-type", "Send the body without Content-Encoding.")
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
+    declared = headers.get("content-length", "").lstrip("0")
+    # Python refuses to read a number of thousands of digits; its length says enough.
+    if len(declared) > _DIGITS_MAX or (declared.isdecimal() and int(declared) > limit):
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0

@@ -1,7 +1,7 @@
 """One request for an item: asks the store, and waits for a ring in between.
 
-Owns the wait. The session is kept alive through it, and an item that was claimed for somebody who
-hung up meanwhile goes back at once.
+Owns the wait. The session is kept alive through it, the bearer is looked at again before each new
+attempt, and an item that was claimed for somebody who hung up meanwhile goes back at once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from holdfast.errors import LeaseLost
 from holdfast.model.job import ClaimedJob, ClaimRequest, Return, Want
 from holdfast.names import JobId
 from holdfast.server import limits, schemas
-from holdfast.server.access import Principal
 from holdfast.server.claim_ids import derived
+from holdfast.server.endpoints import Call
 from holdfast.server.sessions import WorkerSession
 from holdfast.server.spaces import Space, Spaces
 
@@ -25,12 +25,12 @@ _OPEN_TRIES_MAX = 3
 class Claiming:
     """The claim of one item for one request."""
 
-    def __init__(
-        self, spaces: Spaces, space: Space, principal: Principal, wanted: schemas.Next
-    ) -> None:
+    def __init__(self, spaces: Spaces, space: Space, call: Call) -> None:
+        wanted: schemas.Next = call.body
         self._spaces = spaces
         self._space = space
-        self._principal = principal
+        self._principal = call.principal
+        self._authorise = call.authorise
         self._wanted = wanted
         self._until = spaces.clock.monotonic() + min(wanted.wait, spaces.bounds.wait_s)
         self._start = 0
@@ -44,7 +44,11 @@ class Claiming:
         return derived(key, "request", self._principal.namespace, wanted.worker_id, given)
 
     async def run(self, gone: asyncio.Future[None]) -> tuple[ClaimedJob, WorkerSession] | None:
-        """The item and its session, or ``None``: nothing came, or nobody waits any more."""
+        """The item and its session, or ``None``: nothing came, or nobody waits any more.
+
+        Raises:
+            Problem: The bearer was refused while it waited, or the session has ended.
+        """
         wanted = self._wanted
         waiting = (
             self._spaces.waiters.waiting(self._principal.id, self._space.namespace, wanted.queues)
@@ -66,6 +70,7 @@ class Claiming:
                     return None
                 pause_s = min(left_s, self._pause_s(), due_s if due_s is not None else left_s)
                 await _first(bell, gone, pause_s)
+                await self._authorise()
 
     async def _claim(self) -> tuple[ClaimedJob | None, WorkerSession, float | None]:
         wanted = self._wanted

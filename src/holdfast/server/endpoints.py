@@ -23,10 +23,15 @@ TEXT = "text/plain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, authenticated and validated. ``body`` is of the endpoint's own type."""
+    """One request, authenticated and validated. ``body`` is of the endpoint's own type.
+
+    ``authorise`` looks at the bearer again and raises the refusal; for a request that waits, while
+    its token may be revoked or expire.
+    """
 
     request: Request
     principal: Principal
+    authorise: Callable[[], Awaitable[Principal]]
     body: Any
     path: dict[str, str]
 

@@ -75,7 +75,15 @@ class HostCheck:
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return True
         origin = headers.get("origin")
-        return origin is not None and urlsplit(origin).netloc != headers.get("host", "")
+        return origin is not None and _authority_of(origin) != headers.get("host", "")
+
+
+def _authority_of(origin: str) -> str:
+    """Host and port in an Origin header; nothing if it names none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _host_of(header: str) -> str:

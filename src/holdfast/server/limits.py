@@ -10,6 +10,11 @@ BODY_BYTES_MAX = 1024 * 1024
 # Whoever takes longer to send a body of that size is holding the connection, not sending.
 BODY_TIMEOUT_S = 20.0
 
+# The head of a request: longer than any honest one, with its token and a query of names. A
+# connection on which none arrives in time is closed, or idle ones would use up all there are.
+HEAD_BYTES_MAX = 64 * 1024
+HEAD_TIMEOUT_S = 10.0
+
 # Values in one document: a batch of a thousand jobs with a hundred values each. Parsing more would
 # hold up everybody else on the event loop.
 BODY_VALUES_MAX = 100_000

@@ -27,6 +27,8 @@ from holdfast.server.limits import Limits
 
 try:
     import uvicorn
+
+    from holdfast.server.connections import Connection
 except ImportError:
     raise ConfigurationError(
         "the server needs Starlette and uvicorn: pip install 'holdfast[server]'"
@@ -117,6 +119,7 @@ def _config(application: Application) -> uvicorn.Config:
     return uvicorn.Config(
         # The type of uvicorn names its own form of ASGI.
         application,  # pyright: ignore[reportArgumentType]
+        http=Connection,
         lifespan="off",
         log_config=None,
         access_log=False,

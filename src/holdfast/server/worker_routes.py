@@ -102,7 +102,7 @@ class WorkerRoutes:
         """Claim one item, waiting for it if asked to."""
         wanted: schemas.Next = call.body
         space = self._spaces.of(call.principal)
-        claiming = Claiming(self._spaces, space, call.principal, wanted)
+        claiming = Claiming(self._spaces, space, call)
         gone = asyncio.create_task(_disconnected(call.request), name="holdfast-disconnect")
         try:
             taken = await claiming.run(gone)

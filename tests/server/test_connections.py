@@ -1,0 +1,116 @@
+"""Connections of strangers: none is held for long, and none grows, before there is a request."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.server import limits
+from holdfast.server.serving import ServePlan, serve
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+REFUSED = b"POST /no/such/path HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+
+
+@pytest.fixture
+async def port(request, monkeypatch):
+    """A real server that has little patience."""
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.5)
+    address = asyncio.get_running_loop().create_future()
+    plan = ServePlan(url=f"memory://{request.node.name[:30]}", namespaces=("default",), port=0)
+    serving = asyncio.create_task(serve(plan, started=lambda at, _: address.set_result(at)))
+    yield int((await address).rpartition(":")[2])
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+@asynccontextmanager
+async def connected(port: int):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(10):
+            yield reader, writer
+    finally:
+        writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """Everything until the server hangs up."""
+    found = b""
+    try:
+        while part := await reader.read(65536):
+            found += part
+    except ConnectionError:
+        pass
+    return found
+
+
+async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
+    try:
+        while True:
+            writer.write(data)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+    except ConnectionError:
+        return
+
+
+@pytest.mark.parametrize("begin", [b"", HEALTH], ids=["silent", "half a head"])
+async def test_a_head_that_does_not_come_ends_the_connection(port, begin):
+    async with connected(port) as (reader, writer):
+        writer.write(begin)
+        assert await ended(reader) == b""
+
+
+@pytest.mark.parametrize("first", [b"", HEALTH + b"\r\n"], ids=["first", "second"])
+async def test_a_head_that_drips_ends_the_connection(port, first):
+    async with connected(port) as (reader, writer):
+        writer.write(first + HEALTH + b"X: ")
+        dripping = asyncio.create_task(drip(writer, b"a"))
+        assert (await ended(reader)).count(b"HTTP/1.1") == bool(first)
+        await dripping
+
+
+async def test_a_head_that_never_ends_is_cut_off(port, monkeypatch):
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 60.0)
+    async with connected(port) as (reader, writer):
+        writer.write(HEALTH + b"X: ")
+        dripping = asyncio.create_task(drip(writer, b"a" * limits.HEAD_BYTES_MAX))
+        assert await ended(reader) == b""
+        await dripping
+
+
+async def test_a_head_that_grows_behind_a_waiting_request_is_cut_off(port, monkeypatch):
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 60.0)
+    async with connected(port) as (reader, writer):
+        wait = b"GET /worker/next?worker_id=w&queues=q&wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        writer.write(wait + HEALTH + b"X: ")
+        dripping = asyncio.create_task(drip(writer, b"a" * limits.HEAD_BYTES_MAX))
+        assert await ended(reader) == b""
+        await dripping
+
+
+async def test_a_refused_request_is_no_way_to_go_on_sending(port):
+    async with connected(port) as (reader, writer):
+        writer.write(REFUSED % 10**12)
+        dripping = asyncio.create_task(drip(writer, b"a" * 100))
+        assert b"404" in await ended(reader)
+        await dripping
+
+
+async def test_a_refused_body_of_any_allowed_size_is_taken_to_its_end(port):
+    async with connected(port) as (reader, writer):
+        writer.write(REFUSED % limits.BODY_BYTES_MAX + b"a" * limits.BODY_BYTES_MAX)
+        writer.write(HEALTH + b"Connection: close\r\n\r\n")
+        found = await ended(reader)
+        assert b"HTTP/1.1 404" in found
+        assert b"HTTP/1.1 200" in found
+
+
+async def test_a_request_may_wait_for_longer_than_a_head(port):
+    async with connected(port) as (reader, writer):
+        path = b"/worker/next?worker_id=w&queues=q&wait=1"
+        writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"HTTP/1.1 204" in await ended(reader)
