@@ -45,7 +45,8 @@ class Lanes:
         self.complete = Lane(runtime, store.complete, log)
         self.fail = Lane(runtime, store.fail, log)
         self.release = Lane(runtime, store.release, log)
-        self.extend = Lane(runtime, store.extend, log)
+        # What is told of the progress of a job must not be overtaken by what was told later.
+        self.extend = Lane(runtime, store.extend, log, slow_max=1)
 
     async def flushed(self) -> None:
         """Wait until everything has its answer."""

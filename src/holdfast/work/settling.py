@@ -22,6 +22,13 @@ BATCH_MAX = 1000
 
 _FIRST_S, _MOST_S = 0.05, 1.0
 
+# A batch that takes longer waits for somebody, perhaps for a transaction of the user's own that is
+# open for minutes: the next goes out beside it.
+_SLOW_S = 0.25
+
+# So many at once; a store that makes all of them wait is itself slow.
+SLOW_MAX = 8
+
 _Waiting = tuple[Any, LiveSession, asyncio.Future[Settled]]
 
 
@@ -33,12 +40,16 @@ class Lane:
         runtime: Runtime,
         method: Callable[[Sequence[Any]], Awaitable[Sequence[Settled]]],
         log: logging.Logger,
+        *,
+        slow_max: int = SLOW_MAX,
     ) -> None:
         self._runtime = runtime
         self._method = method
         self._log = log
+        self._slow_max = slow_max
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
 
     def put(self, member: object, session: LiveSession) -> asyncio.Future[Settled]:
         """Write ``member`` with all that come in this turn of the loop, or after the last batch."""
@@ -50,15 +61,20 @@ class Lane:
 
     async def flushed(self) -> None:
         """Wait until everything that was put has its answer."""
-        while self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        while self._flushing is not None or self._sending:
+            await asyncio.wait([*self._sending, *([self._flushing] if self._flushing else ())])
 
     async def _flush(self) -> None:
         try:
             while self._waiting:
                 batch = self._waiting[:BATCH_MAX]
                 del self._waiting[: len(batch)]
-                await self._send(batch)
+                sending = self._runtime.spawn(self._send(batch), name="holdfast-settle-batch")
+                self._sending.add(sending)
+                sending.add_done_callback(self._sending.discard)
+                await asyncio.wait([sending], timeout=_SLOW_S)
+                if len(self._sending) >= self._slow_max:
+                    await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._flushing = None
 
