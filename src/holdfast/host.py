@@ -235,7 +235,7 @@ class Holdfast:
                     loop.remove_signal_handler(number)
                 for task in (waiting, *tasks):
                     task.cancel()
-                await asyncio.wait([waiting, *tasks])
+            await asyncio.wait([waiting, *tasks])
         for task in tasks:
             if not task.cancelled():
                 # A role ends by itself only through a mistake in its arguments.

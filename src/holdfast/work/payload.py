@@ -60,7 +60,10 @@ class Codec:
             UsageError: It does not fit.
         """
         kind = self.kind
-        if not isinstance(kind, type) or kind is object or isinstance(value, kind):
+        if not isinstance(kind, type) or kind is object:
+            return value
+        # True is an int in Python, and none in JSON.
+        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
             return value
         try:
             if _is_model(kind):

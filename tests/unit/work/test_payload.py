@@ -215,3 +215,10 @@ def test_an_error_that_cannot_be_printed_is_told_all_the_same():
 
     assert "unprintable" in msgspec.json.decode(describe(Odd()))["message"]
     assert "\\udc80" in msgspec.json.decode(describe(OSError("\udc80")))["message"]
+
+
+def test_a_truth_is_no_number():
+    with pytest.raises(UsageError, match="of type int"):
+        codec_of(int).fitted(True, "queue 'q'")
+    assert codec_of(int).fitted(1, "queue 'q'") == 1
+    assert codec_of(bool).fitted(True, "queue 'q'") is True

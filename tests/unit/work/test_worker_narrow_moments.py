@@ -223,8 +223,9 @@ async def test_no_role_outlives_a_run_that_is_cancelled_twice(fleet):
     task.cancel()
     await asyncio.sleep(0.05)
     await _ended(task)
+    roles = {"lead-boss", "holdfast-worker", "schedules"}
+    await until(lambda: not roles & {each.get_name() for each in asyncio.all_tasks()})
     assert not leading
-    assert not {each.get_name() for each in asyncio.all_tasks()} & {"holdfast-worker", "schedules"}
 
 
 async def test_a_store_that_cannot_be_asked_for_a_key_costs_no_attempt(fleet, monkeypatch):
