@@ -109,6 +109,20 @@ async def test_a_refused_body_of_any_allowed_size_is_taken_to_its_end(port):
         assert b"HTTP/1.1 200" in found
 
 
+@pytest.mark.parametrize("part", [1000, 100_000, 1_000_000])
+async def test_a_large_body_is_taken_in_parts_of_any_size(port, part):
+    body = b'{"payload": "' + b"a" * 1_000_000 + b'"}'
+    async with connected(port) as (reader, writer):
+        writer.write(b"POST /queues/mail/items HTTP/1.1\r\nHost: localhost\r\n")
+        writer.write(b"Connection: close\r\nContent-Type: application/json\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n" % len(body))
+        for start in range(0, len(body), part):
+            await writer.drain()
+            await asyncio.sleep(0)
+            writer.write(body[start : start + part])
+        assert b"HTTP/1.1 201" in await ended(reader)
+
+
 async def test_a_request_may_wait_for_longer_than_a_head(port):
     async with connected(port) as (reader, writer):
         path = b"/worker/next?worker_id=w&queues=q&wait=1"
