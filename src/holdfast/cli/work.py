@@ -157,7 +157,7 @@ def show(job: str) -> None:
 @click.option("--queue", help="Only this queue.")
 @global_options
 def stats(queue: str | None) -> None:
-    """Show every queue: its mode and limits, how many jobs are in each state, the oldest ready."""
+    """Show every queue: its mode, its jobs by state, the oldest ready; as JSON its limits too."""
     invocation = current()
 
     async def ask(_: signals.Signals) -> list[dict[str, Any]]:
