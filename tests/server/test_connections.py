@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from holdfast.errors import ConfigurationError
 from holdfast.server import limits
 from holdfast.server.serving import ServePlan, serve
 
@@ -24,6 +25,15 @@ async def port(request, monkeypatch):
     yield int((await address).rpartition(":")[2])
     serving.cancel()
     await asyncio.wait([serving])
+
+
+async def test_a_server_behind_a_proxy_is_not_open_to_whom_the_proxy_lets_in():
+    plan = ServePlan(
+        url="memory://proxied", namespaces=("default",), port=0, allowed_hosts=("work.example",)
+    )
+    with pytest.raises(ConfigurationError, match=r"work\.example.*holdfast token create"):
+        async with asyncio.timeout(5):
+            await serve(plan, started=lambda *_: None)
 
 
 @asynccontextmanager

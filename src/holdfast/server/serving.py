@@ -83,20 +83,22 @@ async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, boo
             ).driver
             for name in plan.namespaces
         }
+        # A further name is that of a proxy, which lets others in though the loopback is bound.
+        reached = [name for name in (plan.host, *plan.allowed_hosts) if not is_loopback(name)]
         application = Application(
             drivers,
             runtime=Runtime(),
             bounds=plan.bounds,
-            open_to=plan.namespaces[0] if is_loopback(plan.host) else None,
+            open_to=None if reached else plan.namespaces[0],
             allowed_hosts=_names(plan),
         )
         stack.callback(application.close)
         authenticated = await any_token(application.spaces.tokens)
-        if not authenticated and not is_loopback(plan.host):
+        if not authenticated and reached:
             raise ConfigurationError(
-                f"others could reach a server on {plan.host}, and no token exists that would tell "
+                f"others could reach a server on {reached[0]}, and no token exists that would tell "
                 "who they are: make one with `holdfast token create NAME --scope work`, or leave "
-                "--host out"
+                "--host and --allowed-host out"
             )
         yield application, authenticated
 
