@@ -201,11 +201,14 @@ class Holdfast:
         once. Cancelled, it does the same without the grace.
 
         Raises:
-            UsageError: The connection was made without an app, so that there is nothing to do.
+            UsageError: The connection was made without an app, so that there is nothing to do; or it
+                runs already.
             UnsupportedByDriver: The app has handlers, and the backend keeps no jobs.
         """
         if self._app is None:
             raise UsageError("nothing to run: connect with app=…, where an App says what to do")
+        if self._told is not None:
+            raise UsageError("this host runs already: call run() once, and stop() before again")
         if self._app.crons:
             # Refused before anything runs, where the backend keeps none.
             _ = self.schedules

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import App, JobState, Retry
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
 from tests.unit.work.conftest import until
 
 
@@ -175,3 +175,23 @@ async def test_a_claim_that_is_carried_out_after_its_repeat_is_given_back(fleet,
 
 async def _ready(hf):
     return await hf.work.count(state="ready") == 1
+
+
+async def test_a_host_runs_once_at_a_time(fleet):
+    app = App("a")
+
+    @app.handler("q")
+    async def handle(payload: int) -> int:
+        return payload
+
+    hf, task = await fleet.run(app)
+    with pytest.raises(UsageError, match="runs already"):
+        await hf.run()
+    # The first goes on, and after it another may begin.
+    assert await (await hf.work.enqueue(handle, 1)).result(timeout=5) == 1
+    hf.stop()
+    await task
+    again = asyncio.create_task(hf.run())
+    assert await (await hf.work.enqueue(handle, 2)).result(timeout=5) == 2
+    hf.stop()
+    await again
