@@ -201,8 +201,8 @@ class Holdfast:
         once. Cancelled, it does the same without the grace.
 
         Raises:
-            UsageError: The connection was made without an app, so that there is nothing to do; or it
-                runs already.
+            UsageError: The connection was made without an app, so that there is nothing to do, or
+                it runs already.
             UnsupportedByDriver: The app has handlers, and the backend keeps no jobs.
         """
         if self._app is None:

@@ -185,6 +185,7 @@ async def test_a_host_runs_once_at_a_time(fleet):
         return payload
 
     hf, task = await fleet.run(app)
+    assert await (await hf.work.enqueue(handle, 0)).result(timeout=5) == 0
     with pytest.raises(UsageError, match="runs already"):
         await hf.run()
     # The first goes on, and after it another may begin.
