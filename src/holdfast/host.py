@@ -205,13 +205,7 @@ class Holdfast:
                 it runs already.
             UnsupportedByDriver: The app has handlers, and the backend keeps no jobs.
         """
-        if self._app is None:
-            raise UsageError("nothing to run: connect with app=…, where an App says what to do")
-        if self._told is not None:
-            raise UsageError("this host runs already: call run() once, and stop() before again")
-        if self._app.crons:
-            # Refused before anything runs, where the backend keeps none.
-            _ = self.schedules
+        self._check_runnable()
         grace_s = seconds(grace, "grace")
         self._worker = worker = self._make_worker()
         loop = asyncio.get_running_loop()
@@ -243,6 +237,15 @@ class Holdfast:
             if not task.cancelled():
                 # A role ends by itself only through a mistake in its arguments.
                 task.result()
+
+    def _check_runnable(self) -> None:
+        if self._app is None:
+            raise UsageError("nothing to run: connect with app=…, where an App says what to do")
+        if self._told is not None:
+            raise UsageError("this host runs already: call run() once, and stop() before again")
+        if self._app.crons:
+            # Refused before anything runs, where the backend keeps none.
+            _ = self.schedules
 
     def stop(self) -> None:
         """Let ``run`` end in order, as SIGTERM does. Nothing if it does not run.
