@@ -145,6 +145,8 @@ def _mapping(data: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def to_json(actor: Interpreter, deferred: list[Event]) -> dict[str, Any]:
     """The JSON form of a machine at rest, with its timers and children."""
+    from holdfast.charts.interpreter import Interpreter
+
     now = actor.environment.timers.now()
     timers = [
         {
@@ -161,7 +163,7 @@ def to_json(actor: Interpreter, deferred: list[Event]) -> dict[str, Any]:
     children = {
         name: child.persist()
         for name, child in (actor.children or {}).items()
-        if isinstance(child, type(actor))
+        if isinstance(child, Interpreter)
     }
     return {
         "format": FORMAT,

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.charts import Actor, Chart, Environment, SimulatedClock, assign
+from holdfast.charts import Actor, Chart, Environment, SimulatedClock, assign, send_to
+from holdfast.charts.interpreter import Interpreter
+from holdfast.charts.orchestrator import Orchestrator
 from holdfast.charts.persistence import snapshot_from_json
 from holdfast.errors import UsageError
 
@@ -19,7 +21,7 @@ TIMED = {
 }
 
 
-def kept(actor: Actor) -> dict[str, Any]:
+def kept(actor: Interpreter) -> dict[str, Any]:
     return json.loads(json.dumps(actor.persist()))
 
 
@@ -202,3 +204,24 @@ def test_a_value_that_says_less_means_the_initial_states():
 def test_what_is_not_at_rest_cannot_be_kept():
     with pytest.raises(UsageError, match="not at rest"):
         Actor(Chart.load(TIMED)).persist()
+
+
+async def test_a_machine_of_an_orchestrator_keeps_its_child_charts():
+    child = Chart.load(
+        {"id": "child", "initial": "a", "states": {"a": {"on": {"GO": "b"}}, "b": {}}}
+    )
+    parent = Chart.load(
+        {
+            "id": "parent",
+            "invoke": {"src": "child", "id": "kid"},
+            "on": {"GO": {"actions": "pass"}},
+        },
+        actions={"pass": send_to("kid", "GO")},
+        services={"child": child},
+    )
+    async with Orchestrator().group("g") as group:
+        machine = await group.start(parent)
+        await machine.request("GO")
+        saved = kept(machine)
+    again = Actor.restore(parent, saved).start()
+    assert again.persist()["machines"]["kid"]["value"] == "b"
