@@ -28,7 +28,8 @@ from holdfast.charts.interpreter import (
     Item,
     close_after,
 )
-from holdfast.errors import UsageError
+from holdfast.charts.services import is_cancelled
+from holdfast.errors import ChartError, UsageError
 
 
 class Actor(Interpreter):
@@ -163,6 +164,11 @@ class Actor(Interpreter):
         errors: list[BaseException] = []
         try:
             await waiting
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            # Nobody cancelled this machine: something that the action awaited was cancelled.
+            errors.append(ChartError(f"an action of machine {self.id!r} was cancelled"))
         except Exception as error:  # noqa: BLE001 - nobody waits, so that on_error hears of it
             errors.append(error)
         if self._phase == WAITING:

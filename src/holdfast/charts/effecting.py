@@ -57,7 +57,12 @@ class PendingTimer:
 
 
 def start_timer(actor: Interpreter, effect: StartTimer, *, due_at: float | None = None) -> None:
-    """Start a timer, in place of one with the same id; ``due_at`` is given on a restart."""
+    """Start a timer, in place of one with the same id; ``due_at`` is given on a restart.
+
+    Not for a machine that has ended: nobody would stop it any more.
+    """
+    if actor.snapshot.status != "active":
+        return
     clock = actor.environment.timers
     now = clock.now()
     due = now + effect.delay_ms / 1000 if due_at is None else due_at
@@ -128,12 +133,17 @@ def deliver(actor: Interpreter, scope: Scope, target: str | None, event: Event) 
 def start_child(actor: Interpreter, effect: StartChild, saved: Any = None) -> None:
     """Start a child; ``saved`` is what was kept of it, if it lived before.
 
+    One that runs under the same id is stopped first, or nobody could stop it any more; for the
+    same reason a machine that has ended starts none.
+
     Raises:
         UsageError: The system id is taken, or there is no such service.
     """
     from holdfast.charts.actor import Actor
     from holdfast.charts.chart import Chart
 
+    if actor.snapshot.status != "active":
+        return
     found = actor.chart.services.get(effect.src)
     if found is None:
         raise UsageError(f"chart {actor.chart.id!r} has no service {effect.src!r}")
@@ -157,13 +167,17 @@ def start_child(actor: Interpreter, effect: StartChild, saved: Any = None) -> No
             actor=actor,
         )
     if effect.system_id is not None:
-        if effect.system_id in actor.registry:
+        taken = actor.registry.get(effect.system_id)
+        if taken is not None and not taken.ended:
             raise UsageError(f"the system id {effect.system_id!r} is taken")
         actor.registry[effect.system_id] = child
-    if actor.children is None:
-        actor.children = {}
-    actor.children[effect.id] = child
-    child.begin()
+    try:
+        stop_child(actor, effect.id)
+    finally:
+        if actor.children is None:
+            actor.children = {}
+        actor.children[effect.id] = child
+        child.begin()
 
 
 def _show(actor: Interpreter, child: str, snapshot: Snapshot) -> None:

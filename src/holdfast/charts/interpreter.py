@@ -165,6 +165,11 @@ class Interpreter(ABC):
         return root._registry  # noqa: SLF001
 
     @property
+    def ended(self) -> bool:
+        """Whether it is over: finished, failed or stopped."""
+        return self._phase == ENDED
+
+    @property
     def busy(self) -> bool:
         """Whether an event is being handled, perhaps by an action that awaits something."""
         return self._phase in (BUSY, WAITING)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from holdfast.charts.convention import SERVICE, adapt, parameters_of
 from holdfast.charts.events import Event, EventLike, as_event, done_actor, error_actor, snapshot_of
-from holdfast.errors import UsageError
+from holdfast.errors import ChartError, UsageError
 
 _log = logging.getLogger("holdfast.charts")
 
@@ -24,6 +24,11 @@ Tell = Callable[[Event], None]
 
 class Child(Protocol):
     """A running child, whatever it is."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has finished, failed or was stopped."""
+        ...
 
     def begin(self) -> None:
         """Start. What goes wrong is told to the parent, not raised."""
@@ -79,6 +84,11 @@ class ServiceChild:
         self._clean_up: Callable[[], Any] | None = None
         self._ended = False
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has nothing more to say."""
+        return self._ended
+
     def begin(self) -> None:
         """Call the function; a coroutine begins when the loop turns next."""
         if self._watched:
@@ -110,7 +120,8 @@ class ServiceChild:
         if self._ended:
             return
         self._ended = True
-        if self._task is not None:
+        # A task of a loop that was closed never goes on, and cannot be told.
+        if self._task is not None and not self._task.get_loop().is_closed():
             self._task.cancel()
             _drop(self._work)
         if self._clean_up is not None:
@@ -136,6 +147,10 @@ class ServiceChild:
     async def _await(self, work: Awaitable[Any]) -> None:
         try:
             result = await work
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            self._fail(ChartError(f"service {self._id!r} was cancelled"))
         except Exception as error:  # noqa: BLE001 - the parent is told, whatever it is
             self._fail(error)
         else:
@@ -146,6 +161,10 @@ class ServiceChild:
             async for value in values:
                 if self._watched and not self._ended:
                     self._show({"status": "active", "context": value})
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            self._fail(ChartError(f"service {self._id!r} was cancelled"))
         except Exception as error:  # noqa: BLE001 - the parent is told, whatever it is
             self._fail(error)
         else:
@@ -169,6 +188,12 @@ class ServiceChild:
             return
         self._ended = True
         self._tell_parent(Event(error_actor(self._id), {"error": error}))
+
+
+def is_cancelled() -> bool:
+    """Whether the running task was cancelled itself, and not only what it awaited."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _drop(work: Any) -> None:

@@ -231,3 +231,64 @@ def test_spawned_children_live_until_they_are_stopped():
     actor.stop()
     assert said[:3] == ["start beep:1", "start beep:2", "stop beep:1"]
     assert sorted(said[3:]) == ["start x", "stop beep:2", "stop x"]
+
+
+async def cut_off() -> None:
+    """Await something that is cancelled by somebody else."""
+    lost = asyncio.get_running_loop().create_future()
+    lost.cancel()
+    await lost
+
+
+async def cut_off_values():
+    yield 1
+    await cut_off()
+
+
+async def test_a_service_whose_own_wait_is_cancelled_has_failed():
+    for service in (cut_off, cut_off_values):
+        actor = Actor(invoking(service)).start()
+        await turns()
+        assert actor.snapshot.value == "bad"
+
+
+async def test_a_child_that_takes_the_id_of_another_stops_it():
+    ended: list[int] = []
+
+    async def job(input: int) -> None:  # noqa: A002
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(input)
+
+    chart = Chart.load(
+        {"id": "m", "on": {"GO": {"actions": "begin"}}},
+        actions={"begin": spawn("job", id="one", input=lambda event: event["n"])},
+        services={"job": job},
+    )
+    actor = Actor(chart).start()
+    actor.send("GO", n=1)
+    await turns()
+    actor.send("GO", n=2)
+    await turns()
+    assert ended == [1]
+    actor.stop()
+    await turns()
+    assert ended == [1, 2]
+
+
+def test_the_system_id_of_a_child_that_has_ended_is_free():
+    over = Chart.load({"id": "over", "type": "final"})
+    errors: list[BaseException] = []
+    actor = Actor(
+        Chart.load(
+            {"id": "m", "on": {"GO": {"actions": "begin"}}},
+            actions={"begin": spawn("over", id=lambda event: event["name"], system_id="only")},
+            services={"over": over},
+        ),
+        environment=Environment(on_error=lambda _, error: errors.append(error)),
+    ).start()
+    actor.send("GO", name="one")
+    actor.send("GO", name="two")
+    assert set(actor.snapshot.children) == {"one", "two"}
+    assert not errors
