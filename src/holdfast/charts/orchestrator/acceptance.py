@@ -53,7 +53,9 @@ Acceptance = Awaitable[None]
 
 
 def tell(arrival: Future[None], outcome: Acceptance) -> None:
-    """Pass on to another thread what became of its event."""
+    """Pass on to another thread what became of its event, unless nobody waits there any more."""
+    if not arrival.set_running_or_notify_cancel():
+        return
     if isinstance(outcome, Refused):
         arrival.set_exception(outcome.error)
     elif isinstance(outcome, asyncio.Future):

@@ -327,6 +327,8 @@ def _halt(machines: list[Machine], reason: Exception) -> list[asyncio.Task[None]
 
 def _halt_there(machines: list[Machine], reason: Exception, done: Future[None]) -> None:
     cancelled = _halt(machines, reason)
+    if not done.set_running_or_notify_cancel():
+        return
     if not cancelled:
         done.set_result(None)
         return

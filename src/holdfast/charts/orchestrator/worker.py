@@ -406,7 +406,8 @@ class Worker(Interpreter):
                 held.over = True
                 if held.request is not None:
                     held.request.resolve(reason)
-                if task is not own:
+                # A task of a loop that was closed never goes on, and cannot be told.
+                if task is not own and not self._lanes.loop.is_closed():
                     task.cancel()
                     cancelled.append(task)
         return cancelled

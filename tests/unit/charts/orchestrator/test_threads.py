@@ -242,3 +242,60 @@ def test_the_machines_of_a_closed_loop_are_gone():
         assert hub.metrics().loops == 1
 
     asyncio.run(look())
+
+
+def test_a_loop_that_was_closed_over_its_tasks_does_not_stand_in_the_way_of_a_release():
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    chart = Chart.load(
+        {"id": "m", "invoke": {"src": "wait"}, "on": {"SLOW": {"actions": "wait"}}},
+        actions={"wait": wait},
+        services={"wait": wait},
+    )
+    hub = Orchestrator(logging=False)
+    errors: list[BaseException] = []
+    hub.on_error(lambda _, error: errors.append(error))
+    group = hub.group("left behind")
+
+    async def begin():
+        machines = [await group.start(chart) for _ in range(2)]
+        for machine in machines:
+            machine.send("SLOW")
+        await hub.idle()
+        return machines
+
+    loop = asyncio.new_event_loop()
+    machines = loop.run_until_complete(begin())
+    left = asyncio.all_tasks(loop)
+    loop.close()
+    try:
+        asyncio.run(group.release())
+        assert not errors
+        assert [machine.running for machine in machines] == [False, False]
+    finally:
+        for task in left:
+            # They are this test's own, and nobody can end them any more.
+            task._log_destroy_pending = False
+
+
+async def test_whoever_stops_waiting_for_room_in_another_loop_does_no_harm():
+    hub = Orchestrator()
+    gate = asyncio.Event()
+    harm: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: harm.append(context))
+    async with hub.group("g") as group:
+        machine = await group.start(gated(gate), mailbox_limit=1)
+        machine.send("SLOW")
+        await hub.idle()
+        machine.send("PING")
+
+        async def lose_patience() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await machine.send("PING")
+
+        await asyncio.to_thread(asyncio.run, lose_patience())
+        gate.set()
+        await machine.wait_for(lambda snapshot: snapshot.context["pings"] == 2, timeout=10)
+    assert not harm
