@@ -149,12 +149,15 @@ class Binder:
     def _written(self, given: Mapping[str, Any], what: str, depth: int) -> Guard:
         name = str(given.get("type", "")).removeprefix("xstate.")
         if name in _COMBINATIONS and str(given.get("type")) not in self._guards:
-            parts: list[Any] = list(given.get("guards") or ())
+            listed: Any = given.get("guards") or ()
+            parts: list[Any] = list(listed) if isinstance(listed, (list, tuple)) else [listed]
             if "guard" in given:
                 parts.append(given["guard"])
             if name == "stateIn":
                 return self._state_in(_state_of(given), what)
             if name == "not":
+                if not parts:
+                    raise UsageError(f"{what}: 'not' needs a 'guard'")
                 return composed.Opposite(self.guard(parts[0], what, depth - 1))
             bound = tuple(self.guard(each, what, depth - 1) for each in parts)
             return composed.All(bound) if name == "and" else composed.Some(bound)
@@ -271,6 +274,8 @@ class Binder:
     def _assign(self, updates: Any, what: str, params: Value | None) -> Operation:
         if callable(updates):
             return AssignAll(self.value(updates, what, params))
+        if not isinstance(updates, Mapping):
+            raise UsageError(f"{what}: an assign is a mapping of changes, not {updates!r}")
         given = cast("Mapping[str, Any]", updates)
         constants = {key: value for key, value in given.items() if not callable(value)}
         computed = tuple(
@@ -299,9 +304,16 @@ def milliseconds(value: Any, what: str) -> float:
     """
     if isinstance(value, timedelta):
         return value.total_seconds() * 1000
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
         raise UsageError(f"{what} is {value!r}; a delay is milliseconds or a timedelta")
     return value
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _no_delay(name: str) -> Callable[[Any, Any, Any], Any]:

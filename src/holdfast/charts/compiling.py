@@ -21,6 +21,9 @@ from holdfast.errors import UsageError
 # mistake.
 NODES_MAX = 10_000
 
+# The largest key that JavaScript takes for the number of a place.
+INDEX_MAX = 2**32 - 2
+
 Config = Mapping[str, Any]
 
 
@@ -156,6 +159,8 @@ class Compilation:
         return found
 
     def _unresolved(self, pointer: str, target: str, node: Node) -> None:
+        if self.problems.full:
+            return
         if target.startswith("#"):
             known = [f"#{name}" for name in self.by_id]
         elif target.startswith("."):
@@ -311,11 +316,19 @@ def as_number(text: str) -> float | None:
         return None
 
 
+def _is_index(key: str) -> bool:
+    # Longer texts of digits are names to JavaScript, and Python refuses to read very long ones.
+    short = len(key) <= len(str(INDEX_MAX))
+    return (
+        short and key.isascii() and key.isdigit() and str(int(key)) == key and int(key) <= INDEX_MAX
+    )
+
+
 def in_js_order(mapping: Mapping[str, Any]) -> list[str]:
     """The keys as XState sees them: whole numbers first, in rising order, then as written.
 
     The order of states is the order of a document, and JavaScript sorts such keys.
     """
-    whole = [key for key in mapping if key.isascii() and key.isdigit() and str(int(key)) == key]
+    whole = [key for key in mapping if _is_index(key)]
     others = [key for key in mapping if key not in whole] if whole else list(mapping)
     return [*sorted(whole, key=int), *others]

@@ -5,7 +5,7 @@ Owns the limits. What comes out is a plain dict; what it means is decided elsewh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,9 @@ DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 # Each state adds two levels. Nobody can read a chart nested deeper than this, and every walk over
 # the tree is recursive.
 DEPTH_MAX = 100
+
+# JSON of the largest size holds fewer, unless it consists of commas and digits.
+VALUES_MAX = 1_000_000
 
 Source = Mapping[str, Any] | str | bytes | Path
 
@@ -36,7 +39,7 @@ def read(source: Source) -> dict[str, Any]:
         document = _parse(source)
     if not isinstance(document, Mapping):
         raise UsageError(f"a chart is a JSON object, not {type(document).__name__}")
-    _check_depth(cast("object", document), DEPTH_MAX)
+    _check_size(cast("object", document))
     return dict(cast("Mapping[str, Any]", document))
 
 
@@ -49,7 +52,7 @@ def _parse(source: str | bytes | Path) -> object:
         raise UsageError(f"the chart is {len(text)} bytes; at most {DOCUMENT_BYTES_MAX} are read")
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"the chart is no valid JSON: {error}") from error
 
 
@@ -61,18 +64,32 @@ def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(DOCUMENT_BYTES_MAX + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        # A name with a zero in it is a wrong value, not a wrong file.
+        reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(
-            f"the chart {str(path)[:200]!r} cannot be read: {error.strerror}"
+            f"the chart {str(path)[:200]!r} cannot be read: {reason}"
         ) from error
 
 
-def _check_depth(value: object, left: int) -> None:
-    if left == 0:
-        raise UsageError(f"the chart is nested deeper than {DEPTH_MAX} levels")
-    if isinstance(value, Mapping):
-        for item in cast("Mapping[object, object]", value).values():
-            _check_depth(item, left - 1)
-    elif isinstance(value, (list, tuple)):
-        for item in cast("list[object]", value):
-            _check_depth(item, left - 1)
+def _check_size(document: object) -> None:
+    """Refuse what is too deep or too large.
+
+    A dict may hold the same part in many places, each of which counts: every walk over the document
+    would visit all of them.
+    """
+    left = VALUES_MAX
+    waiting: list[tuple[object, int]] = [(document, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        left -= 1
+        if left < 0:
+            raise UsageError(f"the chart holds more than {VALUES_MAX} values")
+        inside: Iterable[object] = ()
+        if isinstance(value, Mapping):
+            inside = cast("Mapping[object, object]", value).values()
+        elif isinstance(value, (list, tuple)):
+            inside = cast("list[object]", value)
+        if depth > DEPTH_MAX:
+            raise UsageError(f"the chart is nested deeper than {DEPTH_MAX} levels")
+        waiting.extend((item, depth + 1) for item in inside)

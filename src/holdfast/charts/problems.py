@@ -6,6 +6,7 @@ Owns the form of a problem. A place is a JSON pointer into the document as the u
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,10 @@ from holdfast.errors import InvalidChart
 
 # A document that is wrong everywhere does not get better by the thousandth line.
 PROBLEMS_MAX = 200
+
+# To compare spellings takes long: a hint must not cost more than everything else.
+HINT_LENGTH_MAX = 100
+HINTED_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,14 @@ class Problems:
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
 
+    @property
+    def full(self) -> bool:
+        """Whether another error would be left out."""
+        return len(self.errors) >= PROBLEMS_MAX
+
     def add(self, pointer: str, message: str) -> None:
         """Note an error."""
-        if len(self.errors) < PROBLEMS_MAX:
+        if not self.full:
             self.errors.append(Problem(pointer, message))
 
     def warn(self, pointer: str, message: str) -> None:
@@ -64,5 +74,8 @@ def at(pointer: str, *keys: object) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a sentence that offers what is spelled most like ``name``."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    if len(name) > HINT_LENGTH_MAX:
+        return ""
+    short = (each for each in known if len(each) <= HINT_LENGTH_MAX)
+    near = difflib.get_close_matches(name, list(itertools.islice(short, HINTED_MAX)), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -18,7 +18,7 @@ from holdfast.charts.microsteps import Histories, Microstep, compute
 from holdfast.charts.nodes import Node, Transition
 from holdfast.charts.selection import Plan, eventless_of, plan_of
 from holdfast.charts.snapshot import EMPTY_CONTEXT, Rest, Snapshot, Status, settle
-from holdfast.errors import MicrostepLimit
+from holdfast.errors import ChartError, MicrostepLimit
 
 # A chart that raises events or takes eventless transitions without end would never come to rest.
 # No chart written by people takes a thousand; ten times that still ends within a blink.
@@ -196,7 +196,10 @@ def context_of(document: Any, given: Any) -> Any:
     if document is None:
         return EMPTY_CONTEXT
     if callable(document):
-        return document(given)
+        made = document(given)
+        if made is not None and not isinstance(made, Mapping):
+            raise ChartError(f"the context's function returned {made!r}; it returns a mapping")
+        return EMPTY_CONTEXT if made is None else cast("Any", made)
     return _copied(document) or EMPTY_CONTEXT
 
 

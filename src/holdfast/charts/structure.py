@@ -11,18 +11,51 @@ from holdfast.charts.nodes import Node, Transition
 from holdfast.charts.operations import AssignAll, AssignParts
 from holdfast.charts.problems import Problems, at
 
+# History states that stand for each other, one after another. Two already puzzle a reader, and
+# every one is a level of recursion.
+HISTORIES_MAX = 32
+
 
 def judge(nodes: list[Node], problems: Problems) -> None:
     """Add what the structure of ``nodes`` says against the chart."""
     if not problems.errors:
+        for node in nodes:
+            if node.kind == "history":
+                _judge_history(node, problems)
+    if not problems.errors:
         # Targets that lead nowhere would make everything behind them look unreachable.
         _judge_reach(nodes, problems)
+    _judge_circles(nodes, problems)
     for node in nodes:
-        _judge_circle(node, problems)
         for transition in (*node.always, *(t for ts in node.transitions.values() for t in ts)):
             _judge_targets(transition, problems)
         if node.kind in ("final", "history") and (node.transitions or node.always):
             problems.warn(node.pointer, f"a {node.kind} state takes no transitions")
+
+
+def _judge_history(start: Node, problems: Problems) -> None:
+    """A history state that remembers nothing must lead to a state, and not back to itself."""
+    histories = 1
+    waiting = list(default_targets(start))
+    seen: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is start:
+            problems.add(start.pointer, "this history state leads back to itself; give it a target")
+            return
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.kind == "history":
+            histories += 1
+            if histories > HISTORIES_MAX:
+                problems.add(start.pointer, "this leads through too many history states")
+                return
+            waiting += default_targets(node)
+        elif node.kind == "parallel":
+            waiting += node.children
+        elif node.initial is not None:
+            waiting.append(node.initial)
 
 
 def _judge_targets(transition: Transition, problems: Problems) -> None:
@@ -106,24 +139,42 @@ def _certain(node: Node) -> Transition | None:
     return None
 
 
-def _judge_circle(start: Node, problems: Problems) -> None:
-    seen: list[Node] = []
-    node: Node | None = start
-    while node is not None and node not in seen:
-        seen.append(node)
-        transition = _certain(node)
-        if transition is None:
-            return
-        if not transition.targets:
-            if any(isinstance(each, (AssignAll, AssignParts)) for each in transition.actions):
-                problems.add(transition.pointer, "this is taken again and again: it needs a guard")
-            return
-        node = _next_certain(transition.targets[0])
-    if node is start and len(seen) > 1 and start.order == min(each.order for each in seen):
-        way = " -> ".join(each.id for each in (*seen, start))
-        problems.add(
-            at(start.pointer, "always"), f"a circle of eventless transitions without guards: {way}"
-        )
+def _judge_circles(nodes: list[Node], problems: Problems) -> None:
+    judged: set[Node] = set()
+    for start in nodes:
+        way: dict[Node, None] = {}
+        node: Node | None = start
+        while node is not None and node not in judged and node not in way:
+            way[node] = None
+            node = _follow(node, problems)
+        if node is not None and node in way:
+            _report_circle(list(way)[list(way).index(node) :], problems)
+        judged.update(way)
+
+
+def _follow(node: Node, problems: Problems) -> Node | None:
+    """Where ``node`` leads by itself, if it certainly does."""
+    transition = _certain(node)
+    if transition is None:
+        return None
+    if not transition.targets:
+        if any(isinstance(each, (AssignAll, AssignParts)) for each in transition.actions):
+            problems.add(transition.pointer, "this is taken again and again: it needs a guard")
+        return None
+    return _next_certain(transition.targets[0])
+
+
+def _report_circle(circle: list[Node], problems: Problems) -> None:
+    if len(circle) == 1:
+        # Taken once: it changes nothing.
+        return
+    first = circle.index(min(circle, key=lambda node: node.order))
+    turned = [*circle[first:], *circle[: first + 1]]
+    problems.add(
+        at(turned[0].pointer, "always"),
+        "a circle of eventless transitions without guards: "
+        + " -> ".join(node.id for node in turned),
+    )
 
 
 def _next_certain(target: Node) -> Node | None:

@@ -19,6 +19,7 @@ from holdfast.charts.actions import (
     Spawn,
     StopChildNamed,
 )
+from holdfast.charts.events import as_event
 from holdfast.errors import UsageError
 
 Params = Mapping[str, Any]
@@ -45,6 +46,8 @@ _KNOWN: dict[str, Callable[[Params], Description]] = {
     "xstate.stopChild": lambda given: StopChildNamed(given["id"]),
 }
 
+_TEXTS = frozenset({"id", "sendId", "src", "systemId", "to"})
+
 
 def written_out(name: str, params: Any, what: str) -> Description:
     """The action that ``name`` and ``params`` write out.
@@ -55,6 +58,11 @@ def written_out(name: str, params: Any, what: str) -> Description:
     if name not in _KNOWN:
         raise UsageError(f"{what}: there is no built-in action {name!r}")
     given: Params = cast("Any", params) if isinstance(params, Mapping) else {}
+    for key in _TEXTS & given.keys() if name != "xstate.assign" else ():
+        if not isinstance(given[key], str) and not callable(given[key]):
+            raise UsageError(f"{what}: {key!r} of {name} is a text, not {given[key]!r}")
+    if "event" in given and name != "xstate.assign" and not callable(given["event"]):
+        as_event(given["event"], f"{what}: the event of {name}")
     try:
         return _KNOWN[name](given)
     except KeyError as error:

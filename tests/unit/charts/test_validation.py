@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.charts import Chart, ChartWarning
 from holdfast.charts import document as documents
-from holdfast.errors import ConfigurationError, InvalidChart, UsageError
+from holdfast.errors import ChartError, ConfigurationError, InvalidChart, UsageError
 
 GOOD = {
     "id": "m",
@@ -247,3 +247,115 @@ def test_documents_have_limits(monkeypatch):
     monkeypatch.setattr(documents, "DOCUMENT_BYTES_MAX", 10)
     with pytest.raises(UsageError, match="at most 10"):
         Chart.load(json.dumps(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("states", "pointer"),
+    [
+        ({"h": {"type": "history", "target": "h"}}, "h"),
+        ({"h": {"type": "history", "target": "i"}, "i": {"history": "deep", "target": "h"}}, "i"),
+        (
+            {"h": {"type": "history", "target": "c"}, "c": {"initial": "d", "states": {"d": {}}}},
+            None,
+        ),
+        (
+            {
+                "h": {"type": "history", "target": "c"},
+                "c": {"initial": "d", "states": {"d": {"type": "history", "target": "#p.h"}}},
+            },
+            "h",
+        ),
+    ],
+)
+def test_a_history_state_that_leads_back_to_itself_is_refused(states, pointer):
+    document = {
+        "initial": "p",
+        "states": {"p": {"id": "p", "initial": "q", "states": {"q": {}, **states}}},
+    }
+    if pointer is None:
+        assert loaded(document)
+    else:
+        assert f"/states/p/states/{pointer}" in problems(document)
+
+
+def test_an_initial_state_that_is_a_history_without_a_target_is_refused():
+    document = {"initial": "h", "states": {"a": {}, "h": {"type": "history"}}}
+    assert "leads back" in problems(document)["/states/h"]
+
+
+def test_a_long_line_of_history_states_is_refused():
+    line = {f"h{n}": {"type": "history", "target": f"h{n + 1}"} for n in range(2000)}
+    states = {"q": {}, **line, "h2000": {"type": "history", "target": "q"}}
+    document = {"initial": "p", "states": {"p": {"initial": "q", "states": states}}}
+    assert "too many" in problems(document)["/states/p/states/h0"]
+
+
+def test_a_long_line_of_eventless_transitions_is_judged_soon():
+    count = 2000
+    states = {f"s{n}": {"always": f"s{n + 1}"} for n in range(count)}
+    assert loaded({"initial": "s0", "states": {**states, f"s{count}": {}}})
+    around = {**states, f"s{count}": {"always": "s1"}}
+    assert list(problems({"initial": "s0", "states": around})) == ["/states/s1/always"]
+
+
+def test_numbers_too_long_to_be_read_are_names():
+    long = "9" * 5000
+    assert loaded({"initial": "a", "states": {"a": {}, long: {}}})
+    assert f"/states/a/after/{long}" in problems(
+        {"initial": "a", "states": {"a": {"after": {long: "b"}}, "b": {}}}
+    )
+    order = {"type": "parallel", "states": {"b": {}, "4294967295": {}, "4294967294": {}, "1": {}}}
+    assert [node.key for node in loaded(order).nodes[1:]] == ["1", "4294967294", "b", "4294967295"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "xstate.spawnChild", "params": {"src": []}},
+        {"type": "xstate.stopChild", "params": {"id": {}}},
+        {"type": "xstate.cancel", "params": {"id": 5}},
+        {"type": "xstate.raise", "params": {"event": "GO", "id": {"a": 1}, "delay": 1}},
+        {"type": "xstate.raise", "params": {"event": 5}},
+        {"type": "xstate.raise", "params": {"event": "*"}},
+        {"type": "xstate.assign", "params": {"assignment": 5}},
+    ],
+)
+def test_actions_that_are_written_out_wrong_are_refused(entry):
+    assert list(problems({"entry": [entry]})) == ["/entry"]
+
+
+def test_guards_that_are_written_out_wrong_are_refused():
+    def guarded(guard) -> dict:
+        return {"initial": "a", "states": {"a": {"on": {"GO": {"guard": guard}}}}}
+
+    assert "needs a 'guard'" in problems(guarded({"type": "not"}))["/states/a/on/GO"]
+    assert loaded(
+        guarded({"type": "and", "guards": "ready"}), missing=False, guards={"ready": bool}
+    )
+
+
+def test_parts_that_a_document_shares_count_in_every_place():
+    part: dict = {}
+    for _ in range(60):
+        part = {"a": part, "b": part}
+    with pytest.raises(UsageError, match="values"):
+        Chart.load({"meta": part})
+
+
+@pytest.mark.parametrize(
+    ("source", "error"), [("a\0b", ConfigurationError), ('{"id": "\ud800"}', UsageError)]
+)
+def test_texts_that_are_none_are_refused(source, error):
+    with pytest.raises(error):
+        Chart.load(source)
+
+
+def test_a_delay_beyond_all_numbers_is_refused():
+    document = {"initial": "a", "states": {"a": {"after": {"late": "b"}}, "b": {}}}
+    assert "/states/a/after/late" in problems(document, delays={"late": 10**400})
+
+
+def test_a_context_that_is_no_mapping_is_an_error_of_the_start():
+    assert Chart.load({"context": lambda: None}).begin()[0].context == {}
+    with pytest.raises(ChartError, match="returned 5"):
+        Chart.load({"context": lambda: 5}).begin()
