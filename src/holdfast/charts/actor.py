@@ -70,8 +70,9 @@ class Actor(Interpreter):
         Raises:
             UsageError: ``saved`` does not fit the chart.
         """
+        kept = persistence.from_json(chart, saved, timers)
         actor = cls(chart, id=id or saved.get("id"), environment=environment)
-        actor.adopt(persistence.from_json(chart, saved, timers))
+        actor.adopt(kept)
         return actor
 
     def begin(self) -> None:

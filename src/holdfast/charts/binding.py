@@ -149,8 +149,7 @@ class Binder:
     def _written(self, given: Mapping[str, Any], what: str, depth: int) -> Guard:
         name = str(given.get("type", "")).removeprefix("xstate.")
         if name in _COMBINATIONS and str(given.get("type")) not in self._guards:
-            listed: Any = given.get("guards") or ()
-            parts: list[Any] = list(listed) if isinstance(listed, (list, tuple)) else [listed]
+            parts = _listed(given.get("guards"))
             if "guard" in given:
                 parts.append(given["guard"])
             if name == "stateIn":
@@ -284,6 +283,12 @@ class Binder:
             if callable(value)
         )
         return AssignParts(constants, computed)
+
+
+def _listed(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    return list(cast("list[Any]", given)) if isinstance(given, (list, tuple)) else [given]
 
 
 def _state_of(given: Mapping[str, Any]) -> Any:

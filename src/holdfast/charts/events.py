@@ -52,7 +52,7 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """The flat form of XState: the type among the data."""
-        return {"type": self.type, **self.data}
+        return {**self.data, "type": self.type}
 
 
 EventLike = str | Event | Mapping[str, Any]

@@ -10,6 +10,7 @@ listeners are made when they are first needed.
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -222,7 +223,12 @@ class Interpreter(ABC):
         """
         if self._phase == NEW or self.busy:
             raise UsageError(f"machine {self.id!r} is not at rest; persist it between events")
-        return persistence.to_json(self, list(self._deferred or ()))
+        kept = persistence.to_json(self, list(self._deferred or ()))
+        try:
+            json.dumps(kept, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"machine {self.id!r} holds what is no JSON: {error}") from error
+        return kept
 
     def adopt(self, saved: persistence.Saved) -> None:
         """Continue from ``saved`` when started."""

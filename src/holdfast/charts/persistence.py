@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from holdfast.charts.configuration import Configuration
 from holdfast.charts.effects import Scope, StartChild, StartTimer
@@ -84,23 +85,17 @@ def snapshot_from_json(chart: Chart, data: Mapping[str, Any]) -> Snapshot:
         raise UsageError(f"a snapshot cannot have the status {status!r}")
     by_id = {node.id: node for node in chart.nodes}
     history: dict[str, tuple[int, ...]] = {}
-    for name, names in _mapping(data, "history").items():
-        if name in by_id and all(each in by_id for each in names):
-            history[name] = tuple(by_id[each].order for each in names)
-        else:
-            raise UsageError(f"chart {chart.id!r} has no history {name!r} of {names!r}")
-    children = {
-        name: Child(
-            child["src"],
-            child.get("input"),
-            child.get("systemId"),
-            bool(child.get("watched")),
-            bool(child.get("done")),
-        )
-        for name, child in _mapping(data, "children").items()
-    }
+    for name in (given := _mapping(data, "history")):
+        kept = [by_id.get(_text(each, "a state")) for each in _list(given, name)]
+        known = by_id.get(name)
+        if known is None or not all(_remembers(known, node) for node in kept):
+            raise UsageError(f"chart {chart.id!r} has no history {name!r} of {given[name]!r}")
+        history[name] = tuple(node.order for node in kept if node is not None)
+    children = {name: _child(each) for name, each in _mapping(data, "children").items()}
     error = data.get("error")
-    cause = None if error is None else ChartError(str(error.get("message", error)))
+    if isinstance(error, Mapping):
+        error = cast("Mapping[str, Any]", error).get("message", error)
+    cause = None if error is None else ChartError(str(error))
     rest = None
     if children or history or status != "active":
         rest = Rest(children, history, data.get("output"), cause)
@@ -119,8 +114,14 @@ def configuration_of(chart: Chart, value: Any) -> Configuration:
 
     def enter(node: Node, inside: Any) -> None:
         orders.append(node.order)
-        wanted: dict[str, Any] = {inside: {}} if isinstance(inside, str) else dict(inside or {})
-        strange = [key for key in wanted if key not in node.states]
+        wanted: dict[str, Any] = {}
+        if isinstance(inside, str):
+            wanted = {inside: {}}
+        elif isinstance(inside, Mapping):
+            wanted = dict(cast("Mapping[str, Any]", inside))
+        elif inside is not None:
+            raise UsageError(f"state {node.id!r} of chart {chart.id!r} has no place {inside!r}")
+        strange = wanted.keys() - {child.key for child in node.children}
         if strange or (node.kind == "compound" and len(wanted) > 1):
             raise UsageError(f"state {node.id!r} of chart {chart.id!r} has no place {inside!r}")
         if node.kind == "compound" and not wanted:
@@ -141,6 +142,67 @@ def _mapping(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise UsageError(f"{key!r} of a snapshot is an object, not {found!r}")
     return dict(cast("Mapping[str, Any]", found))
+
+
+def _list(data: Mapping[str, Any], key: str) -> list[Any]:
+    found: object = data.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, (list, tuple)):
+        raise UsageError(f"{key!r} of a snapshot is a list, not {found!r}")
+    return list(cast("list[Any]", found))
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{what} of a snapshot is a text, not {value!r}")
+    return value
+
+
+def _number(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise UsageError(f"{what} of a snapshot is a number, not {value!r}")
+    return value
+
+
+def _remembers(history: Node, node: Node | None) -> bool:
+    parent = history.parent
+    return (
+        history.kind == "history"
+        and node is not None
+        and node is not parent
+        and node.within(parent)
+    )
+
+
+def _child(given: object) -> Child:
+    child = _mapping({"a child": given}, "a child")
+    system_id = child.get("systemId")
+    return Child(
+        _text(child.get("src"), "the 'src' of a child"),
+        child.get("input"),
+        None if system_id is None else _text(system_id, "the 'systemId' of a child"),
+        bool(child.get("watched")),
+        bool(child.get("done")),
+    )
+
+
+def _timer(given: object) -> SavedTimer:
+    timer = _mapping({"a timer": given}, "a timer")
+    name, target = timer.get("id"), timer.get("target")
+    scope = timer.get("scope", "self")
+    if scope not in get_args(Scope):
+        raise UsageError(f"the 'scope' of a timer cannot be {scope!r}")
+    effect = StartTimer(
+        # A program may number its timers.
+        cast("Any", name) if isinstance(name, int) else _text(name, "the 'id' of a timer"),
+        as_event(timer.get("event") or ""),
+        _number(timer.get("delay"), "the 'delay' of a timer"),
+        None if target is None else _text(target, "the 'target' of a timer"),
+        scope,
+    )
+    due_at = _number(timer.get("dueAt"), "the 'dueAt' of a timer")
+    return SavedTimer(effect, due_at, _number(timer.get("remaining"), "the rest of a timer"))
 
 
 def to_json(actor: Interpreter, deferred: list[Event]) -> dict[str, Any]:
@@ -183,32 +245,23 @@ def from_json(chart: Chart, data: Mapping[str, Any], policy: TimerPolicy) -> Sav
     Raises:
         UsageError: It is of a newer format, of another chart, or does not fit the chart.
     """
+    if not isinstance(cast("object", data), Mapping):
+        raise UsageError(f"a machine is kept as an object, not as {data!r}")
+    if policy not in get_args(TimerPolicy):
+        raise UsageError(f"timers are absolute, remaining or restart, not {policy!r}")
     if data.get("format", FORMAT) != FORMAT:
         raise UsageError(f"this release reads machines of format {FORMAT}, not {data['format']!r}")
     if data.get("chart", chart.id) != chart.id:
         raise UsageError(f"the machine is of chart {data['chart']!r}, not of {chart.id!r}")
     snapshot = snapshot_from_json(chart, data)
-    timers = tuple(
-        SavedTimer(
-            StartTimer(
-                timer["id"],
-                as_event(timer["event"]),
-                timer["delay"],
-                timer.get("target"),
-                cast("Scope", timer.get("scope", "self")),
-            ),
-            timer["dueAt"],
-            timer["remaining"],
-        )
-        for timer in data.get("timers", ())
-    )
+    timers = tuple(_timer(each) for each in _list(data, "timers"))
     children: dict[str, Saved] = {}
     for name, saved in _mapping(data, "machines").items():
         record = snapshot.children.get(name)
         service = None if record is None else chart.services.get(record.src)
         if service is not None and isinstance(service, type(chart)):
             children[name] = from_json(service, saved, policy)
-    deferred = tuple(as_event(event) for event in data.get("deferred", ()))
+    deferred = tuple(as_event(event) for event in _list(data, "deferred"))
     return Saved(snapshot, timers, children, deferred, policy)
 
 

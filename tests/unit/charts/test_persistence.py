@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.charts import Actor, Chart, Environment, SimulatedClock, assign, send_to
+from holdfast.charts import Actor, Chart, Environment, Event, SimulatedClock, assign, send_to
 from holdfast.charts.interpreter import Interpreter
 from holdfast.charts.orchestrator import Orchestrator
 from holdfast.charts.persistence import snapshot_from_json
@@ -225,3 +225,66 @@ async def test_a_machine_of_an_orchestrator_keeps_its_child_charts():
         saved = kept(machine)
     again = Actor.restore(parent, saved).start()
     assert again.persist()["machines"]["kid"]["value"] == "b"
+
+
+REMEMBERING = {
+    "id": "m",
+    "initial": "a",
+    "states": {
+        "a": {"on": {"GO": "p"}},
+        "p": {"initial": "q", "states": {"q": {}, "h": {"type": "history"}}},
+    },
+}
+A_TIMER = {"id": "t", "event": "GO", "delay": 1, "dueAt": 1.0, "remaining": 1.0}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"value": 5},
+        {"value": ["a"]},
+        {"value": {"p": 7}},
+        {"value": {"p": "h"}},
+        {"history": {"m.p.h": 5}},
+        {"history": {"m.p.h": [{}]}},
+        {"history": {"m.p.h": ["m.a"]}},
+        {"history": {"m.a": ["m.a"]}},
+        {"children": {"x": "y"}},
+        {"children": {"x": {}}},
+        {"children": {"x": {"src": []}}},
+        {"timers": 5},
+        {"timers": ["x"]},
+        {"timers": [{}]},
+        {"timers": [{**A_TIMER, "id": {}}]},
+        {"timers": [{**A_TIMER, "event": None}]},
+        {"timers": [{**A_TIMER, "dueAt": "soon"}]},
+        {"timers": [{**A_TIMER, "dueAt": float("nan")}]},
+        {"timers": [{**A_TIMER, "scope": "everywhere"}]},
+        {"deferred": 5},
+    ],
+)
+def test_what_is_no_machine_is_refused(odd):
+    chart = Chart.load(REMEMBERING)
+    saved = kept(Actor(chart).start())
+    assert Actor.restore(chart, saved)
+    with pytest.raises(UsageError):
+        Actor.restore(chart, {**saved, **odd})
+
+
+def test_a_machine_is_restored_from_an_object_by_a_known_policy():
+    chart = Chart.load(REMEMBERING)
+    with pytest.raises(UsageError, match="object"):
+        Actor.restore(chart, [])
+    with pytest.raises(UsageError, match="sometimes"):
+        Actor.restore(chart, kept(Actor(chart).start()), timers="sometimes")
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {(1, 2): 3}])
+def test_data_that_is_no_json_is_not_kept(value):
+    actor = Actor(Chart.load({"id": "m", "context": {"it": value}})).start()
+    with pytest.raises(UsageError, match="no JSON"):
+        actor.persist()
+
+
+def test_data_cannot_take_the_place_of_an_events_type():
+    assert Event("PAY", {"type": "card"}).to_json() == {"type": "PAY"}
