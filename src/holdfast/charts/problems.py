@@ -18,7 +18,7 @@ PROBLEMS_MAX = 200
 
 # To compare spellings takes long: a hint must not cost more than everything else.
 HINT_LENGTH_MAX = 100
-HINTED_MAX = 500
+HINTED_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)

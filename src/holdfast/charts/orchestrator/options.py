@@ -45,8 +45,10 @@ class PoolOptions:
             raise UsageError(
                 f"max_pool_size is pool_size to {POOL_SIZE_LIMIT}, not {self.max_pool_size!r}"
             )
-        if not self.growth_factor > 1:
-            raise UsageError(f"growth_factor is more than 1, not {self.growth_factor!r}")
+        if not 1 < self.growth_factor <= POOL_SIZE_LIMIT:
+            raise UsageError(
+                f"growth_factor is above 1 to {POOL_SIZE_LIMIT}, not {self.growth_factor!r}"
+            )
         if not 0 <= self.shrink_threshold < 1:
             raise UsageError(f"shrink_threshold is 0 to below 1, not {self.shrink_threshold!r}")
 

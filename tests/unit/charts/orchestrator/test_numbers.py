@@ -121,6 +121,7 @@ async def test_the_pool_stays_when_growth_is_not_allowed():
         {"pool_size": 0},
         {"pool_size": 32, "max_pool_size": 16},
         {"growth_factor": 1.0},
+        {"growth_factor": float("inf")},
         {"shrink_threshold": 1.0},
         {"mailbox_limit": 0},
         {"mailbox_policy": "perhaps"},
