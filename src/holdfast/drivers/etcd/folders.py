@@ -18,9 +18,10 @@ from holdfast.drivers.etcd.sightings import Sightings
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.driver import DriverContext
 
-# Each time a change is refused, somebody else's has succeeded. Losing that often in a row, with
-# growing pauses, means a storm on one key that lasts for seconds.
-TRIES_MAX = 40
+# Each time a change is refused, somebody else's has succeeded: of sixteen who fight for one key on a
+# slow server, the unluckiest loses dozens of times. Losing this often in a row, with growing pauses,
+# means a storm that lasts for five seconds.
+TRIES_MAX = 100
 
 # Who loses waits a random while before the next try, or the nearest to the server wins always.
 # Two tries are free, because most conflicts are between two.

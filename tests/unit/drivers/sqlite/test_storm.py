@@ -44,6 +44,9 @@ asyncio.run(main())
 """
 
 SECONDS = 3.0
+# A slow machine gets fewer done in that time, and goes on until there is enough to judge.
+MOST_SECONDS = 40.0
+GRANTS_LEAST = 50
 
 
 async def start(directory: Path, name: str) -> asyncio.subprocess.Process:
@@ -77,15 +80,17 @@ async def test_a_storm_of_kills_leaves_a_sound_file(tmp_path: Path) -> None:
 
     async def lane(lane_number: int) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + SECONDS
+        begun = loop.time()
         life = 0
-        while loop.time() < end:
+        while loop.time() < begun + SECONDS or (
+            len(granted) <= GRANTS_LEAST and loop.time() < begun + MOST_SECONDS
+        ):
             life += 1
             await live_and_die(lane_number * 1000 + life)
 
     await asyncio.gather(*(lane(number) for number in range(3)))
     assert killed >= 3
-    assert len(granted) > 50
+    assert len(granted) > GRANTS_LEAST
     assert len(set(granted)) == len(granted), "a token was granted twice"
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
