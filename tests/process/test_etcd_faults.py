@@ -199,7 +199,7 @@ async def test_a_refused_connection_is_unavailable_and_nothing_applied(
     proxy.refuse()
     proxy.reset()
     # A connection may learn of its reset only when it is used, by a write or by a read.
-    with pytest.raises(StoreUnavailable, match="cannot reach etcd|did not answer"):
+    with pytest.raises(StoreUnavailable, match=r"cannot reach etcd|did not answer"):
         for _ in range(20):
             try:
                 await driver.leases.acquire(request("k", "a/1"))

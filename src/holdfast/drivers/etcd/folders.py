@@ -18,8 +18,8 @@ from holdfast.drivers.etcd.sightings import Sightings
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.driver import DriverContext
 
-# Each time a change is refused, somebody else's has succeeded: of sixteen who fight for one key on a
-# slow server, the unluckiest loses dozens of times. Losing this often in a row, with growing pauses,
+# Each time a change is refused, another has succeeded: of sixteen who fight for one key on a slow
+# server, the unluckiest loses dozens of times. Losing this often in a row, with growing pauses,
 # means a storm that lasts for five seconds.
 TRIES_MAX = 100
 
