@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from holdfast.client import Client, HttpWorker
+from holdfast.client import worker as worker_module
 from holdfast.client.http import Http
 from holdfast.errors import (
     ConfigurationError,
@@ -266,3 +267,16 @@ async def test_a_stop_during_a_wait_leaves_nothing_claimed(real):
         record = await jobs.get(item)
         assert record.state == "ready"
         await jobs.cancel([item], reason="next round")
+
+
+def test_what_a_worker_says_of_an_error_shows_no_secret_and_never_fails():
+    said = worker_module._said(ValueError("postgresql://ann:s3cret@db/x is away \udcff"))
+    assert "s3cret" not in said
+    assert said.startswith("ValueError: postgresql://ann:***@db/x")
+    said.encode()
+
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert worker_module._said(Odd()) == "Odd: (unprintable: RuntimeError)"

@@ -20,6 +20,7 @@ from typing import Any
 
 from holdfast.client.client import Client, Item
 from holdfast.errors import ClaimLost, HoldfastError, StoreError, UsageError
+from holdfast.runtime.logs import printable
 
 _log = logging.getLogger("holdfast.client")
 
@@ -28,6 +29,9 @@ Work = Callable[[Item], Awaitable[Any]]
 
 # Longest pause while the server is away, and the first one.
 _OUTAGE_S = (0.2, 10.0)
+
+# The server keeps no more of an error than this, with every failed attempt.
+_ERROR_CHARS_MAX = 2000
 
 # How long one request waits for work: most of what a server allows.
 _WAIT_S = 25.0
@@ -298,12 +302,9 @@ class HttpWorker:
 
 
 def _said(error: Exception) -> str:
-    """What went wrong, in text that can be sent."""
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except Exception as failed:  # noqa: BLE001 - a foreign __str__
-        text = f"{type(error).__name__} (unprintable: {type(failed).__name__})"
-    return text[:2000].encode(errors="backslashreplace").decode()
+    """What went wrong, in text that can be sent, without the secrets that can be recognised."""
+    text = f"{type(error).__name__}: {printable(error, _ERROR_CHARS_MAX)}"
+    return text.encode(errors="backslashreplace").decode()
 
 
 async def _surely(settling: Coroutine[Any, Any, None]) -> None:

@@ -60,6 +60,14 @@ def masked(text: str, limit: int) -> str:
     return f"{text[:limit]}… ({total} characters)" if total > limit else text
 
 
+def printable(error: BaseException, most: int) -> str:
+    """What ``error`` says of itself, masked and cut; a foreign ``__str__`` that fails is named."""
+    try:
+        return masked(str(error), most)
+    except Exception as failed:  # noqa: BLE001 - whatever it raises, the first error is told
+        return f"(unprintable: {type(failed).__name__})"
+
+
 class HostLogs:
     """The loggers of one host. Made by ``bind_host``; there is nothing to close."""
 

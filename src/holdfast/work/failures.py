@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.retry import name_of
-from holdfast.runtime.logs import masked
+from holdfast.runtime.logs import masked, printable
 
 # The newest 25 failures of each job are kept, so that one of them must stay small.
 _MESSAGE_CHARS_MAX = 2 * 1024
@@ -28,7 +28,7 @@ def describe(error: Failed) -> str:
     if isinstance(error, BaseException):
         document: dict[str, Any] = {
             "type": name_of(type(error)),
-            "message": _text(error),
+            "message": printable(error, _MESSAGE_CHARS_MAX),
             "traceback": _where(error),
         }
     elif isinstance(error, str):
@@ -48,13 +48,6 @@ def kind_of(error: Failed) -> BaseException | str | None:
         return error
     named = error.get("type") if isinstance(error, Mapping) else None
     return named if isinstance(named, str) else None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return masked(str(error), _MESSAGE_CHARS_MAX)
-    except Exception as failed:  # noqa: BLE001 - a foreign __str__
-        return f"(unprintable: {type(failed).__name__})"
 
 
 def _where(error: BaseException) -> str:

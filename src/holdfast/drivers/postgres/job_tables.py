@@ -51,7 +51,7 @@ class JobTables:
         return self._settings.sql(
             compose(
                 template,
-                flight=f"'{schema}/work/' || $1::text || '/'",
+                flight=f"'{schema}/flight/' || $1::text || '/'",
                 order=f"'{schema}/order/' || $1::text || '/'",
             )
         )
