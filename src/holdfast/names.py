@@ -26,6 +26,9 @@ WaiterId = NewType("WaiterId", int)
 JobId = NewType("JobId", str)
 """One job: chosen by who enqueues it, so that asking again after a lost reply adds nothing."""
 
+InstanceId = NewType("InstanceId", str)
+"""One run of something durable: chosen by who starts it, so that a second start adds nothing."""
+
 BearerId = NewType("BearerId", str)
 """One bearer token of the HTTP API, as people name it; never the token itself."""
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.names import HostId, JobId, Token
+from holdfast.names import HostId, InstanceId, JobId, Token
 
 # One call, one statement or a few: more than this is an import, to be sent in several calls.
 ENQUEUE_MAX = 10_000
@@ -79,6 +79,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         expires_us: A job not claimed this long after it was enqueued is dead, also one that waits
             for its retry.
         retention_us: How long it is kept after its end.
+        instance: When the job ends, in whichever way, the same step of the store puts a letter into
+            this instance's mailbox: kind ``step``, name ``step``, id ``job/<job id>``, payload
+            ``{"state": "done", "outcome": <result or error>}``. Such a job is kept for some time.
+        step: See ``instance``.
     """
 
     id: JobId
@@ -96,6 +100,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires_us: int | None = None
     retention_us: int = 86_400_000_000
     headers: str = "{}"
+    instance: InstanceId | None = None
+    step: str = ""
 
 
 class Entry(StrEnum):

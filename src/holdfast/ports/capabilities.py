@@ -31,6 +31,9 @@ class Capabilities:
         ordering: Jobs may have an ordering key.
         queue_limits: A queue may have a limit of concurrency and of rate for the whole fleet.
         schedules: Ticks become jobs, one in the fleet for each (the ``ScheduleStore`` port).
+        instances: Flows can be kept and taken over (the ``InstanceStore`` port).
+        transact: A step's writes can commit with its record: ``sync`` or ``async`` as its body must
+            be, or ``""`` for not at all.
         observes: A key is taken from a silent owner only by who has watched it for one ttl: a
             newcomer waits that long, whenever the owner died.
         expiry_late_s: How much later than its ttl a grant may end that nobody renews: a backend
@@ -54,5 +57,7 @@ class Capabilities:
     ordering: bool = False
     queue_limits: bool = False
     schedules: bool = False
+    instances: bool = False
+    transact: str = ""
     observes: bool = False
     expiry_late_s: float = 0.0

@@ -17,6 +17,7 @@ from holdfast.model.location import Location
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.host_store import HostStore
+from holdfast.ports.instance_store import InstanceStore
 from holdfast.ports.job_store import JobStore
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.schedule_store import ScheduleStore
@@ -92,6 +93,11 @@ class Driver(Protocol):
     @property
     def jobs(self) -> JobStore | None:
         """Jobs of the namespace, or ``None`` where the backend keeps none."""
+        ...
+
+    @property
+    def instances(self) -> InstanceStore | None:
+        """Instances of the namespace, or ``None`` where the backend keeps none."""
         ...
 
     @property

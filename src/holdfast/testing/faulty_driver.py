@@ -308,6 +308,11 @@ class FaultyDriver:
         return self._jobs
 
     @property
+    def instances(self) -> None:
+        """No instances are kept."""
+        return
+
+    @property
     def schedules(self) -> FaultyScheduleStore | None:
         """Schedules through the network."""
         return self._schedules

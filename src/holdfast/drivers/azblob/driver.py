@@ -107,6 +107,11 @@ class AzureBlobDriver:
         return
 
     @property
+    def instances(self) -> None:
+        """No instances are kept."""
+        return
+
+    @property
     def schedules(self) -> None:
         """No schedules are kept."""
         return

@@ -126,6 +126,11 @@ class CosmosDriver:
         return
 
     @property
+    def instances(self) -> None:
+        """No instances are kept."""
+        return
+
+    @property
     def schedules(self) -> None:
         """No schedules are kept."""
         return

@@ -122,6 +122,11 @@ class EtcdDriver:
         return
 
     @property
+    def instances(self) -> None:
+        """No instances are kept."""
+        return
+
+    @property
     def schedules(self) -> None:
         """No schedules are kept."""
         return

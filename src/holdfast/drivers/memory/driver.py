@@ -95,6 +95,11 @@ class MemoryDriver:
         return self._jobs
 
     @property
+    def instances(self) -> None:
+        """No instances are kept."""
+        return
+
+    @property
     def schedules(self) -> MemoryScheduleStore:
         """Schedules of the namespace."""
         return self._schedules

@@ -136,6 +136,11 @@ class PostgresDriver:
         return self._jobs
 
     @property
+    def instances(self) -> None:
+        """No instances are kept."""
+        return
+
+    @property
     def schedules(self) -> PostgresScheduleStore:
         """Schedules of the namespace."""
         return self._schedules

@@ -129,6 +129,11 @@ class RedisDriver:
         return self._jobs
 
     @property
+    def instances(self) -> None:
+        """No instances are kept."""
+        return
+
+    @property
     def schedules(self) -> None:
         """No schedules are kept."""
         return

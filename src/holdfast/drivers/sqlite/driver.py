@@ -119,6 +119,7 @@ class SqliteDriver:
             context=context,
             watch=self.wakeups.watch,
         )
+        self.instances = None
         self.schedules = SqliteScheduleStore(self.writer, self.jobs, namespace=namespace)
         self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
         self.tokens = SqliteTokenStore(self.writer, namespace=namespace)

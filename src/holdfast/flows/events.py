@@ -1,0 +1,190 @@
+"""What a flow's history is made of: the things that happened to it, and what it decided.
+
+Pure. One commit writes a list of these, in order: each thing that was fed, followed by what the
+flow's code decided on it. Replay feeds the same things in the same order, and checks that the code
+decides the same. Instants are the store's wall clock in microseconds. Values are JSON as it was
+encoded when it was written; nothing here looks into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+_NULL = msgspec.Raw(b"null")
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error as it is kept: its type's name and text, and what it was raised from."""
+
+    type: str
+    message: str
+    details: msgspec.Raw = _NULL
+    cause: Failure | None = None
+
+
+class _Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event", kw_only=True):
+    at: int
+
+
+# -- fed ----------------------------------------------------------------------------------------
+
+
+class StepEnded(_Event, frozen=True, tag="step-ended"):
+    """A step gave a result, or failed for good (``error``), at the attempt of this number.
+
+    ``input`` is what it was called with: replay compares it.
+    """
+
+    step: str
+    input: msgspec.Raw = _NULL
+    result: msgspec.Raw = _NULL
+    error: Failure | None = None
+    attempt: int = 1
+
+
+class StepRetrying(_Event, frozen=True, tag="step-retrying"):
+    """An attempt of a step failed, and the next begins at ``due``."""
+
+    step: str
+    attempt: int
+    error: Failure
+    due: int
+
+
+class TimerFired(_Event, frozen=True, tag="timer-fired"):
+    """A timer came due."""
+
+    timer: int
+
+
+class SignalReceived(_Event, frozen=True, tag="signal"):
+    """A signal came; it is buffered until the code waits for its name."""
+
+    name: str
+    id: str
+    payload: msgspec.Raw = _NULL
+
+
+class UpdateReceived(_Event, frozen=True, tag="update"):
+    """An update came and its validator accepted it; the sender is told what it returned."""
+
+    name: str
+    id: str
+    payload: msgspec.Raw = _NULL
+
+
+class ChildEnded(_Event, frozen=True, tag="child-ended"):
+    """A child flow gave a result or failed; ``child`` is its identity in this flow."""
+
+    child: str
+    result: msgspec.Raw = _NULL
+    error: Failure | None = None
+
+
+class CancelRequested(_Event, frozen=True, tag="cancel-requested"):
+    """Somebody wants the flow cancelled: its code sees ``CancelledError``."""
+
+    reason: str
+
+
+# -- decided ------------------------------------------------------------------------------------
+
+
+class StepIntended(_Event, frozen=True, tag="step-intended"):
+    """A step with ``once`` is about to run. Without its end, nobody knows whether it did."""
+
+    step: str
+    input: msgspec.Raw = _NULL
+
+
+class StepSent(_Event, frozen=True, tag="step-sent"):
+    """A step was put into a queue as a job; its end returns by mail."""
+
+    step: str
+    job: str
+    input: msgspec.Raw = _NULL
+
+
+class TimerSet(_Event, frozen=True, tag="timer-set"):
+    """A timer was set. It keeps this due time, whatever the code says later."""
+
+    timer: int
+    due: int
+
+
+class ChildStarted(_Event, frozen=True, tag="child-started"):
+    """A child flow was started; ``child`` is its identity here, ``id`` its own."""
+
+    child: str
+    id: str
+    input: msgspec.Raw = _NULL
+    detached: bool = False
+
+
+class SignalSent(_Event, frozen=True, tag="signal-sent"):
+    """A signal was sent to another flow; ``number`` counts them."""
+
+    number: int
+    to: str
+    name: str
+
+
+class Patched(_Event, frozen=True, tag="patched"):
+    """The code asked for this patch when it was new, and was told yes."""
+
+    id: str
+
+
+class Ended(_Event, frozen=True, tag="ended"):
+    """The flow ended with this status; its outcome stands in its row."""
+
+    status: str
+
+
+# -- done by operators --------------------------------------------------------------------------
+
+
+class Rewound(_Event, frozen=True, tag="rewound"):
+    """What was committed after the version ``to`` is void, except for the letters it read."""
+
+    to: int
+
+
+class Forked(_Event, frozen=True, tag="forked"):
+    """What stands before was copied from another flow: inputs of its steps are not compared."""
+
+    id: str
+    version: int
+
+
+Fed = (
+    StepEnded
+    | StepRetrying
+    | TimerFired
+    | SignalReceived
+    | UpdateReceived
+    | ChildEnded
+    | CancelRequested
+)
+Decided = StepIntended | StepSent | TimerSet | ChildStarted | SignalSent | Patched | Ended
+Event = Fed | Decided | Rewound | Forked
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(list[Event])
+
+
+def encode_events(events: Sequence[Any]) -> str:
+    """The text of one history row."""
+    return _encoder.encode(events).decode()
+
+
+def decode_events(text: str) -> list[Event]:
+    """The events of one history row.
+
+    Raises:
+        msgspec.ValidationError: It was written by a newer release, or by somebody else.
+    """
+    return _decoder.decode(text)
