@@ -7,8 +7,6 @@ import signal
 import psycopg
 import pytest
 
-pytestmark = pytest.mark.process
-
 # A control shows duplicates in nearly every run; so many leave no doubt.
 FEW = ("--runs", "6")
 

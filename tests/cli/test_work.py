@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 CLAIM_FIELDS = {
     "id",
     "queue",
@@ -36,7 +34,6 @@ def shown(holdfast, job):
     return holdfast("work", "show", job, "-o", "json").document
 
 
-@pytest.mark.process
 def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast):
     job = enqueue(holdfast, "mails", '{"to": "ann"}', "--priority", "3", "--header", "trace=1")
     (claimed,) = claim(holdfast, "mails", "--worker", "shell-1")
@@ -129,7 +126,6 @@ def test_queues_are_paused_drained_and_opened(shell):
     assert shell("work", "top", "-o", "json").code == 2
 
 
-@pytest.mark.process
 def test_top_goes_on_until_it_is_told_to_stop(holdfast):
     enqueue(holdfast, "q")
     watching = holdfast.start("work", "top", "--interval", "0.1", "-o", "jsonl")
