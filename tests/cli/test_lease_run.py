@@ -72,10 +72,7 @@ def test_a_held_lease_is_not_to_be_had(holdfast):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signals_reach_the_command(holdfast, number, request):
-    # Under nohup it is ignored, and children would inherit that.
-    before = signal.signal(number, signal.SIG_DFL)
-    request.addfinalizer(lambda: signal.signal(number, before))
+def test_signals_reach_the_command(holdfast, number):
     script = f"trap 'echo heard; exit 5' {number.name.removeprefix('SIG')}; {SLEEPER}"
     running = holdfast.start("lease", "run", "k", "--", "sh", "-c", script)
     family = pids(holdfast)
