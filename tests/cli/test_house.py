@@ -10,10 +10,10 @@ from contextlib import closing
 import holdfast as package
 
 
-def test_version_and_help_are_data(holdfast):
+def test_version_and_help_are_data(holdfast, shell):
     assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
     for arguments in (("--help",), ("lease", "-h"), ("lease", "run", "--help")):
-        done = holdfast(*arguments)
+        done = shell(*arguments)
         assert (done.code, done.stderr) == (0, "")
         assert done.stdout.startswith("Usage: holdfast")
 
@@ -86,8 +86,8 @@ def test_settings_from_files_reach_the_store(shell):
     assert shell("lease", "ls", "--namespace", "filed", "-o", "jsonl").lines != []
 
 
-def test_a_foreign_encoding_does_not_end_the_program(holdfast):
-    holdfast("lease", "acquire", "日本")
+def test_a_foreign_encoding_does_not_end_the_program(holdfast, shell):
+    shell("lease", "acquire", "日本")
     done = holdfast("lease", "ls", PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     assert done.code == 0
     assert "\\u65e5\\u672c" in done.stdout
