@@ -16,7 +16,7 @@ import pytest
 from holdfast.testing.faults import Fault
 from tests.simulation.job_fleet import JobFleet, Outcome
 
-SEEDS = 220
+SEEDS = 300
 SOAK_SEEDS = range(10_000, 15_000)
 ONLY = os.environ.get("HOLDFAST_SEED")
 
