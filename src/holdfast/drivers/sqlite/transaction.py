@@ -14,9 +14,10 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 from holdfast.clock import Clock
+from holdfast.drivers.sqlite.at_once import AtOnce
 from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
 from holdfast.drivers.sqlite.translate import BUSY_ADVICE, is_busy, translate
@@ -81,9 +82,10 @@ class Turn:
 
 
 Call = Callable[[Turn, Any], Any]
-Entry = tuple["asyncio.Future[Any]", Call, Any]
-# The future, its value, and the error that stands in its place.
-Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
+Waiting = Union["asyncio.Future[Any]", AtOnce]
+Entry = tuple[Waiting, Call, Any]
+# Who waits, the value, and the error that stands in its place.
+Outcome = tuple[Waiting, Any, "BaseException | None"]
 
 
 class Busy(Exception):
