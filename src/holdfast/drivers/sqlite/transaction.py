@@ -116,8 +116,9 @@ class Transactions:
         self._jitter = jitter
         self._busy_timeout_s = busy_timeout_s
         self._turn = Turn(connection.cursor())
-        self._path = path
-        self._identity = _identity(path)
+        # A string: turning a path into one costs a sixth of the look at the file.
+        self._path = os.fspath(path)
+        self._identity = _identity(self._path)
 
     def run(self, entries: list[Entry], *, wait: bool) -> tuple[list[Outcome], list[str | Bell]]:
         """Run ``entries`` and commit; returns what became of each, and who is to be told.
@@ -290,7 +291,7 @@ class Transactions:
                 return
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Which file ``path`` names now.
 
     A process goes on writing to a file that was removed or replaced under it, and would grant

@@ -65,6 +65,8 @@ class Writer:
         # wait for company.
         self._alone = False
         self._pages = 0
+        # Rows that the connection had changed when it was last looked at.
+        self._changes = transactions.connection.total_changes
         self._thread: threading.Thread | None = None
         self._queue: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._closed = False
@@ -167,8 +169,6 @@ class Writer:
 
     def _transact(self, entries: list[Entry], *, wait: bool) -> list[Outcome]:
         """Run one batch on the calling thread, and wake those who wait for what it freed."""
-        connection = self._transactions.connection
-        changes = connection.total_changes
         try:
             outcomes, freed = self._transactions.run(entries, wait=wait)
         except Busy:
@@ -179,8 +179,9 @@ class Writer:
             return _refused(entries, f"the SQLite writer failed: {error!r}")
         if freed:
             self._announce(freed)
-        changes = connection.total_changes - changes
-        self._pages += len(entries) + _COMMIT_PAGES + changes // _ROWS_PER_PAGE
+        changes = self._transactions.connection.total_changes
+        rows, self._changes = changes - self._changes, changes
+        self._pages += len(entries) + _COMMIT_PAGES + rows // _ROWS_PER_PAGE
         return outcomes
 
     def _hand_over(self, entries: list[Entry]) -> None:
