@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.model.instance import InstanceStatus
 from holdfast.ports.wakeups import Wakeup
-from tests.conformance.planted_instance_defects import OWNERSHIP, Defective
+from tests.conformance.planted_instances import Defective
 
 
 class LetterIsDeletedWhenItIsRead(Defective):
@@ -297,9 +297,3 @@ class LostRingsAreNotMadeGood(Defective):
 
     async def claim(self, request):
         return replace(await super().claim(request), letters=())
-
-
-DEFECTS: tuple[type[Defective], ...] = (
-    *OWNERSHIP,
-    *(one for one in Defective.__subclasses__() if one not in OWNERSHIP),
-)
