@@ -18,13 +18,13 @@ from holdfast.drivers.sqlite.connection import check_library
 from holdfast.drivers.sqlite.domain import clock_domain
 from holdfast.drivers.sqlite.host_store import SqliteHostStore
 from holdfast.drivers.sqlite.job_reader import JobReader
-from holdfast.drivers.sqlite.job_sessions import JobSessions
 from holdfast.drivers.sqlite.job_store import SqliteJobStore
 from holdfast.drivers.sqlite.job_waiting import JobWaiting
 from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.drivers.sqlite.lease_store import SqliteLeaseStore
 from holdfast.drivers.sqlite.opening import Connections, open_files
 from holdfast.drivers.sqlite.schedule_store import SqliteScheduleStore
+from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.settings import OPTIONS, Settings, read_settings
 from holdfast.drivers.sqlite.token_store import SqliteTokenStore
 from holdfast.drivers.sqlite.transaction import Bell, Transactions
@@ -110,7 +110,7 @@ class SqliteDriver:
             domain=domain,
         )
         self._job_reader = JobReader(connections.jobs, context.clock, namespace=namespace)
-        self._sessions = JobSessions(connections.sessions, namespace=namespace, domain=domain)
+        self._sessions = Sessions(connections.sessions, namespace=namespace, domain=domain)
         self.jobs = SqliteJobStore(
             self.writer,
             self._job_reader,

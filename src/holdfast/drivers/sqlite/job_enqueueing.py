@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import job_sql as sql
-from holdfast.drivers.sqlite.job_moves import as_json
-from holdfast.drivers.sqlite.statements import Operation, Statement
+from holdfast.drivers.sqlite.statements import Operation, Statement, as_json
 from holdfast.errors import UsageError
 from holdfast.model.job import ENQUEUE_MAX, Enqueued, Entry, JobState, NewJob, OnDuplicate
 from holdfast.names import JobId

@@ -13,18 +13,12 @@ import msgspec
 
 from holdfast.drivers.sqlite import job_sql as sql
 from holdfast.drivers.sqlite import job_upkeep_sql as upkeep
+from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.model.job import ATTEMPTS_KEPT_MAX
 
-_encode = msgspec.json.Encoder().encode
-
 # Number, token, outcome, worker, when it was claimed, and the error.
 Trouble = tuple[int, int, str, str | None, int | None, str | None]
-
-
-def as_json(values: object) -> str:
-    """A batch as the statements take it."""
-    return _encode(values).decode()
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):

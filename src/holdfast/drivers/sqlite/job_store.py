@@ -11,16 +11,16 @@ from itertools import islice
 from typing import Any
 
 from holdfast.drivers.sqlite import statements
+from holdfast.drivers.sqlite.bells import FOR_JOBS, Bells
 from holdfast.drivers.sqlite.instants import microseconds
-from holdfast.drivers.sqlite.job_bells import JobBells
 from holdfast.drivers.sqlite.job_claiming import JobClaiming
 from holdfast.drivers.sqlite.job_enqueueing import Enqueueing, check_batch
 from holdfast.drivers.sqlite.job_moves import JobMoves
 from holdfast.drivers.sqlite.job_reader import JobReader
-from holdfast.drivers.sqlite.job_sessions import JobSessions
 from holdfast.drivers.sqlite.job_settling import JobSettling
 from holdfast.drivers.sqlite.job_upkeep import JobUpkeep
 from holdfast.drivers.sqlite.joint import Joint
+from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.statements import Operation
 from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
@@ -62,7 +62,7 @@ class SqliteJobStore:
         writer: Writer,
         reader: JobReader,
         users: UserTransactions,
-        sessions: JobSessions,
+        sessions: Sessions,
         *,
         context: DriverContext,
         watch: Watch,
@@ -74,7 +74,7 @@ class SqliteJobStore:
         namespace = self._namespace = context.namespace
         self._watch = watch
         moves = JobMoves(namespace)
-        bells = self._bells = JobBells(namespace, context.host)
+        bells = self._bells = Bells(FOR_JOBS, namespace, context.host)
         self._upkeep = JobUpkeep(moves, bells, sessions, namespace=namespace)
         claiming = JobClaiming(moves, bells, sessions, namespace=namespace, host=context.host)
         settling = JobSettling(moves, bells, namespace=namespace)

@@ -11,9 +11,10 @@ from typing import Any
 
 from holdfast.drivers.sqlite import job_sql as sql
 from holdfast.drivers.sqlite import job_upkeep_sql as upkeep
-from holdfast.drivers.sqlite.job_bells import JobBells
-from holdfast.drivers.sqlite.job_moves import Ended, JobMoves, as_json
-from holdfast.drivers.sqlite.job_sessions import JobSessions
+from holdfast.drivers.sqlite.bells import Bells
+from holdfast.drivers.sqlite.job_moves import Ended, JobMoves
+from holdfast.drivers.sqlite.sessions import Sessions
+from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Bell, Turn
 from holdfast.model.job import (
     CLAIM_MAX,
@@ -35,7 +36,7 @@ class JobUpkeep:
     """The upkeep of one namespace."""
 
     def __init__(
-        self, moves: JobMoves, bells: JobBells, sessions: JobSessions, *, namespace: str
+        self, moves: JobMoves, bells: Bells, sessions: Sessions, *, namespace: str
     ) -> None:
         self._moves = moves
         self._bells = bells
