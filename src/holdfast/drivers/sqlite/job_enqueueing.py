@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import job_sql as sql
-from holdfast.drivers.sqlite.statements import Operation, Statement, as_json
+from holdfast.drivers.sqlite.statements import Operation, Statement, as_json, text
 from holdfast.errors import UsageError
 from holdfast.model.job import ENQUEUE_MAX, Enqueued, Entry, JobState, NewJob, OnDuplicate
 from holdfast.names import JobId
@@ -51,7 +51,7 @@ class Enqueueing:
         ((last,),) = yield Statement(sql.TAKE_NUMBERS, (len(self._jobs),))
         self.last = last
         closed = yield Statement(sql.CLOSED_QUEUES, (self._namespace,))
-        self._closed = frozenset(_text(name) for (name,) in closed)
+        self._closed = frozenset(text(name) for (name,) in closed)
         first = last - len(self._jobs) + 1
         answers: list[Enqueued] = []
         plain: list[tuple[Any, ...]] = []
@@ -67,7 +67,7 @@ class Enqueueing:
         yield from self._insert(plain)
         if self._has_ordered:
             counted = yield Statement(sql.UNBLOCKED, (first, last))
-            self.fresh.update({_text(queue): count for queue, count in counted})
+            self.fresh.update({text(queue): count for queue, count in counted})
         return answers
 
     def _row(self, number: int, job: NewJob) -> tuple[Any, ...]:
@@ -102,10 +102,10 @@ class Enqueueing:
         rivals = yield Statement(sql.UNIQUE_OWNER, (self._namespace, job.queue, job.unique_key))
         if rivals:
             rival, id_, state = rivals[0]
-            owner = JobId(_text(id_))
+            owner = JobId(text(id_))
             if job.on_duplicate is OnDuplicate.RETURN:
                 return Enqueued(owner, Entry.EXISTING)
-            if job.on_duplicate is OnDuplicate.REJECT or _text(state) == JobState.CLAIMED:
+            if job.on_duplicate is OnDuplicate.REJECT or text(state) == JobState.CLAIMED:
                 return Enqueued(owner, Entry.REJECTED)
             yield from self._end(job.queue, rival)
             entry = Entry.REPLACED
@@ -117,13 +117,8 @@ class Enqueueing:
         ended = yield Statement(sql.REPLACE, (self._now_us, number))
         key, retention_us = ended[0]
         if key is not None:
-            pair = as_json([(queue, _text(key))])
+            pair = as_json([(queue, text(key))])
             freed = yield Statement(sql.UNBLOCK, (self._namespace, pair))
-            self.fresh.update(_text(row[0]) for row in freed)
+            self.fresh.update(text(row[0]) for row in freed)
         if retention_us <= 0:
             yield Statement(sql.REMOVE, (number,))
-
-
-def _text(value: str | bytes) -> str:
-    """Text of a connection whose owner may have chosen to read it as bytes."""
-    return value.decode() if isinstance(value, bytes) else value

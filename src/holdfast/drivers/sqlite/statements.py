@@ -24,6 +24,11 @@ def as_json(values: object) -> str:
     return _encode(values).decode()
 
 
+def text(value: str | bytes) -> str:
+    """Text of a connection whose owner may have chosen to read it as bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
 class Statement(NamedTuple):
     """One statement and its parameters; with ``many``, a list of them, and no rows come back."""
 

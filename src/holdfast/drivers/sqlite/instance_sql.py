@@ -1,0 +1,192 @@
+"""The statements that start, claim and advance instances.
+
+Owns the SQL of the hot paths. Every statement carries the namespace, or a number that was found
+under it in the same transaction. Conditions of partial indexes are written out, because only then
+does SQLite see that they apply. Batches come as one JSON text, so that a statement runs once for
+all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# A write that changes nothing: a lazy connection of the user's begins its transaction with it.
+LOCK = "UPDATE holdfast_instance_waiter SET called = called WHERE note = 0"
+
+
+def _each(count: int, first: int = 1) -> list[str]:
+    """The parameters of a statement for one row, from the ``first`` on."""
+    return [f"?{place}" for place in range(first, first + count)]
+
+
+def _members(count: int) -> list[str]:
+    """The same values of each member of a JSON list ``j``."""
+    return [f"json_extract(j.value, '$[{place}]')" for place in range(count)]
+
+
+_START_COLUMNS = (
+    "number, namespace, id, kind, name, status, token, version, session, host, worker, due_at_us, "
+    "began_at_us, updated_at_us, created_at_us, retention_us, request, parent, headers, "
+    "attributes, input"
+)
+
+
+def _start(values: Sequence[str], source: str) -> str:
+    (namespace, now, host, *row) = values
+    id_, kind, name, status, token, version, session, worker, due, *rest = row
+    retention, request, parent, headers, attributes, text = rest
+    return f"""
+INSERT INTO holdfast_instance ({_START_COLUMNS})
+SELECT NULL, {namespace}, {id_}, {kind}, {name}, {status}, {token}, {version}, {session},
+    CASE WHEN {session} IS NOT NULL THEN {host} END, {worker}, {due}, {now}, {now}, {now},
+    {retention}, {request}, {parent}, {headers}, {attributes}, {text}
+{source} WHERE true ON CONFLICT (id, namespace) DO NOTHING
+RETURNING number, id
+"""
+
+
+# Namespace, instant and host of the driver; then what is told of each instance.
+START = _start(_each(18), "FROM (SELECT 1)")
+START_MANY = _start([*_each(3), *_members(15)], "FROM json_each(?4) AS j")
+
+ADD_INPUT = """
+INSERT INTO holdfast_instance_input (instance, input) VALUES (?, ?)
+ON CONFLICT (instance) DO UPDATE SET input = excluded.input
+"""
+DROP_INPUT = "DELETE FROM holdfast_instance_input WHERE instance = ?"
+
+# Of a JSON list of ids, those that are there.
+STARTED = """
+SELECT i.id, i.request, i.name, i.parent, i.created_at_us
+FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
+"""
+
+_HISTORY = "holdfast_history (instance, version, commit_id, token, worker, at_us, events)"
+ADD_HISTORY = f"INSERT INTO {_HISTORY} VALUES (?, ?, ?, ?, ?, ?, ?)"
+ADD_HISTORIES = f"INSERT INTO {_HISTORY} SELECT {', '.join(_members(7))} FROM json_each(?) AS j"
+
+
+# -- commits --------------------------------------------------------------------------------------
+
+# Apart, because a statement writes the entries of every index whose columns it names: an instance
+# that goes on with its owner has none to be written.
+_GO_ON = "version = {version}, due_at_us = {due}, updated_at_us = {now}, claim = NULL"
+_GIVE_UP = (
+    _GO_ON
+    + """, session = NULL, status = {status}, outcome = {outcome},
+    suspended = CASE WHEN {ended} THEN 0 ELSE i.suspended END,
+    ended_at_us = CASE WHEN {ended} THEN {now} END,
+    prune_at_us = CASE WHEN {ended} THEN {now} + i.retention_us END"""
+)
+
+
+def _commit(changes: str, values: Sequence[str], source: str) -> str:
+    namespace, now, id_, token, version, due, *more = values
+    status, outcome, ended = more or ("", "", "")
+    told = {"version": version, "due": due, "now": now}
+    told |= {"status": status, "outcome": outcome, "ended": ended}
+    # The token of the newest claim, whose owner has not given it up, at the version before.
+    return f"""
+UPDATE holdfast_instance AS i SET {changes.format(**told)} {source}
+WHERE i.id = {id_} AND i.namespace = {namespace} AND i.token = {token}
+  AND i.version = {version} - 1 AND i.session IS NOT NULL
+RETURNING id, number, worker, suspended
+"""
+
+
+_MANY = "FROM json_each(?3) AS j"
+GO_ON = _commit(_GO_ON, _each(6), "")
+GO_ON_MANY = _commit(_GO_ON, [*_each(2), *_members(4)], _MANY)
+GIVE_UP = _commit(_GIVE_UP, _each(9), "")
+GIVE_UP_MANY = _commit(_GIVE_UP, [*_each(2), *_members(7)], _MANY)
+
+# The commit that made a version, for callers who ask again.
+COMMITTED = """
+SELECT h.commit_id, i.suspended FROM holdfast_instance AS i
+JOIN holdfast_history AS h ON h.instance = i.number AND h.version = ?3
+WHERE i.id = ?1 AND i.namespace = ?2
+"""
+
+DESCRIBE = """
+UPDATE holdfast_instance
+SET custom = coalesce(?1, custom), attributes = coalesce(?2, attributes) WHERE number = ?3
+"""
+RESTART = """
+UPDATE holdfast_instance SET base = version - 1, began_at_us = ?1, input = ?2 WHERE number = ?3
+"""
+FORGET_HISTORY = "DELETE FROM holdfast_history WHERE instance = ? AND version < ?"
+ADD_REPLY = """
+INSERT INTO holdfast_reply (instance, message, payload) VALUES (?, ?, ?)
+ON CONFLICT (instance, message) DO NOTHING
+"""
+HAVE_MAIL = """
+SELECT m.instance FROM json_each(?1) AS j JOIN holdfast_mailbox AS m ON m.instance = j.value
+"""
+DEFINITIONS = """
+SELECT i.number, i.kind || '/' || i.name
+FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.number = j.value
+"""
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+_FREE = "{0}.session IS NULL AND {0}.ended_at_us IS NULL AND {0}.suspended = 0"
+_DUE = f"""d.namespace = ?1 AND d.kind = ?2 AND d.name = j.value
+  AND {_FREE.format("d")} AND d.due_at_us IS NOT NULL"""
+
+# The longest due of each name, and those that have letters; one may be both.
+CLAIMABLE = f"""
+SELECT number FROM (
+    SELECT i.number AS number, i.due_at_us AS since
+    FROM json_each(?3) AS j CROSS JOIN holdfast_instance AS i ON i.number IN (
+        SELECT d.number FROM holdfast_instance AS d INDEXED BY holdfast_instance_due
+        WHERE {_DUE} AND d.due_at_us <= ?4 ORDER BY d.due_at_us LIMIT ?5
+    )
+    UNION ALL
+    SELECT i.number, m.since_at_us
+    FROM json_each(?3) AS j
+    CROSS JOIN holdfast_mailbox AS m ON m.namespace = ?1 AND m.kind = ?2 AND m.name = j.value
+    CROSS JOIN holdfast_instance AS i ON i.number = m.instance AND {_FREE.format("i")}
+)
+GROUP BY number ORDER BY min(since) LIMIT ?5
+"""
+
+NEXT_DUE = f"""
+SELECT min((
+    SELECT d.due_at_us FROM holdfast_instance AS d INDEXED BY holdfast_instance_due
+    WHERE {_DUE} ORDER BY d.due_at_us LIMIT 1
+)) FROM json_each(?3) AS j
+"""
+
+_COLUMNS = """number, id, kind, name, token, version, base,
+    coalesce(input, (SELECT t.input FROM holdfast_instance_input AS t WHERE t.instance = number)),
+    began_at_us, parent, headers, attributes, custom"""
+
+# Rows come back in no order that counts.
+TAKE = f"""
+UPDATE holdfast_instance
+SET session = ?1, host = ?2, worker = ?3, claim = ?4, token = token + 1, status = 'running'
+WHERE number IN (SELECT value FROM json_each(?5))
+RETURNING {_COLUMNS}
+"""
+CLAIMED_BEFORE = f"""
+SELECT {_COLUMNS} FROM holdfast_instance
+WHERE namespace = ? AND session = ? AND ended_at_us IS NULL AND claim = ?
+"""
+
+# Instances of a session whose mailboxes are not empty, except those of a JSON list of numbers.
+OWN_MAIL = """
+SELECT i.id FROM holdfast_mailbox AS m CROSS JOIN holdfast_instance AS i ON i.number = m.instance
+WHERE m.namespace = ?1 AND i.session = ?2 AND i.number NOT IN (SELECT value FROM json_each(?3))
+"""
+
+RELEASE = """
+UPDATE holdfast_instance AS i
+SET session = NULL, claim = NULL,
+    due_at_us = CASE WHEN json_extract(j.value, '$[2]') THEN min(?3, coalesce(i.due_at_us, ?3))
+        ELSE i.due_at_us END
+FROM json_each(?1) AS j
+WHERE i.id = json_extract(j.value, '$[0]') AND i.namespace = ?2
+  AND i.token = json_extract(j.value, '$[1]') AND i.session IS NOT NULL
+RETURNING id, number, suspended, due_at_us
+"""
