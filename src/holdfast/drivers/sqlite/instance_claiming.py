@@ -85,7 +85,7 @@ class InstanceClaiming:
         numbers = as_json([row[0] for row in rows])
         with_mail = [n for (n,) in turn.cursor.execute(sql.HAVE_MAIL, (numbers,)).fetchall()]
         letters = self._mail.first_letters(turn, with_mail)
-        return tuple([ClaimedInstance(*row[1:], letters.get(row[0], ())) for row in rows])
+        return tuple([ClaimedInstance(*row[1:], letters=letters.get(row[0], ())) for row in rows])
 
     def _wait(self, turn: Turn, request: InstanceClaimRequest) -> float | None:
         """Leave a note for what comes later, and say when the next one is due."""

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.drivers.sqlite import instance_sql as sql
 from holdfast.drivers.sqlite import statements
 from holdfast.drivers.sqlite.bells import Bells
@@ -221,7 +223,8 @@ class InstanceCommitting:
             turn.cursor.execute(sql.DROP_INPUT, (number,))
 
     def _start(self, turn: Turn, instances: Sequence[NewInstance]) -> frozenset[InstanceId]:
-        starting = Starting(self._namespace, self._host, instances, turn.wall_us)
+        unowned = [replace(new, session=None) if new.session else new for new in instances]
+        starting = Starting(self._namespace, self._host, unowned, turn.wall_us)
         answers = statements.run(starting.run(), turn.cursor)
         self._bells.ring(turn, starting.fresh)
         return frozenset(answer.id for answer in answers if answer.entry is Entry.EXISTING)

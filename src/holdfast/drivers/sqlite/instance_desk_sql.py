@@ -12,13 +12,14 @@ from typing import Any
 from holdfast.model.instance import InstanceFilter, InstanceStatus
 
 _STATUS = "CASE WHEN i.suspended = 1 THEN 'suspended' ELSE i.status END"
-_RECORD = f"""
-SELECT i.id, i.kind, i.name, {_STATUS},
+_SHOWN = """
+SELECT i.id, i.kind, i.name, {status},
     coalesce(i.input, (SELECT t.input FROM holdfast_instance_input AS t
                        WHERE t.instance = i.number)),
     i.outcome, i.custom, i.attributes, i.headers, i.parent, i.token, i.version, i.base, i.session,
     i.worker, i.created_at_us, i.began_at_us, i.updated_at_us, i.ended_at_us, i.due_at_us, i.number
 FROM holdfast_instance AS i"""
+_RECORD = _SHOWN.format(status=_STATUS)
 GET = f"{_RECORD} WHERE i.id = ? AND i.namespace = ?"
 
 REPLY = """
@@ -85,10 +86,13 @@ def listing(wanted: InstanceFilter, namespace: str) -> tuple[str, dict[str, Any]
     return f"{_RECORD} WHERE {where} AND i.number > :after ORDER BY i.number LIMIT :limit", values
 
 
+_COUNT = "SELECT {status}, count(*) FROM holdfast_instance AS i WHERE {where} GROUP BY 1"
+
+
 def counting(wanted: InstanceFilter, namespace: str) -> tuple[str, dict[str, Any]]:
     """The statement that counts what matches by status, and its parameters."""
     where, values = _where(wanted, namespace)
-    return f"SELECT {_STATUS}, count(*) FROM holdfast_instance AS i WHERE {where} GROUP BY 1", values
+    return _COUNT.format(status=_STATUS, where=where), values
 
 
 # Where an instance stands, for operators.
@@ -106,10 +110,13 @@ SET status = 'terminated', suspended = 0, outcome = ?2, token = token + 1, sessi
 WHERE number = ?3
 """
 SUSPEND = "UPDATE holdfast_instance SET suspended = 1, updated_at_us = ? WHERE number = ?"
+# What its last owner left undone nobody else knows: let somebody look. One that was never claimed
+# has left nothing, and keeps its time.
 RESUME = """
 UPDATE holdfast_instance
 SET suspended = 0, updated_at_us = ?1,
-    due_at_us = CASE WHEN session IS NULL THEN min(?1, coalesce(due_at_us, ?1)) ELSE due_at_us END
+    due_at_us = CASE WHEN session IS NULL AND token > 0 THEN min(?1, coalesce(due_at_us, ?1))
+        ELSE due_at_us END
 WHERE number = ?2
 """
 REOPEN = """

@@ -44,7 +44,7 @@ class InstanceMail:
         count: Counter[int] = Counter()
         for place, message in enumerate(messages):
             receiver = receivers.get(place)
-            answer = _answer(receiver, (message.to, message.id) in put, count, room)
+            answer = _answer(receiver, count, repeated=(message.to, message.id) in put, room=room)
             answers.append(answer)
             if receiver is None or answer is not Sent.SENT:
                 continue
@@ -124,7 +124,7 @@ class InstanceMail:
 
 
 def _answer(
-    receiver: tuple[Any, ...] | None, repeated: bool, count: Counter[int], room: int | None
+    receiver: tuple[Any, ...] | None, count: Counter[int], *, repeated: bool, room: int | None
 ) -> Sent:
     if receiver is None:
         return Sent.NOT_FOUND

@@ -45,9 +45,7 @@ class InstanceMoves:
         self._sessions = sessions
         self._namespace = namespace
 
-    def terminate(
-        self, turn: Turn, argument: tuple[InstanceId, str, Sequence[Message]]
-    ) -> Opened:
+    def terminate(self, turn: Turn, argument: tuple[InstanceId, str, Sequence[Message]]) -> Opened:
         """End a live instance at once, taking it from its owner."""
         id_, outcome, sends = argument
         found = self._standing(turn, id_)
@@ -82,11 +80,15 @@ class InstanceMoves:
         if bool(found.suspended) == suspended:
             return Opened.CHANGED
         turn.savepoint()
-        statement = desk.SUSPEND if suspended else desk.RESUME
-        turn.cursor.execute(statement, (turn.wall_us, found.number))
+        values = (turn.wall_us, found.number)
+        if suspended:
+            turn.cursor.execute(desk.SUSPEND, values)
+        else:
+            turn.cursor.execute(desk.RESUME, values)
+            if found.host is None:
+                # It may be due, or have letters: whoever looks will see.
+                self._bells.ring(turn, {found.definition: 1})
         self._tell_owner(turn, id_, found)
-        if found.host is None and not suspended:
-            self._bells.ring(turn, {found.definition: 1})
         return Opened.CHANGED
 
     def reopen(self, turn: Turn, argument: tuple[InstanceId, int, str]) -> Opened:

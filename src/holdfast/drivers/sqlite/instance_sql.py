@@ -61,9 +61,12 @@ SELECT i.id, i.request, i.name, i.parent, i.created_at_us
 FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
 """
 
-_HISTORY = "holdfast_history (instance, version, commit_id, token, worker, at_us, events)"
-ADD_HISTORY = f"INSERT INTO {_HISTORY} VALUES (?, ?, ?, ?, ?, ?, ?)"
-ADD_HISTORIES = f"INSERT INTO {_HISTORY} SELECT {', '.join(_members(7))} FROM json_each(?) AS j"
+_HISTORY = """
+INSERT INTO holdfast_history (instance, version, commit_id, token, worker, at_us, events)
+"""
+ADD_HISTORY = _HISTORY + "VALUES (?, ?, ?, ?, ?, ?, ?)"
+_ALL = "SELECT {members} FROM json_each(?) AS j"
+ADD_HISTORIES = _HISTORY + _ALL.format(members=", ".join(_members(7)))
 
 
 # -- commits --------------------------------------------------------------------------------------
@@ -80,18 +83,22 @@ _GIVE_UP = (
 )
 
 
+# The token of the newest claim, whose owner has not given it up, at the version before.
+_FENCED = """
+UPDATE holdfast_instance AS i SET {changes} {source}
+WHERE i.id = {id} AND i.namespace = {namespace} AND i.token = {token}
+  AND i.version = {version} - 1 AND i.session IS NOT NULL
+RETURNING id, number, worker, suspended
+"""
+
+
 def _commit(changes: str, values: Sequence[str], source: str) -> str:
     namespace, now, id_, token, version, due, *more = values
     status, outcome, ended = more or ("", "", "")
     told = {"version": version, "due": due, "now": now}
     told |= {"status": status, "outcome": outcome, "ended": ended}
-    # The token of the newest claim, whose owner has not given it up, at the version before.
-    return f"""
-UPDATE holdfast_instance AS i SET {changes.format(**told)} {source}
-WHERE i.id = {id_} AND i.namespace = {namespace} AND i.token = {token}
-  AND i.version = {version} - 1 AND i.session IS NOT NULL
-RETURNING id, number, worker, suspended
-"""
+    told["changes"] = changes.format(**told)
+    return _FENCED.format(**told, source=source, id=id_, namespace=namespace, token=token)
 
 
 _MANY = "FROM json_each(?3) AS j"
@@ -130,49 +137,53 @@ FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.number = j.value
 
 # -- claims ---------------------------------------------------------------------------------------
 
-_FREE = "{0}.session IS NULL AND {0}.ended_at_us IS NULL AND {0}.suspended = 0"
-_DUE = f"""d.namespace = ?1 AND d.kind = ?2 AND d.name = j.value
-  AND {_FREE.format("d")} AND d.due_at_us IS NOT NULL"""
+_DUE = """d.namespace = ?1 AND d.kind = ?2 AND d.name = j.value AND d.session IS NULL
+          AND d.ended_at_us IS NULL AND d.suspended = 0 AND d.due_at_us IS NOT NULL"""
 
 # The longest due of each name, and those that have letters; one may be both.
-CLAIMABLE = f"""
+_CLAIMABLE = """
 SELECT number FROM (
     SELECT i.number AS number, i.due_at_us AS since
     FROM json_each(?3) AS j CROSS JOIN holdfast_instance AS i ON i.number IN (
         SELECT d.number FROM holdfast_instance AS d INDEXED BY holdfast_instance_due
-        WHERE {_DUE} AND d.due_at_us <= ?4 ORDER BY d.due_at_us LIMIT ?5
+        WHERE {due} AND d.due_at_us <= ?4 ORDER BY d.due_at_us LIMIT ?5
     )
     UNION ALL
     SELECT i.number, m.since_at_us
     FROM json_each(?3) AS j
     CROSS JOIN holdfast_mailbox AS m ON m.namespace = ?1 AND m.kind = ?2 AND m.name = j.value
-    CROSS JOIN holdfast_instance AS i ON i.number = m.instance AND {_FREE.format("i")}
+    CROSS JOIN holdfast_instance AS i ON i.number = m.instance
+        AND i.session IS NULL AND i.ended_at_us IS NULL AND i.suspended = 0
 )
-GROUP BY number ORDER BY min(since) LIMIT ?5
+GROUP BY number ORDER BY min(since), number LIMIT ?5
 """
+CLAIMABLE = _CLAIMABLE.format(due=_DUE)
 
-NEXT_DUE = f"""
+_NEXT_DUE = """
 SELECT min((
     SELECT d.due_at_us FROM holdfast_instance AS d INDEXED BY holdfast_instance_due
-    WHERE {_DUE} ORDER BY d.due_at_us LIMIT 1
+    WHERE {due} ORDER BY d.due_at_us LIMIT 1
 )) FROM json_each(?3) AS j
 """
+NEXT_DUE = _NEXT_DUE.format(due=_DUE)
 
 _COLUMNS = """number, id, kind, name, token, version, base,
     coalesce(input, (SELECT t.input FROM holdfast_instance_input AS t WHERE t.instance = number)),
     began_at_us, parent, headers, attributes, custom"""
 
 # Rows come back in no order that counts.
-TAKE = f"""
+_TAKE = """
 UPDATE holdfast_instance
 SET session = ?1, host = ?2, worker = ?3, claim = ?4, token = token + 1, status = 'running'
 WHERE number IN (SELECT value FROM json_each(?5))
-RETURNING {_COLUMNS}
+RETURNING {columns}
 """
-CLAIMED_BEFORE = f"""
-SELECT {_COLUMNS} FROM holdfast_instance
+TAKE = _TAKE.format(columns=_COLUMNS)
+_BEFORE = """
+SELECT {columns} FROM holdfast_instance
 WHERE namespace = ? AND session = ? AND ended_at_us IS NULL AND claim = ?
 """
+CLAIMED_BEFORE = _BEFORE.format(columns=_COLUMNS)
 
 # Instances of a session whose mailboxes are not empty, except those of a JSON list of numbers.
 OWN_MAIL = """

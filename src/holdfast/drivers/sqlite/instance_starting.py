@@ -110,7 +110,7 @@ class Starting:
         if inputs:
             yield Statement(sql.ADD_INPUT, inputs, many=True)
         rows = [
-            (number, version, "", 0, None, self._now_us, events)
+            (number, version, "", 0, wanted[id_].worker or None, self._now_us, events)
             for id_, number in numbers.items()
             for version, events in enumerate(wanted[id_].history, 1)
         ]

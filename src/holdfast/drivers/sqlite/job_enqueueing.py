@@ -33,8 +33,9 @@ def check_batch(jobs: Sequence[NewJob]) -> None:
 class Enqueueing:
     """Jobs to be added in one step, for one caller or several. Used once.
 
-    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by queue, and
-    ``last`` is the number of the newest.
+    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by queue,
+    ``last`` is the number of the newest, and ``answered`` are the instances that got a letter
+    because a job of theirs was replaced or not taken.
     """
 
     def __init__(self, namespace: str, jobs: Sequence[NewJob], now_us: int) -> None:
@@ -45,6 +46,7 @@ class Enqueueing:
         self._has_ordered = False
         self.fresh: Counter[str] = Counter()
         self.last = 0
+        self.answered: list[str] = []
 
     def run(self) -> Operation[list[Enqueued]]:
         """The statements; the first of them takes the write lock."""
@@ -82,7 +84,7 @@ class Enqueueing:
             *(number, self._namespace, job.id, job.queue, state, job.priority, due),
             *(job.expires_us, job.ordering_key, job.unique_key, job.max_attempts),
             *(job.max_losses, self._now_us, job.retention_us, job.retry, job.headers),
-            job.payload,
+            *(job.payload, job.instance, job.step),
         )
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> Operation[None]:
@@ -93,6 +95,14 @@ class Enqueueing:
 
     def _one(self, number: int, job: NewJob) -> Operation[Enqueued]:
         """Add a job whose unique key, or whose queue, may stand in its way."""
+        added = yield from self._try(number, job)
+        if job.instance is not None and added.entry not in (Entry.CREATED, Entry.REPLACED):
+            values = (job.instance, self._namespace, job.id, job.step, self._now_us)
+            yield Statement(sql.ANSWER_REFUSED, values)
+            self.answered.append(job.instance)
+        return added
+
+    def _try(self, number: int, job: NewJob) -> Operation[Enqueued]:
         known = yield Statement(sql.FIND_ID, (self._namespace, job.id))
         if known:
             return Enqueued(job.id, Entry.CREATED)
@@ -115,7 +125,9 @@ class Enqueueing:
     def _end(self, queue: str, number: int) -> Operation[None]:
         """Cancel the job that another one replaces."""
         ended = yield Statement(sql.REPLACE, (self._now_us, number))
-        key, retention_us = ended[0]
+        key, retention_us, instance = ended[0]
+        if instance is not None:
+            self.answered.append(text(instance))
         if key is not None:
             pair = as_json([(queue, text(key))])
             freed = yield Statement(sql.UNBLOCK, (self._namespace, pair))

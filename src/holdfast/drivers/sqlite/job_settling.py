@@ -99,7 +99,7 @@ class JobSettling:
 
     def _conclude(self, turn: Turn, rows: _Rows, fresh: Counter[str]) -> None:
         """What follows from claims that have ended: the next jobs, room, and who hears of it."""
-        ended = (Ended(row[6], row[3], row[4], row[5]) for row in rows if row[2] in FINAL)
+        ended = (Ended(row[6], row[3], row[4], row[5], row[9]) for row in rows if row[2] in FINAL)
         self._moves.after_end(turn, ended, fresh)
         self._moves.after_claims(turn, (row[3] for row in rows), fresh)
         self._bells.ring(turn, fresh)

@@ -57,7 +57,7 @@ class JobUpkeep:
             turn, [(row[3], row[4], "lost", row[7], row[8], None) for row in rows]
         )
         fresh = Counter(row[1] for row in rows if row[2] == JobState.READY)
-        ended = (Ended(row[3], row[1], row[5], row[6]) for row in rows if row[2] in FINAL)
+        ended = (Ended(row[3], row[1], row[5], row[6], row[9]) for row in rows if row[2] in FINAL)
         self._moves.after_end(turn, ended, fresh)
         self._moves.after_claims(turn, (row[1] for row in rows), fresh)
         self._bells.ring(turn, fresh)
@@ -77,7 +77,7 @@ class JobUpkeep:
         if ending:
             turn.cursor.execute(upkeep.CANCEL, (why, turn.wall_us, _numbers(ending)))
             fresh: Counter[str] = Counter()
-            ended = (Ended(row[1], row[3], row[5], row[6]) for row in ending)
+            ended = (Ended(row[1], row[3], row[5], row[6], row[8]) for row in ending)
             self._moves.after_end(turn, ended, fresh)
             self._bells.ring(turn, fresh)
         return [_cancelled(standing.get(id_)) for id_ in ids]
