@@ -87,14 +87,14 @@ class Bells:
             for (host,) in turn.cursor.execute(self._notes.take, values).fetchall():
                 turn.freed.append(Bell(HostId(host), self._notes.topic + place))
 
-    def call(self, fresh: Mapping[str, int], number: int, now_us: int) -> Operation[None]:
+    def call(self, fresh: Mapping[str, int], mark: int, now_us: int) -> Operation[None]:
         """Do the same inside a transaction of the user's, after which nobody can ring.
 
-        The notes stay and say so; their hosts find them when they look at the file. ``number`` is
-        that of the newest job or instance, which tells one call from the next.
+        The notes stay and say so; their hosts find them when they look at the file. ``mark`` tells
+        one call from the next, and is not 0.
         """
         for place, count in fresh.items():
-            values = (self._namespace, place, now_us, count + 1, number)
+            values = (self._namespace, place, now_us, count + 1, mark)
             yield Statement(self._notes.call, values)
 
     def leave(self, turn: Turn, places: Iterable[str], wait_us: int) -> None:

@@ -18,7 +18,7 @@ from holdfast.drivers.sqlite import statements
 from holdfast.drivers.sqlite.bells import Bells
 from holdfast.drivers.sqlite.instance_mail import InstanceMail
 from holdfast.drivers.sqlite.instance_starting import Starting, inline
-from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, NotDone
+from holdfast.drivers.sqlite.joint import NOT_DONE, NotDone
 from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.model.instance import FINAL, Commit, Committed, Entry, NewInstance
@@ -28,8 +28,9 @@ from holdfast.names import HostId, InstanceId
 # Adds jobs inside the transaction.
 Enqueue = Callable[[Turn, Sequence[NewJob]], object]
 
-# Number, worker and whether it is suspended, of an instance that a commit has changed.
-_Changed = tuple[int, str | None, int]
+# The number of an instance that a commit has changed, and whether it is suspended.
+_Changed = tuple[int, bool]
+_Row = tuple[Any, ...]
 
 
 class InstanceCommitting:
@@ -93,9 +94,9 @@ class InstanceCommitting:
         if row is None:
             return self._repeated(turn, commit)
         if not commit.starts:
-            return Committed(True, turn.wall_us, bool(row[2]))
+            return Committed(True, turn.wall_us, row[1])
         others = tuple([start.id for start in commit.starts if start.id in taken])
-        return Committed(True, turn.wall_us, bool(row[2]), others)
+        return Committed(True, turn.wall_us, row[1], others)
 
     def _repeated(self, turn: Turn, commit: Commit) -> Committed:
         """The answer to a commit that changed nothing: it was made before, or is refused."""
@@ -116,55 +117,35 @@ class InstanceCommitting:
 
     def _change(self, turn: Turn, commits: Sequence[Commit]) -> dict[str, _Changed]:
         """Fence and write rows and histories; returns what was changed, by id."""
-        going = [c for c in commits if c.status not in FINAL and not c.release]
-        changed: dict[str, _Changed] = {}
-        if going:
-            asked = [(c.id, c.token, c.version, c.due_at_us) for c in going]
-            self._write(turn, (sql.GO_ON, sql.GO_ON_MANY), asked, changed)
-        if len(going) < len(commits):
-            asked = [_given_up(c) for c in commits if c.status in FINAL or c.release]
-            self._write(turn, (sql.GIVE_UP, sql.GIVE_UP_MANY), asked, changed)
-        if changed:
-            self._record(turn, commits, changed)
-        return changed
-
-    def _write(
-        self,
-        turn: Turn,
-        one_or_many: tuple[str, str],
-        asked: Sequence[tuple[Any, ...]],
-        changed: dict[str, _Changed],
-    ) -> None:
-        one, many = one_or_many
-        execute = turn.cursor.execute
-        common = (self._namespace, turn.wall_us)
-        if len(asked) >= JOINT_LEAST:
-            rows = execute(many, (*common, as_json(asked))).fetchall()
-        else:
-            rows = [row for a in asked for row in execute(one, (*common, *a)).fetchall()]
-        for id_, number, worker, suspended in rows:
-            changed[id_] = (number, worker, suspended)
-
-    def _record(
-        self, turn: Turn, commits: Sequence[Commit], changed: Mapping[str, _Changed]
-    ) -> None:
+        values = (as_json([commit.id for commit in commits]), self._namespace)
+        standing = {row[0]: row for row in turn.cursor.execute(sql.STANDING, values).fetchall()}
         now = turn.wall_us
-        rows: list[tuple[Any, ...]] = []
+        changed: dict[str, _Changed] = {}
+        going: list[_Row] = []
+        leaving: list[_Row] = []
+        history: list[_Row] = []
         for commit in commits:
-            row = changed.get(commit.id)
-            if row is not None:
-                number, worker, _ = row
-                rows.append(
-                    (
-                        *(number, commit.version, commit.commit, commit.token, worker, now),
-                        commit.events,
-                    )
-                )
-        if len(rows) >= JOINT_LEAST:
-            turn.cursor.execute(sql.ADD_HISTORIES, (as_json(rows),))
-        else:
-            for values in rows:
-                turn.cursor.execute(sql.ADD_HISTORY, values)
+            found = standing.get(commit.id)
+            # Nobody else writes before this transaction ends: what was read stays true.
+            if found is None or found[2] != commit.token or found[3] != commit.version - 1:
+                continue
+            _, number, token, _, worker, suspended = found
+            version = commit.version
+            ended = commit.status in FINAL
+            changed[commit.id] = (number, bool(suspended and not ended))
+            history.append((number, version, commit.commit, token, worker, now, commit.events))
+            if ended:
+                end = (commit.status.value, commit.outcome, now)
+                leaving.append((number, token, version, now, None, *end))
+            elif commit.release:
+                on = (commit.status.value, None, None)
+                leaving.append((number, token, version, now, commit.due_at_us, *on))
+            else:
+                going.append((number, token, version, now, commit.due_at_us))
+        _write(turn, sql.GO_ON, going)
+        _write(turn, sql.GIVE_UP, leaving)
+        _write(turn, sql.ADD_HISTORY, history)
+        return changed
 
     # -- what was decided with it ------------------------------------------------------------------
 
@@ -238,7 +219,7 @@ class InstanceCommitting:
         claimable = [
             number
             for number, commit in freed.items()
-            if not changed[commit.id][2]
+            if not changed[commit.id][1]
             and (
                 number in waiting
                 or (commit.due_at_us is not None and commit.due_at_us <= turn.wall_us)
@@ -249,9 +230,8 @@ class InstanceCommitting:
             self._bells.ring(turn, Counter(definition for _, definition in rows))
 
 
-def _given_up(commit: Commit) -> tuple[Any, ...]:
-    ended = commit.status in FINAL
-    return (
-        *(commit.id, commit.token, commit.version, None if ended else commit.due_at_us),
-        *(commit.status.value, commit.outcome, ended),
-    )
+def _write(turn: Turn, statement: str, rows: Sequence[_Row]) -> None:
+    if len(rows) == 1:
+        turn.cursor.execute(statement, rows[0])
+    elif rows:
+        turn.cursor.executemany(statement, rows)

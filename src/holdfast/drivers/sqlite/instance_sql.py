@@ -2,52 +2,28 @@
 
 Owns the SQL of the hot paths. Every statement carries the namespace, or a number that was found
 under it in the same transaction. Conditions of partial indexes are written out, because only then
-does SQLite see that they apply. Batches come as one JSON text, so that a statement runs once for
-all of them.
+does SQLite see that they apply. Rows are looked up by one statement for a whole batch and written
+by number: RETURNING costs more than both together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 # A write that changes nothing: a lazy connection of the user's begins its transaction with it.
 LOCK = "UPDATE holdfast_instance_waiter SET called = called WHERE note = 0"
 
-
-def _each(count: int, first: int = 1) -> list[str]:
-    """The parameters of a statement for one row, from the ``first`` on."""
-    return [f"?{place}" for place in range(first, first + count)]
-
-
-def _members(count: int) -> list[str]:
-    """The same values of each member of a JSON list ``j``."""
-    return [f"json_extract(j.value, '$[{place}]')" for place in range(count)]
-
-
-_START_COLUMNS = (
-    "number, namespace, id, kind, name, status, token, version, session, host, worker, due_at_us, "
-    "began_at_us, updated_at_us, created_at_us, retention_us, request, parent, headers, "
-    "attributes, input"
-)
-
-
-def _start(values: Sequence[str], source: str) -> str:
-    (namespace, now, host, *row) = values
-    id_, kind, name, status, token, version, session, worker, due, *rest = row
-    retention, request, parent, headers, attributes, text = rest
-    return f"""
-INSERT INTO holdfast_instance ({_START_COLUMNS})
-SELECT NULL, {namespace}, {id_}, {kind}, {name}, {status}, {token}, {version}, {session},
-    CASE WHEN {session} IS NOT NULL THEN {host} END, {worker}, {due}, {now}, {now}, {now},
-    {retention}, {request}, {parent}, {headers}, {attributes}, {text}
-{source} WHERE true ON CONFLICT (id, namespace) DO NOTHING
-RETURNING number, id
+# Of a JSON list of ids, those that are there.
+STARTED = """
+SELECT i.id, i.request, i.name, i.parent, i.created_at_us, i.number
+FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
 """
 
-
-# Namespace, instant and host of the driver; then what is told of each instance.
-START = _start(_each(18), "FROM (SELECT 1)")
-START_MANY = _start([*_each(3), *_members(15)], "FROM json_each(?4) AS j")
+# Namespace and instant; then what is told of each instance.
+START = """
+INSERT INTO holdfast_instance (
+    namespace, began_at_us, updated_at_us, created_at_us, id, kind, name, status, token, version,
+    session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input
+) VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+"""
 
 ADD_INPUT = """
 INSERT INTO holdfast_instance_input (instance, input) VALUES (?, ?)
@@ -55,57 +31,36 @@ ON CONFLICT (instance) DO UPDATE SET input = excluded.input
 """
 DROP_INPUT = "DELETE FROM holdfast_instance_input WHERE instance = ?"
 
-# Of a JSON list of ids, those that are there.
-STARTED = """
-SELECT i.id, i.request, i.name, i.parent, i.created_at_us
-FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
-"""
-
-_HISTORY = """
+ADD_HISTORY = """
 INSERT INTO holdfast_history (instance, version, commit_id, token, worker, at_us, events)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-ADD_HISTORY = _HISTORY + "VALUES (?, ?, ?, ?, ?, ?, ?)"
-_ALL = "SELECT {members} FROM json_each(?) AS j"
-ADD_HISTORIES = _HISTORY + _ALL.format(members=", ".join(_members(7)))
 
 
 # -- commits --------------------------------------------------------------------------------------
 
-# Apart, because a statement writes the entries of every index whose columns it names: an instance
-# that goes on with its owner has none to be written.
-_GO_ON = "version = {version}, due_at_us = {due}, updated_at_us = {now}, claim = NULL"
-_GIVE_UP = (
-    _GO_ON
-    + """, session = NULL, status = {status}, outcome = {outcome},
-    suspended = CASE WHEN {ended} THEN 0 ELSE i.suspended END,
-    ended_at_us = CASE WHEN {ended} THEN {now} END,
-    prune_at_us = CASE WHEN {ended} THEN {now} + i.retention_us END"""
-)
-
-
-# The token of the newest claim, whose owner has not given it up, at the version before.
-_FENCED = """
-UPDATE holdfast_instance AS i SET {changes} {source}
-WHERE i.id = {id} AND i.namespace = {namespace} AND i.token = {token}
-  AND i.version = {version} - 1 AND i.session IS NOT NULL
-RETURNING id, number, worker, suspended
+# Where the instances of a JSON list of ids stand; those without an owner accept no commit.
+STANDING = """
+SELECT i.id, i.number, i.token, i.version, i.worker, i.suspended
+FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
+WHERE i.session IS NOT NULL
 """
 
-
-def _commit(changes: str, values: Sequence[str], source: str) -> str:
-    namespace, now, id_, token, version, due, *more = values
-    status, outcome, ended = more or ("", "", "")
-    told = {"version": version, "due": due, "now": now}
-    told |= {"status": status, "outcome": outcome, "ended": ended}
-    told["changes"] = changes.format(**told)
-    return _FENCED.format(**told, source=source, id=id_, namespace=namespace, token=token)
-
-
-_MANY = "FROM json_each(?3) AS j"
-GO_ON = _commit(_GO_ON, _each(6), "")
-GO_ON_MANY = _commit(_GO_ON, [*_each(2), *_members(4)], _MANY)
-GIVE_UP = _commit(_GIVE_UP, _each(9), "")
-GIVE_UP_MANY = _commit(_GIVE_UP, [*_each(2), *_members(7)], _MANY)
+# The fence once more: the token of the newest claim, not given up, at the version before. Two
+# statements, because one writes the entries of every index whose columns it names: an instance that
+# goes on with its owner has none to be written.
+_FENCE = "WHERE number = ?1 AND token = ?2 AND version = ?3 - 1 AND session IS NOT NULL"
+GO_ON = """
+UPDATE holdfast_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL
+"""
+GO_ON += _FENCE
+GIVE_UP = """
+UPDATE holdfast_instance
+SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NULL, status = ?6,
+    outcome = ?7, ended_at_us = ?8, prune_at_us = ?8 + retention_us,
+    suspended = CASE WHEN ?8 IS NULL THEN suspended ELSE 0 END
+"""
+GIVE_UP += _FENCE
 
 # The commit that made a version, for callers who ask again.
 COMMITTED = """

@@ -7,11 +7,10 @@ sessions: the instant is given, and whoever is to own an instance was found aliv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import instance_sql as sql
-from holdfast.drivers.sqlite.joint import JOINT_LEAST
 from holdfast.drivers.sqlite.statements import Operation, Statement, as_json, text
 from holdfast.errors import UsageError
 from holdfast.model.instance import START_MAX, Entry, InstanceStatus, NewInstance, Started
@@ -42,8 +41,7 @@ def inline(given: str) -> str | None:
 class Starting:
     """Instances to be started in one step, for one caller or several. Used once.
 
-    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by definition, and
-    ``last`` is the number of the newest.
+    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by definition.
     """
 
     def __init__(
@@ -54,68 +52,56 @@ class Starting:
         self._instances = instances
         self._now_us = now_us
         self.fresh: Counter[str] = Counter()
-        self.last = 0
 
     def run(self) -> Operation[list[Started]]:
-        """The statements."""
+        """The statements. Nobody else may write meanwhile."""
         # Of several with one id the first is started; the others find it there.
         wanted: dict[str, NewInstance] = {}
         for instance in self._instances:
             wanted.setdefault(instance.id, instance)
-        numbers = yield from self._insert(list(wanted.values()))
-        yield from self._add_texts(wanted, numbers)
-        for id_ in numbers:
-            self._count(wanted[id_])
-        self.last = max(numbers.values(), default=0)
-        if len(numbers) == len(self._instances):
-            return [
-                Started(i.id, Entry.CREATED, i.name, i.parent, _token(i), self._now_us)
-                for i in self._instances
-            ]
-        return (yield from self._compare(wanted, numbers))
+        there = yield from self._find(wanted)
+        new = [instance for instance in wanted.values() if instance.id not in there]
+        rows = [self._row(instance) for instance in new]
+        if len(rows) == 1:
+            yield Statement(sql.START, rows[0])
+        elif rows:
+            yield Statement(sql.START, rows, many=True)
+        yield from self._add_texts([i for i in new if i.history or len(i.input) > INPUT_INLINE_MAX])
+        for instance in new:
+            self._count(instance)
+        return [self._answer(instance, wanted, there) for instance in self._instances]
 
-    def _insert(self, instances: Sequence[NewInstance]) -> Operation[dict[str, int]]:
-        common = (self._namespace, self._now_us, self._host)
-        created: list[tuple[Any, ...]] = []
-        if len(instances) >= JOINT_LEAST:
-            rows = as_json([self._row(instance) for instance in instances])
-            created = yield Statement(sql.START_MANY, (*common, rows))
-        else:
-            for instance in instances:
-                created += yield Statement(sql.START, (*common, *self._row(instance)))
-        return {text(id_): number for number, id_ in created}
+    def _find(self, ids: Iterable[str]) -> Operation[dict[str, tuple[Any, ...]]]:
+        rows = yield Statement(sql.STARTED, (as_json(list(ids)), self._namespace))
+        return {text(row[0]): row for row in rows}
 
     def _row(self, instance: NewInstance) -> tuple[Any, ...]:
         due = instance.due_at_us
         owned = instance.session is not None
         return (
-            *(instance.id, instance.kind, instance.name),
+            *(self._namespace, self._now_us, instance.id, instance.kind, instance.name),
             InstanceStatus.RUNNING.value if owned else InstanceStatus.PENDING.value,
             *(_token(instance), len(instance.history), instance.session),
-            instance.worker if owned else None,
+            *((self._host, instance.worker) if owned else (None, None)),
             self._now_us + instance.delay_us if due is None else due,
             *(instance.retention_us, instance.request, instance.parent, instance.headers),
             *(instance.attributes, inline(instance.input)),
         )
 
-    def _add_texts(
-        self, wanted: dict[str, NewInstance], numbers: dict[str, int]
-    ) -> Operation[None]:
+    def _add_texts(self, instances: Sequence[NewInstance]) -> Operation[None]:
         """Write what does not stand in the rows: large inputs, and the histories of forks."""
-        inputs = [
-            (number, wanted[id_].input)
-            for id_, number in numbers.items()
-            if inline(wanted[id_].input) is None
-        ]
-        if inputs:
-            yield Statement(sql.ADD_INPUT, inputs, many=True)
+        if not instances:
+            return
+        found = yield from self._find(instance.id for instance in instances)
+        numbers = {id_: row[5] for id_, row in found.items()}
+        inputs = [(numbers[i.id], i.input) for i in instances if inline(i.input) is None]
+        yield Statement(sql.ADD_INPUT, inputs, many=True)
         rows = [
-            (number, version, "", 0, wanted[id_].worker or None, self._now_us, events)
-            for id_, number in numbers.items()
-            for version, events in enumerate(wanted[id_].history, 1)
+            (numbers[i.id], version, "", 0, i.worker or None, self._now_us, events)
+            for i in instances
+            for version, events in enumerate(i.history, 1)
         ]
-        if rows:
-            yield Statement(sql.ADD_HISTORY, rows, many=True)
+        yield Statement(sql.ADD_HISTORY, rows, many=True)
 
     def _count(self, instance: NewInstance) -> None:
         due = instance.due_at_us
@@ -124,29 +110,26 @@ class Starting:
         ):
             self.fresh[f"{instance.kind}/{instance.name}"] += 1
 
-    def _compare(
-        self, wanted: dict[str, NewInstance], numbers: dict[str, int]
-    ) -> Operation[list[Started]]:
-        """The answers when some ids were there before: this very call may have been made twice."""
-        values = (as_json(list(wanted)), self._namespace)
-        rows = yield Statement(sql.STARTED, values)
-        there = {text(row[0]): row for row in rows}
-        answers: list[Started] = []
-        for instance in self._instances:
-            _, request, name, parent, created_at_us = there[instance.id]
-            made = instance.id in numbers and wanted[instance.id] is instance
-            made = made or text(request) == instance.request
-            answers.append(
-                Started(
-                    instance.id,
-                    Entry.CREATED if made else Entry.EXISTING,
-                    text(name),
-                    None if parent is None else InstanceId(text(parent)),
-                    _token(instance) if made else Token(0),
-                    created_at_us,
-                )
-            )
-        return answers
+    def _answer(
+        self,
+        instance: NewInstance,
+        wanted: Mapping[str, NewInstance],
+        there: Mapping[str, tuple[Any, ...]],
+    ) -> Started:
+        found = there.get(instance.id)
+        if found is None:
+            first = wanted[instance.id]
+            request, name, parent, at_us = first.request, first.name, first.parent, self._now_us
+        else:
+            _, request, name, parent, at_us, _ = found
+            request, name = text(request), text(name)
+            parent = None if parent is None else InstanceId(text(parent))
+        # The same request means that this very call was made before.
+        made = request == instance.request
+        entry = Entry.CREATED if made else Entry.EXISTING
+        return Started(
+            instance.id, entry, name, parent, _token(instance) if made else Token(0), at_us
+        )
 
 
 def _token(instance: NewInstance) -> Token:

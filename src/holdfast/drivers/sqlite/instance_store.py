@@ -141,7 +141,7 @@ class SqliteInstanceStore:
         now_us = microseconds(self._clock.now())
         starting = Starting(self._namespace, self._host, instances, now_us)
         answers = yield from starting.run()
-        yield from self._bells.call(starting.fresh, starting.last, now_us)
+        yield from self._bells.call(starting.fresh, now_us, now_us)
         return answers
 
     async def claim(self, request: InstanceClaimRequest) -> ClaimedInstances:
