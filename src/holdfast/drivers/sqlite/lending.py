@@ -60,11 +60,29 @@ class WriterConnection(sqlite3.Connection):
         """A cursor, one that is looked after while the connection is lent."""
         return super().cursor(factory or (_LentCursor if self.lent else sqlite3.Cursor))
 
+    def execute(self, *arguments: Any) -> Any:
+        """Run one statement on a new cursor."""
+        return self.cursor().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> Any:
+        """Run one statement several times on a new cursor."""
+        return self.cursor().executemany(*arguments)
+
+    def executescript(self, *arguments: Any) -> Any:
+        """Run several statements on a new cursor."""
+        return self.cursor().executescript(*arguments)
+
     def close(self) -> None:
         """Close it, unless it is lent."""
         if self.lent:
             raise UsageError("a transactional step may not close the connection it was given")
         super().close()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # To set one of these is to commit.
+        if self.lent and name in ("isolation_level", "autocommit"):
+            raise UsageError(f"a transactional step may not set {name} of its connection")
+        super().__setattr__(name, value)
 
 
 class _LentCursor(sqlite3.Cursor):
@@ -108,7 +126,7 @@ class Loan:
             BodyRaised: With what it raised, or with the ``UsageError`` of what it did wrong.
         """
         connection = self._connection
-        kept = (connection.row_factory, connection.text_factory, connection.isolation_level)
+        kept = (connection.row_factory, connection.text_factory)
         connection.lent = True
         # This makes SQLite look again at statements that were prepared before.
         connection.set_authorizer(self._authorize)
@@ -121,9 +139,7 @@ class Loan:
             connection.set_progress_handler(None, 0)
             connection.set_authorizer(None)
             connection.lent = False
-            connection.row_factory, connection.text_factory, level = kept
-            if connection.isolation_level != level:
-                connection.isolation_level = level
+            connection.row_factory, connection.text_factory = kept
         self._check(result)
         return result
 
