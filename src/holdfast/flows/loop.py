@@ -24,6 +24,9 @@ from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_cor
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
 CALLBACKS_MAX = 1_000_000
 
+# From ``create_task`` up to ``as_completed``: ensure_future in one or two frames, a comprehension.
+_FRAMES_LOOKED_AT = 4
+
 ErrorHandler = Callable[[dict[str, Any]], None]
 
 # What asyncio offers and a flow must not do itself, with what it is called in the error.
@@ -63,13 +66,18 @@ _OUTSIDE = {
 
 
 class FlowLoop(asyncio.AbstractEventLoop):
-    """One flow's event loop. ``now`` is the time of what was fed last, in seconds since 1970."""
+    """One flow's event loop. ``now`` is the time of what was fed last, in seconds since 1970.
 
-    def __init__(self, now: float, on_error: ErrorHandler) -> None:
+    ``first`` is where numbers begin. asyncio keeps the tasks of all loops in one set: with numbers
+    of their own, those of many flows do not collide there.
+    """
+
+    def __init__(self, now: float, on_error: ErrorHandler, *, first: int = 0) -> None:
         self._now = now
         self._on_error = on_error
         self._ready: deque[asyncio.Handle] = deque()
-        self._numbers = 0
+        self._numbers = first
+        self.owner: Any = None
         # Held here, because asyncio itself keeps tasks weakly.
         self._tasks: dict[int, NumberedTask[Any]] = {}
         self._timers: dict[int, Timer] = {}
@@ -77,11 +85,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._disarmed: list[int] = []
         self._running = False
         self._closed = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in _OUTSIDE:
-            return _Refusal(name)
-        return super().__getattribute__(name)
 
     # -- fed from outside -------------------------------------------------------------------------
 
@@ -91,20 +94,29 @@ class FlowLoop(asyncio.AbstractEventLoop):
         Raises:
             UsageError: The code spins without waiting for anything.
         """
-        if now is not None:
-            self._now = max(self._now, now)
-        with self._being_the_running_loop():
-            left = CALLBACKS_MAX
-            while self._ready:
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-                left -= 1
-                if left == 0:
-                    raise UsageError(
-                        f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
-                        "look for a loop that never awaits a step, a timer or a signal"
-                    )
+        if now is not None and now > self._now:
+            self._now = now
+        if not self._ready:
+            return
+        # Not the context manager below: it would cost a tenth of a step.
+        outer, hooks = self._enter()
+        try:
+            self._run_ready()
+        finally:
+            self._leave(outer, hooks)
+
+    def _run_ready(self) -> None:
+        ready, left = self._ready, CALLBACKS_MAX
+        while ready:
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+            left -= 1
+            if left == 0:
+                raise UsageError(
+                    f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
+                    "look for a loop that never awaits a step, a timer or a signal"
+                )
 
     def fire(self, number: int, now: float) -> None:
         """A timer came due: let its callback be ready. One that was cancelled changes nothing."""
@@ -118,6 +130,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
         One that was set and cancelled in between is in neither.
         """
+        if not self._armed and not self._disarmed:
+            return [], []
         armed = [timer for timer in self._armed if not timer.cancelled()]
         disarmed = self._disarmed
         self._armed, self._disarmed = [], []
@@ -139,27 +153,42 @@ class FlowLoop(asyncio.AbstractEventLoop):
             return
         self._closed = True
         self._ready.clear()
-        with self._being_the_running_loop():
+        self._timers.clear()
+        if not self._tasks:
+            return
+        with self.being_the_running_loop():
             while self._tasks:
                 _, task = self._tasks.popitem()
                 task.forget()
                 end_coroutine(task.get_coro())
-        self._timers.clear()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """The tasks that have not ended, in order of creation."""
+        return list(self._tasks.values())
 
     @contextmanager
-    def _being_the_running_loop(self) -> Generator[None, None, None]:
+    def being_the_running_loop(self) -> Generator[None, None, None]:
+        """Let flow code run inside the block; whatever loop ran before runs again behind it."""
+        outer, hooks = self._enter()
+        try:
+            yield
+        finally:
+            self._leave(outer, hooks)
+
+    def _enter(self) -> tuple[Any, Any]:
         outer, hooks = get_running_loop(), sys.get_asyncgen_hooks()
         # The outer loop must not hear of this one's generators: it would end them by itself, at a
         # time that is its own.
         sys.set_asyncgen_hooks(firstiter=_unnoticed, finalizer=_unnoticed)
         set_running_loop(self)
         self._running = True
-        try:
-            yield
-        finally:
-            self._running = False
-            set_running_loop(outer)
-            sys.set_asyncgen_hooks(*hooks)
+        return outer, hooks
+
+    def _leave(self, outer: Any, hooks: Any) -> None:
+        self._running = False
+        set_running_loop(outer)
+        sys.set_asyncgen_hooks(*hooks)
 
     # -- what asyncio asks ------------------------------------------------------------------------
 
@@ -194,7 +223,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Set a durable timer; one that is due already is run without."""
-        timer = Timer(self._number(), when, callback, args, self, context)
+        timer = Timer(self.next_number(), when, callback, args, self, context)
         if self._closed:
             return timer
         if when <= self._now:
@@ -212,14 +241,18 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future that is hashed by its number."""
-        return NumberedFuture(self._number(), loop=self)
+        return NumberedFuture[Any](self.next_number(), loop=self)
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         """A task that is hashed by its number; anything that can be awaited will do."""
-        number = self._number()
-        coroutine = coro if asyncio.iscoroutine(coro) else _await(coro)
+        number = self.next_number()
+        if asyncio.iscoroutine(coro):
+            _refuse_unordered()
+            coroutine = coro
+        else:
+            coroutine = _await(coro)
         task: NumberedTask[Any] = NumberedTask(
             number, coroutine, loop=self, name=name or f"task-{number}", context=context
         )
@@ -236,7 +269,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         assert isinstance(task, NumberedTask)
         self._tasks.pop(task.number, None)
 
-    def _number(self) -> int:
+    def next_number(self) -> int:
+        """The number of what is created now."""
         self._numbers += 1
         return self._numbers
 
@@ -268,22 +302,47 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._on_error(context)
 
 
-class _Refusal:
+def _refusal(name: str) -> Callable[..., NoReturn]:
     """In place of a method that would reach out of the flow."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
         del args, kwargs
         raise UsageError(
-            f"flow code cannot {_OUTSIDE[self._name]} ({self._name}): it is run again from its "
+            f"flow code cannot {_OUTSIDE[name]} ({name}): it is run again from its "
             "history after a crash; do it in a step (@app.step) and await that"
         )
+
+    return refuse
+
+
+for _name in _OUTSIDE:
+    setattr(FlowLoop, _name, _refusal(_name))
 
 
 def _unnoticed(generator: AsyncGenerator[Any, Any]) -> None:
     """Leave an async generator to itself."""
+
+
+def _refuse_unordered() -> None:
+    """Refuse coroutines that ``as_completed`` took from a set, which is in no order.
+
+    Raises:
+        UsageError: It did.
+    """
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 - who asks
+    if not frame.f_code.co_name.endswith("ensure_future"):
+        return
+    for _ in range(_FRAMES_LOOKED_AT):
+        if frame.f_back is None or frame.f_code.co_filename != asyncio.tasks.__file__:
+            return
+        frame = frame.f_back
+        if "as_completed" in frame.f_code.co_qualname.lower().replace(
+            "ascompleted", "as_completed"
+        ):
+            raise UsageError(
+                "as_completed puts coroutines into a set, in an order that no replay could repeat: "
+                "give it tasks (asyncio.create_task), or the calls of steps themselves"
+            )
 
 
 async def _await(awaitable: Any) -> Any:

@@ -1,0 +1,81 @@
+"""From what a run has collected to one ``Decision``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.flows.calls import StepCall
+from holdfast.flows.decision import Decision, StepTask
+from holdfast.flows.ending import Ending
+from holdfast.model.instance import Message, NewInstance
+from holdfast.model.job import NewJob
+
+if TYPE_CHECKING:
+    from holdfast.flows.run import FlowRun
+
+
+def decision_of(
+    run: FlowRun, ended: Ending | None, *, custom: str | None, attributes: str | None
+) -> Decision:
+    """Empty the outbox of ``run`` into a decision."""
+    out = run.out
+    steps = run.calling.tasks()
+    durable = (
+        out.urgent
+        or ended is not None
+        or custom is not None
+        or attributes is not None
+        or bool(out.sends or out.replies)
+    )
+    if not durable:
+        decision = Decision(
+            steps=tuple(steps),
+            stopped=tuple(out.stopped),
+            stopped_jobs=tuple(out.stopped_jobs),
+        )
+        out.forget_unrecorded()
+        return decision
+    entries = out.emptied()
+    effects = [effect for _, effect in entries if effect is not None]
+    for effect in effects:
+        if isinstance(effect, StepCall):
+            _intend(run, effect, steps)
+    restart = None if ended is None else ended.restart
+    if ended is None and not effects and out.plain:
+        # The usual one: a step has ended, and another begins.
+        return Decision(
+            events=tuple([event for event, _ in entries]),
+            steps=tuple(steps),
+            custom=custom,
+            attributes=attributes,
+            durable=True,
+        )
+    decision = Decision(
+        # The history of a new run begins with this commit: what came before is gone, and the
+        # signals that nobody read come first.
+        events=tuple(event for event, _ in entries)
+        if restart is None
+        else tuple(run.inbox.carried()),
+        steps=tuple(steps),
+        stopped=tuple(out.stopped),
+        stopped_jobs=tuple(out.stopped_jobs),
+        jobs=tuple(effect for effect in effects if isinstance(effect, NewJob)),
+        starts=tuple(effect for effect in effects if isinstance(effect, NewInstance)),
+        sends=(*(effect for effect in effects if isinstance(effect, Message)), *out.sends),
+        replies=tuple(out.replies),
+        custom=custom,
+        attributes=attributes,
+        ended=None if ended is None else ended.status,
+        outcome=None if ended is None else ended.outcome,
+        restart=restart,
+        durable=True,
+    )
+    out.forget_unrecorded()
+    return decision
+
+
+def _intend(run: FlowRun, call: StepCall[object], steps: list[StepTask]) -> None:
+    # Cancelled since: its intent is written, so that a replay finds it, and it never begins.
+    if not call.done():
+        call.intended = True
+        steps.append(run.calling.task(call))
