@@ -142,7 +142,7 @@ AGAIN = compose(
     """
 SELECT i.*, {letters} FROM (
     SELECT {claimed} FROM {s}.instance i
-    WHERE i.namespace = $1 AND i.session = $2 AND i.session IS NOT NULL AND i.request = $3
+    WHERE i.session = $2 AND i.namespace || '' = $1 AND i.request = $3
     OFFSET 0
 ) i
 """,
@@ -170,7 +170,7 @@ WITH {instant}, held AS MATERIALIZED (
             WITH ORDINALITY AS r(id, token, due, n) ORDER BY r.id COLLATE "C"
     ) r CROSS JOIN LATERAL (
         SELECT ctid AS row FROM {s}.instance
-        WHERE id = r.id AND namespace || '' = $1 AND token = r.token AND session IS NOT NULL
+        WHERE id = r.id AND namespace || '' = $1 AND token = r.token AND {owned}
         FOR NO KEY UPDATE
     ) i
 ), freed AS (
@@ -183,33 +183,38 @@ WITH {instant}, held AS MATERIALIZED (
 SELECT f.n, (SELECT hosts FROM rung) AS rung FROM freed f
 """,
     instant=instance_sql.INSTANT,
+    owned=instance_sql.OWNED_NOW,
     topic=_FREED_TOPIC,
     nobody=instance_sql.NOBODY,
     ring=compose(instance_sql.RING, channel="$5"),
 )
 
 # Which handbacks that changed nothing could be tried again.
-LOOK_OWNED = """
+LOOK_OWNED = compose(
+    """
 SELECT r.n FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS r(id, token, n)
 CROSS JOIN LATERAL (
     SELECT FROM {s}.instance
-    WHERE id = r.id AND namespace || '' = $1 AND token = r.token AND session IS NOT NULL OFFSET 0
+    WHERE id = r.id AND namespace || '' = $1 AND token = r.token AND {owned} OFFSET 0
 ) i
-"""
+""",
+    owned=instance_sql.OWNED_NOW,
+)
 
-# Those of sessions that have ended or are unknown, found by walking over the sessions that own any.
+# Those of sessions that have ended or are unknown, found by walking over the sessions that own any,
+# also in other namespaces, where they are unknown here and have nothing to be taken.
 # A session that ended never lives again, so there is nothing to lock.
 RECLAIM = compose(
     """
 WITH RECURSIVE {instant}, owner AS (
     (
         SELECT session FROM {s}.instance
-        WHERE namespace = $1 AND session IS NOT NULL ORDER BY session LIMIT 1
+        WHERE session > '' ORDER BY session LIMIT 1
     )
     UNION ALL
     SELECT n.session FROM owner o CROSS JOIN LATERAL (
         SELECT session FROM {s}.instance
-        WHERE namespace = $1 AND session IS NOT NULL AND session > o.session
+        WHERE session > o.session
         ORDER BY session LIMIT 1
     ) n
 ), gone AS MATERIALIZED (
@@ -221,7 +226,7 @@ WITH RECURSIVE {instant}, owner AS (
 ), held AS MATERIALIZED (
     SELECT i.row FROM gone g CROSS JOIN LATERAL (
         SELECT ctid AS row FROM {s}.instance
-        WHERE namespace = $1 AND session = g.session AND session IS NOT NULL
+        WHERE session = g.session AND namespace || '' = $1
         FOR NO KEY UPDATE SKIP LOCKED
     ) i
     LIMIT $2

@@ -129,10 +129,10 @@ class InstanceCommitter:
         for _ in range(_ROUNDS_MAX):
             part = batch if len(left) == len(batch) else [batch[index] for index in left]
             for row in await self._send(run, part):
-                index = left[row[0] - 1]
+                index = left[place(row)]
                 met = row["met"] if len(row) > _PLAIN_COLUMNS else None
                 taken = await self._taken(run, batch[index], met) if met else ()
-                answers[index] = Committed(True, row[2], row[1], taken)
+                answers[index] = Committed(True, row["at_us"], row["suspended"], taken)
             if len(answers) == len(batch):
                 return [answers[index] for index in range(len(batch))]
             left = [index for index in left if index not in answers]

@@ -80,10 +80,13 @@ ORDER BY i.number LIMIT $12
 
 COUNT = compose(
     """
-SELECT {status} AS status, count(*) AS instances FROM {s}.instance i
-WHERE i.namespace = $1 AND i.number > 0
+SELECT i.status, count(*) AS instances FROM (
+    SELECT {status} AS status FROM {s}.instance i
+    WHERE i.namespace = $1 AND i.number > 0
         AND {matches}
-GROUP BY 1
+    ORDER BY i.number OFFSET 0
+) i
+GROUP BY i.status
 """,
     status=_STATUS,
     matches=_MATCHES,

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from holdfast.drivers.postgres.job_sql import compose
 
+# Somebody owns it, in words that no partial index answers to: it is looked up by its id.
+OWNED_NOW = "coalesce(session, '') <> ''"
+
 INSTANT = """instant AS MATERIALIZED (
     SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us
 )"""
@@ -152,7 +155,8 @@ FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
 #         block each other. Judged under the lock.
 # moved   the rows as they are now. While nobody ends it or gives it up, no indexed column changes.
 # kept    the history, only of what was moved.
-HELD = """asked AS MATERIALIZED (
+HELD = compose(
+    """asked AS MATERIALIZED (
     SELECT r.* FROM unnest(
         $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
         $9::text[], $10::text[], $11::text[], $12::boolean[]{more_values}
@@ -166,7 +170,7 @@ HELD = """asked AS MATERIALIZED (
     FROM (SELECT * FROM asked ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
         SELECT ctid AS row, worker FROM {s}.instance
         WHERE id = r.id AND namespace || '' = $1 AND token = r.token
-            AND version = r.version - 1 AND session IS NOT NULL
+            AND version = r.version - 1 AND {owned}
         FOR NO KEY UPDATE
     ) i
 ), moved AS (
@@ -198,7 +202,9 @@ HELD = """asked AS MATERIALIZED (
         ) t WHERE m.final
     ) t
     WHERE l.ctid = t.row
-)"""
+)""",
+    owned=OWNED_NOW,
+)
 
 # Who watches hears of an end, and who waits of what was given up and can be claimed at once.
 MOVED_TOPIC = compose(
@@ -256,8 +262,9 @@ OWNED = compose(
     """
 WITH {instant}
 SELECT (SELECT now_us FROM instant) AS at_us, EXISTS (
-    SELECT FROM {s}.instance WHERE id = $2 AND namespace || '' = $1 AND session IS NOT NULL
+    SELECT FROM {s}.instance WHERE id = $2 AND namespace || '' = $1 AND {owned}
 ) AS owned
 """,
     instant=INSTANT,
+    owned=OWNED_NOW,
 )

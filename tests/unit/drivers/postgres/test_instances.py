@@ -17,7 +17,8 @@ from holdfast.model.instance import (
     Reply,
     Sent,
 )
-from holdfast.model.job import Completion, Entry as JobEntry, QueueMode, QueueSettings
+from holdfast.model.job import Completion, QueueMode, QueueSettings
+from holdfast.model.job import Entry as JobEntry
 from holdfast.names import InstanceId
 from tests.unit.drivers.postgres.instances import ask, letter, mine, new, news, step
 from tests.unit.drivers.postgres.jobs import hosts, job, open_host, wish
@@ -38,7 +39,8 @@ async def test_a_flow_lives_from_start_to_end(driver: PostgresDriver) -> None:
     assert (started.entry, started.token) == (Entry.CREATED, 1)
     first = step(started, events='["one"]')
     (made,) = await store.commit([first])
-    assert made.ok and not made.suspended
+    assert made.ok
+    assert not made.suspended
     (again,) = await store.commit([first])
     assert again.ok
     last = step(first, events='["two"]', status=InstanceStatus.COMPLETED, outcome="7")

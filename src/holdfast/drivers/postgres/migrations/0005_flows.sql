@@ -35,7 +35,8 @@ CREATE TABLE {s}.instance (
     custom text,
     attributes text NOT NULL,
     headers text NOT NULL,
-    -- The id first: look-ups by id then cannot be served by an index that begins with the namespace.
+    -- The id first, as the session below: such look-ups then cannot be served by an index that begins
+    -- with the namespace.
     PRIMARY KEY (id, namespace)
 )
 -- A commit of a running instance changes no indexed column; room on the page keeps it heap-only.
@@ -49,7 +50,7 @@ WITH (
 CREATE INDEX instance_page ON {s}.instance (namespace, number);
 CREATE INDEX instance_due ON {s}.instance (namespace, kind, name, due_at_us)
     WHERE session IS NULL AND ended_at_us IS NULL AND NOT suspended AND due_at_us IS NOT NULL;
-CREATE INDEX instance_owned ON {s}.instance (namespace, session)
+CREATE INDEX instance_owned ON {s}.instance (session, namespace)
     WHERE session IS NOT NULL;
 CREATE INDEX instance_kept ON {s}.instance (namespace, kept_until_us)
     WHERE kept_until_us IS NOT NULL;
