@@ -14,11 +14,18 @@ import pytest
 from holdfast.drivers.postgres import PostgresFactory
 from holdfast.testing.conformance import (
     HostStoreSuite,
+    InstanceStoreSuite,
     JobStoreSuite,
     Lab,
     LeaseStoreSuite,
     WakeupsSuite,
 )
+from holdfast.testing.conformance.instance_claim import ClaimCases as InstanceClaimCases
+from holdfast.testing.conformance.instance_concurrency import (
+    ConcurrencyCases as InstanceConcurrencyCases,
+)
+from holdfast.testing.conformance.instance_repeats import RepeatCases as InstanceRepeatCases
+from holdfast.testing.conformance.instance_transact import TransactCases
 from holdfast.testing.conformance.job_claim import ClaimCases
 from holdfast.testing.conformance.job_concurrency import ConcurrencyCases as JobConcurrencyCases
 from holdfast.testing.conformance.job_repeats import RepeatCases
@@ -130,6 +137,12 @@ class TestJobs(JobStoreSuite):
         return direct
 
 
+class TestInstances(InstanceStoreSuite):
+    @pytest.fixture
+    def lab(self, direct: Lab) -> Lab:
+        return direct
+
+
 # Behind a pooler the statements are the same, and only the connections differ: a run shows the
 # cases that lean on them, and the whole suites are a long form.
 class TestSomeLeasesBehindPooler(AcquireCases, RenewCases, LeaseConcurrencyCases):
@@ -139,6 +152,14 @@ class TestSomeLeasesBehindPooler(AcquireCases, RenewCases, LeaseConcurrencyCases
 
 
 class TestSomeJobsBehindPooler(ClaimCases, RepeatCases, WaitingCases, JobConcurrencyCases):
+    @pytest.fixture
+    def lab(self, pooled: Lab) -> Lab:
+        return pooled
+
+
+class TestSomeInstancesBehindPooler(
+    InstanceClaimCases, InstanceRepeatCases, TransactCases, InstanceConcurrencyCases
+):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:
         return pooled
@@ -165,6 +186,13 @@ class TestWakeupsBehindPooler(WakeupsSuite):
 
 @pytest.mark.soak
 class TestJobsBehindPooler(JobStoreSuite):
+    @pytest.fixture
+    def lab(self, pooled: Lab) -> Lab:
+        return pooled
+
+
+@pytest.mark.soak
+class TestInstancesBehindPooler(InstanceStoreSuite):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:
         return pooled
