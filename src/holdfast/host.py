@@ -32,6 +32,7 @@ from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.logs import HostLogs, bind_host
 from holdfast.runtime.reaper import RECLAIM_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.sessions import Sessions
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
@@ -122,6 +123,13 @@ class Holdfast:
             metadata=plan.metadata,
         )
         self.leases = Leases(driver, ownership, renewals, requests)
+        self._sessions = Sessions(
+            runtime,
+            self._heartbeat,
+            self._keeper,
+            kept=plan.session and driver.hosts is not None,
+            log=logs.logger("holdfast.host"),
+        )
         self._work = self._working(logs, telemetry)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
@@ -376,13 +384,11 @@ class Holdfast:
         claimer = Claimer(
             self._runtime,
             driver.jobs,
-            heartbeat=self._heartbeat,
-            keeper=self._keeper,
+            sessions=self._sessions,
             bell=Bell(driver.wakeups, logs.logger("holdfast.work")),
             host=self.name,
             log=logs.logger("holdfast.work"),
         )
-        claimer.session_kept = self._plan.session and driver.hosts is not None
         return Work(driver, claimer, telemetry)
 
     def _session(self) -> HostSession:

@@ -124,7 +124,7 @@ class Worker:
         bell = self._claimer.bell
         ends = [
             bell.listen(self._lines, self._on_ring),
-            self._claimer.on_lost(self._on_lost),
+            self._claimer.sessions.on_lost(self._on_lost),
         ]
         bell.cancelled = self._on_cancel
         patrol = self._runtime.spawn(self._patrol.run(), name="holdfast-patrol")
