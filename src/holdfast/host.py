@@ -363,12 +363,13 @@ class Holdfast:
 
     async def _end_session(self) -> None:
         """End the session, and let others have at once what still hangs on it."""
-        hosts, jobs = self._driver.hosts, self._driver.jobs
+        hosts = self._driver.hosts
         assert hosts is not None
         await hosts.close(self._heartbeat.session.id)
-        if jobs is not None:
-            while len(await jobs.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
-                continue
+        for store in (self._driver.jobs, self._driver.instances):
+            if store is not None:
+                while len(await store.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
+                    continue
 
     async def _patiently(self, step: Awaitable[None], what: str) -> None:
         try:
