@@ -12,9 +12,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from holdfast.errors import UsageError
+from holdfast.flows.arguments import text_of
 from holdfast.flows.decision import Decision, RetryDue, StepTask
 from holdfast.flows.events import (
     Event,
@@ -25,7 +25,7 @@ from holdfast.flows.events import (
     encode_events,
 )
 from holdfast.flows.executing import Executor
-from holdfast.flows.letters import fed_by, refusal
+from holdfast.flows.letters import SIGNAL, rejection
 from holdfast.flows.run import FlowRun
 from holdfast.flows.step_run import StepRun
 from holdfast.flows.store_clock import StoreClock
@@ -39,6 +39,7 @@ from holdfast.model.instance import (
     Letter,
     Reply,
 )
+from holdfast.names import InstanceId, JobId
 from holdfast.runtime.session import LiveSession
 
 # Fed before the next commit. More would make one row of the history, and one wait for the store,
@@ -73,8 +74,8 @@ class Home(Protocol):
         """Read its mailbox; ``delivered`` is called with what was there."""
         ...
 
-    def adopt(self, live: LiveFlow, decision: Decision, taken: Sequence[str]) -> None:
-        """Children that it started were there already."""
+    def stop_jobs(self, jobs: Sequence[JobId]) -> None:
+        """Nobody waits for these any more: let them be cancelled."""
         ...
 
     def rested(self, live: LiveFlow) -> None:
@@ -104,6 +105,13 @@ class Home(Protocol):
     def fired(self, late_us: int) -> None:
         """A timer was fired so late."""
         ...
+
+
+class _Taken(NamedTuple):
+    """Children were not started, because others have their ids."""
+
+    ids: Sequence[InstanceId]
+    at: int
 
 
 _Happened = tuple[Any, int, bool]
@@ -179,7 +187,12 @@ class LiveFlow:
     @property
     def pending(self) -> bool:
         """Whether it would go on by itself, without waiting for anything."""
-        return self.committing or bool(self._inbox or self._held) or not self.run.waiting
+        return bool(self._inbox or self._held or self._transactions) or not self.run.waiting
+
+    @property
+    def _still(self) -> bool:
+        """Whether it begins nothing new here, and only records how what runs ends."""
+        return self.suspended or self.leaving
 
     # -- what happens to it -----------------------------------------------------------------------
 
@@ -187,6 +200,8 @@ class LiveFlow:
         """Run it from its beginning through what is recorded, and then on."""
         try:
             self.run.begin(rows)
+            if rows:
+                self.run.settle_unknown(self._home.clock.now_us())
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
             self._home.stuck(self, error)
             return
@@ -214,7 +229,7 @@ class LiveFlow:
 
     def mail(self) -> None:
         """There may be letters."""
-        if self.closed or self.suspended:
+        if self.closed or self._still:
             return
         if self.committing or self._inbox or self._reading:
             self._mail = True
@@ -228,7 +243,7 @@ class LiveFlow:
             return
         if len(letters) >= LETTERS_MAX:
             self._mail = True
-        if letters and not self.suspended:
+        if letters and not self._still:
             self._take(letters)
             self._wake()
         elif not self.committing:
@@ -241,11 +256,22 @@ class LiveFlow:
         self.suspended = suspended
         if self.committing:
             return
-        if not suspended:
+        if not self._still:
             held, self._held = self._held, []
             self._start(held)
             self._mail = True
         self._advance()
+
+    def leave(self, *, now: bool) -> None:
+        """Let it go when the steps that run have ended, or stop them ``now``."""
+        self.leaving = True
+        if self.closed:
+            return
+        if now:
+            for identity in list(self.steps):
+                self._stop(identity)
+        if not self.committing:
+            self._advance()
 
     def transacted(self, event: StepEnded, answer: Committed) -> None:
         """A step and its record were committed in one transaction."""
@@ -287,15 +313,19 @@ class LiveFlow:
     def _take(self, letters: Iterable[Letter]) -> None:
         now_us = self._home.clock.now_us()
         for letter in letters:
-            try:
-                self._inbox.append((fed_by(letter, now_us), letter.number, False))
-            except UsageError:
-                # Taken out of the mailbox, where it would wait for ever.
+            if letter.kind == SIGNAL and self.run.full:
+                # It stays in the mailbox, where it counts against those who send.
+                continue
+            event = self.run.read(letter, now_us)
+            if event is None:
+                # Of no meaning to it: taken out of the mailbox, where it would wait for ever.
                 self._consumed.append(letter.number)
+            else:
+                self._inbox.append((event, letter.number, False))
 
     def _advance(self) -> None:
         """Feed what happened, and commit what follows from it."""
-        if self.suspended:
+        if self._still:
             self._record()
             return
         try:
@@ -317,16 +347,19 @@ class LiveFlow:
             self._consumed.append(number)
         if type(event) is UpdateReceived:
             try:
-                self.run.accept_update(event.name, event.payload)
+                self.run.accept_update(event.name, text_of(event.payload))
             except Exception as error:  # noqa: BLE001 - the sender is told, nothing is recorded
-                self._replies.append(refusal(event.id, error))
+                self._replies.append(rejection(event.id, event.name, error))
                 return
+        if type(event) is _Taken:
+            self.run.children_taken(event.ids, event.at)
+            return
         if recorded:
             self._recorded.append(event)
         self.run.feed(event)
 
     def _record(self) -> None:
-        """Suspended: write down how steps ended, without going on from it."""
+        """Write down how steps ended, without going on from it."""
         ends = [each for each in self._inbox if isinstance(each[0], StepEnded | StepRetrying)]
         fresh = tuple(event for event, number, recorded in ends if not (number or recorded))
         # What letters brought is still in the mailbox, and timers will be due again.
@@ -340,7 +373,7 @@ class LiveFlow:
         events = decision.events
         if self._recorded:
             known, self._recorded = self._recorded, []
-            events = tuple(each for each in events if all(each is not other for other in known))
+            events = tuple(each for each in events if all(each is not one for one in known))
             if not events and not self._consumed and _only_acts(decision):
                 self._act(decision)
                 return
@@ -386,7 +419,7 @@ class LiveFlow:
         if commit.attributes is not None:
             self.attributes = commit.attributes
         if answer.taken:
-            self._home.adopt(self, decision, answer.taken)
+            self._inbox.append((_Taken(answer.taken, answer.at_us), 0, False))
         if decision.restart is None:
             self._act(decision)
         else:
@@ -401,16 +434,16 @@ class LiveFlow:
             return
         for identity in decision.stopped:
             self._stop(identity)
-        if self.suspended:
+        if decision.stopped_jobs:
+            self._home.stop_jobs(decision.stopped_jobs)
+        if self._still:
             self._held.extend(decision.steps)
         else:
             self._start(decision.steps)
         self._go_on()
 
     def _go_on(self) -> None:
-        if self.leaving:
-            self._home.hand_back(self)
-        elif self._inbox and not (self.suspended and all(each[2] for each in self._inbox)):
+        if self._inbox and not (self._still and all(each[2] for each in self._inbox)):
             self._advance()
         else:
             self._rest()
@@ -446,21 +479,22 @@ class LiveFlow:
     def _rest(self) -> None:
         """Nothing is to be fed or committed: look for more, and wait."""
         home = self._home
-        if self.leaving or (self.suspended and not self.steps):
-            home.hand_back(self)
-        elif not self.suspended:
-            if self._transactions:
-                self.committing = True
-                home.transact(self, self._transactions.popleft())
-                return
-            if self._mail and not self._reading:
-                self._read()
-            self._arm()
-            if self.run.waiting and not self._reading:
-                if not self.idle:
-                    home.rested(self)
-            elif self.idle:
-                home.woke(self)
+        if self._still:
+            if not self.steps:
+                home.hand_back(self)
+            return
+        if self._transactions:
+            self.committing = True
+            home.transact(self, self._transactions.popleft())
+            return
+        if self._mail and not self._reading:
+            self._read()
+        self._arm()
+        if self.run.waiting and not self._reading:
+            if not self.idle:
+                home.rested(self)
+        elif self.idle:
+            home.woke(self)
 
     def _read(self) -> None:
         self._mail, self._reading = False, True
@@ -484,7 +518,7 @@ class LiveFlow:
 
     def _ring(self) -> None:
         due_us, self._timer, self._armed_us = self._armed_us, None, None
-        if self.closed or self.committing or self.suspended or due_us is None:
+        if self.closed or self.committing or self._still or due_us is None:
             # What is under way arms it again.
             return
         now_us = self._home.clock.now_us()

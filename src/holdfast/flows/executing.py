@@ -24,7 +24,7 @@ from holdfast.flows.step_run import Gate, StepOwner, StepRun
 from holdfast.flows.store_clock import StoreClock
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
-from holdfast.work.current import Current, Middleware, running
+from holdfast.work.current import Middleware, running
 
 
 class Executor:
@@ -206,7 +206,7 @@ class Executor:
     ) -> StepEnded | StepRetrying:
         """What follows from a failed attempt: another one after a pause, or the end of the step."""
         now_us, options = self._clock.now_us(), call.step.options
-        kept = failure_of(error, options.errors)
+        kept = failure_of(error, errors=options.errors)
         pause_s = (
             None
             if final
@@ -267,4 +267,3 @@ class Executor:
         if self._telemetry.active:
             spent_s = self._runtime.clock.monotonic() - run.began_at
             self._telemetry.step_ended(outcome, spent_s)
-

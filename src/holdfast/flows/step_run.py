@@ -109,8 +109,7 @@ class StepRun:
 
 def step_key(flow: InstanceId, base: int, identity: str) -> str:
     """What an effect of this step is known by, at every attempt and on every host."""
-    run = f"@{base}" if base else ""
-    return f"{flow}{run}/{identity}"
+    return f"{flow}/{identity}@{base}" if base else f"{flow}/{identity}"
 
 
 class Gate:

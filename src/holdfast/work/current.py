@@ -56,19 +56,20 @@ class Reporting(Protocol):
 
 
 # Headers of a job that runs a step for a flow.
-FLOW_HEADER = "holdfast-flow"
-STEP_HEADER = "holdfast-step"
+FLOW_HEADER = "flow"
+STEP_HEADER = "step"
 
 
 class Current:
     """The job, or the step of a flow, that is being run."""
 
-    __slots__ = ("_claim", "_log", "_reporting", "cancelled", "host")
+    __slots__ = ("_claim", "_log", "_reporting", "_tx", "cancelled", "host")
 
     def __init__(self, claim: Held, host: str, log: logging.Logger, reporting: Reporting) -> None:
         self._claim = claim
         self._log = log
         self._reporting = reporting
+        self._tx: Any = None
         self.host = host
         """The name of the host that runs it."""
         self.cancelled = False
@@ -133,6 +134,21 @@ class Current:
             fields.update(flow=self.flow, step=self.step)
         return _JobLog(self._log, fields)
 
+    @property
+    def tx(self) -> Any:
+        """The connection of a transactional step, inside its open transaction.
+
+        Raises:
+            UsageError: This is no transactional step.
+        """
+        if self._tx is None:
+            raise UsageError("current().tx is for steps with transactional=True")
+        return self._tx
+
+    @tx.setter
+    def tx(self, connection: Any) -> None:
+        self._tx = connection
+
     def check(self) -> None:
         """Raise ``ClaimLost`` unless the claim is ours."""
         self._claim.check()
@@ -144,6 +160,16 @@ class Current:
             UsageError: It cannot be stored as JSON.
         """
         self._reporting.report(progress)
+
+    def heartbeat(self, details: object = None) -> None:
+        """Say that it still moves, with ``details`` for people to see.
+
+        A step with ``heartbeat=`` must call this, or ``progress``, at least so often.
+
+        Raises:
+            UsageError: The details cannot be stored as JSON.
+        """
+        self._reporting.report(details)
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -172,3 +198,12 @@ def current() -> Current:
     if found is None:
         raise UsageError("holdfast.current() is for code that a handler or a step runs")
     return found
+
+
+def cancelled() -> bool:
+    """Whether the handler or step that this code runs for should stop; false outside of one.
+
+    For synchronous code, which nothing can interrupt: look here now and then, and return.
+    """
+    found = running.get()
+    return found is not None and found.cancelled
