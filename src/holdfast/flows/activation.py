@@ -370,6 +370,9 @@ class LiveFlow:
             self._rest()
 
     def _commit(self, decision: Decision) -> None:
+        if decision.restart is not None and not self.version:
+            self._commit_nothing(decision)
+            return
         events = decision.events
         if self._recorded:
             known, self._recorded = self._recorded, []
@@ -403,6 +406,27 @@ class LiveFlow:
             self._replies = []
         self.committing = True
         self._home.commit(self, commit, partial(self._committed, decision, commit))
+
+    def _commit_nothing(self, decision: Decision) -> None:
+        """Write an empty row before a restart that would be the first commit of all.
+
+        What a run begins is known by its base; without this row the next run had the same one.
+        """
+        commit = Commit(
+            id=self.id, token=self.token, version=1, commit=f"{self.token}.1", events="[]"
+        )
+
+        def committed(answer: Committed | None) -> None:
+            self.committing = False
+            if answer is None or not answer.ok:
+                self._home.lost(self, fenced=answer is not None)
+                return
+            self.version = commit.version
+            if not self.closed:
+                self._commit(decision)
+
+        self.committing = True
+        self._home.commit(self, commit, committed)
 
     def _committed(self, decision: Decision, commit: Commit, answer: Committed | None) -> None:
         self.committing = False
