@@ -121,7 +121,8 @@ class FaultyInstanceStore(FaultyInstanceDesk):
         async def apply() -> Sequence[bool]:
             outcomes = await self._store.release(handbacks)
             for one, ok in zip(handbacks, outcomes, strict=True):
-                self._serve("release", one.id, "ok" if ok else "refused", token=one.token)
+                outcome = "ok" if ok else "refused"
+                self._serve("release", one.id, outcome, token=one.token, asked=one)
             return outcomes
 
         return await self._call(apply)

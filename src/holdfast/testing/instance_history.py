@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast.model.instance import (
     Commit,
+    Handback,
     HistoryRow,
     InstanceRecord,
     Letter,
@@ -18,7 +19,7 @@ from holdfast.model.instance import (
     NewInstance,
 )
 
-Asked = NewInstance | Commit | Message
+Asked = NewInstance | Commit | Handback | Message
 """What a member of a request asked for, where the record of it needs more than a few fields."""
 
 
