@@ -54,6 +54,8 @@ ROWS: tuple[Row, ...] = (
     ("ordering", "ordering keys for jobs", lambda c: _yes(c.ordering)),
     ("queue_limits", "fleet-wide limits of a queue", lambda c: _yes(c.queue_limits)),
     ("schedules", "schedules: cron, one fire per tick", lambda c: _yes(c.schedules)),
+    ("instances", "flows: kept, and taken over", lambda c: _yes(c.instances)),
+    ("transact", "steps that commit with your writes", lambda c: c.transact or "no"),
     ("drift", "clock drift allowed for", _drift),
     ("ttl_min_s", "shortest ttl", lambda c: f"{c.ttl_min_s:g} s"),
     ("ttl_max_s", "longest ttl", _longest),

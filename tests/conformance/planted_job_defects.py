@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from holdfast.drivers.memory import MemoryFactory
 from holdfast.drivers.memory.job_claim import leave_notes
-from holdfast.drivers.memory.job_rows import Line
 from holdfast.drivers.memory.job_store import MemoryJobStore
+from holdfast.drivers.memory.lines import Line
 from holdfast.model.job import FINAL, Changed, JobState, Reclaimed, Settled, Tended
 from holdfast.ports.wakeups import Wakeup
 

@@ -201,7 +201,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sent(StrEnum):
-    """What became of a message. ``duplicate`` has been sent before, and changed nothing."""
+    """What became of a message.
+
+    ``duplicate`` has been sent before, also to one that has ended since, and changed nothing.
+    """
 
     SENT = "sent"
     DUPLICATE = "duplicate"
@@ -229,7 +232,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         outcome: With the end: its result or error.
         custom, attributes: ``None`` leaves what was.
         consumed: Numbers of letters that this commit takes out of the mailbox.
-        sends: Messages to others; one to somebody who ended or never was is dropped.
+        sends: Messages to others, those that it starts included; one to somebody who ended or
+            never was is dropped, and none finds a mailbox too full.
         starts: Instances to start with it, unowned.
         jobs: Jobs to enqueue with it.
         restart: The input of a new run, which begins with this commit: all history rows before

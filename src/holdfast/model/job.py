@@ -82,6 +82,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         instance: When the job ends, in whichever way, the same step of the store puts a letter into
             this instance's mailbox: kind ``step``, name ``step``, id ``job/<job id>``, payload
             ``{"state": "done", "outcome": <result or error>}``. Such a job is kept for some time.
+            One that its queue does not take (``existing``, ``rejected``, ``closed``) is answered at
+            once, as ``cancelled`` with a sentence for an outcome.
         step: See ``instance``.
     """
 

@@ -81,7 +81,11 @@ class InstanceDesk(Protocol):
         ...
 
     async def resume(self, id: InstanceId) -> Opened:  # noqa: A002 - it is one
-        """Let it go on: without an owner it can be claimed at once. Repeatable."""
+        """Let it go on. Repeatable.
+
+        Suspended and without an owner, it can be claimed at once: what its last owner left undone
+        nobody else knows. One that was never claimed keeps its due time.
+        """
         ...
 
     async def reopen(

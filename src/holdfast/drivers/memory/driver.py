@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from holdfast.drivers.memory.host_store import MemoryHostStore
+from holdfast.drivers.memory.instance_store import MemoryInstanceStore
 from holdfast.drivers.memory.job_store import MemoryJobStore
 from holdfast.drivers.memory.lease_store import MemoryLeaseStore
 from holdfast.drivers.memory.rows import MemoryStore
@@ -42,6 +43,7 @@ CAPABILITIES = Capabilities(
     ordering=True,
     queue_limits=True,
     schedules=True,
+    instances=True,
 )
 
 # The one global of this package: a URL is text, and two calls that name the same store must meet
@@ -72,6 +74,7 @@ class MemoryDriver:
         self._hosts = MemoryHostStore(space, context.clock)
         self._tokens = MemoryTokenStore(space, context.clock)
         self._jobs = MemoryJobStore(space, context.clock, context.host, self._wakeups.ring_host)
+        self._instances = MemoryInstanceStore(space, context.host, self._jobs.step)
         self._schedules = MemoryScheduleStore(space, self._jobs.step)
 
     @property
@@ -95,9 +98,9 @@ class MemoryDriver:
         return self._jobs
 
     @property
-    def instances(self) -> None:
-        """No instances are kept."""
-        return
+    def instances(self) -> MemoryInstanceStore:
+        """Instances of the namespace."""
+        return self._instances
 
     @property
     def schedules(self) -> MemoryScheduleStore:

@@ -95,6 +95,20 @@ class MemoryHostStore:
         )
 
 
+def check_alive(space: Space, session: HostId, clock_us: int) -> None:
+    """Whether a session may own anything now; its caller holds the lock.
+
+    Raises:
+        LeaseExpired: Its time had run out.
+        Fenced: It has ended, or never was.
+    """
+    row = space.sessions.get(session)
+    if row is None:
+        raise Fenced(f"host/{session}")
+    if row.expires_us <= clock_us:
+        raise LeaseExpired(f"host/{session}")
+
+
 def _remember_ended(space: Space, host: HostId) -> None:
     space.ended_hosts[host] = None
     if len(space.ended_hosts) > _ENDED_MAX:

@@ -6,57 +6,13 @@ the windows of rate limits are measured by the process clock, which no jump of t
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.drivers.memory.lines import Line, Roll
 from holdfast.model.job import Attempt, JobState, NewJob, QueueMode, QueueSettings
 from holdfast.names import HostId, JobId
-
-# A line is cleaned of what left it out of order when that outweighs what is in it; below this
-# many entries the cleaning costs more than the memory.
-_STALE_MIN = 64
-
-
-class Line:
-    """Jobs in the order of their keys, the smallest first.
-
-    Leaving out of order only forgets the key; the entry in the heap is dropped when it comes up.
-    """
-
-    __slots__ = ("_heap", "_keys")
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[tuple[int, ...], JobId]] = []
-        self._keys: dict[JobId, tuple[int, ...]] = {}
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[JobId]:
-        return iter(self._keys)
-
-    def add(self, job: JobId, *key: int) -> None:
-        """Put a job where its key says; one that is there already moves."""
-        self._keys[job] = key
-        heapq.heappush(self._heap, (key, job))
-        if len(self._heap) > 2 * len(self._keys) + _STALE_MIN:
-            self._heap = [(kept, id_) for id_, kept in self._keys.items()]
-            heapq.heapify(self._heap)
-
-    def remove(self, job: JobId) -> None:
-        """Take a job out, wherever it stands. Repeatable."""
-        self._keys.pop(job, None)
-
-    def first(self) -> tuple[tuple[int, ...], JobId] | None:
-        """The first job and its key."""
-        heap, keys = self._heap, self._keys
-        while heap and keys.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0] if heap else None
 
 
 class Outcome(StrEnum):
@@ -116,7 +72,7 @@ class OrderRow:
     """The live jobs of one ordering key: the one whose turn it is, and those behind it."""
 
     head: JobId
-    behind: Line = field(default_factory=Line)
+    behind: Line[JobId] = field(default_factory=Line[JobId])
 
 
 @dataclass(slots=True)
@@ -129,8 +85,8 @@ class QueueRow:
 
     name: str
     settings: QueueSettings | None = None
-    ready: Line = field(default_factory=Line)
-    due: Line = field(default_factory=Line)
+    ready: Line[JobId] = field(default_factory=Line[JobId])
+    due: Line[JobId] = field(default_factory=Line[JobId])
     counts: dict[JobState, int] = field(default_factory=dict[JobState, int])
     notes: dict[HostId, int] = field(default_factory=dict[HostId, int])
     claimed_us: deque[int] = field(default_factory=deque[int])
@@ -154,14 +110,12 @@ class JobTable:
     """
 
     __slots__ = (
-        "_gone",
-        "_order",
         "claims",
         "expiring",
         "kept",
-        "numbers",
         "orders",
         "queues",
+        "roll",
         "rows",
         "seqs",
         "tokens",
@@ -170,18 +124,16 @@ class JobTable:
 
     def __init__(self) -> None:
         self.rows: dict[JobId, JobRow] = {}
+        self.roll = Roll[JobRow]()
         self.queues: dict[str, QueueRow] = {}
         self.unique: dict[tuple[str, str], JobId] = {}
         self.orders: dict[tuple[str, str], OrderRow] = {}
         self.claims: dict[HostId, dict[JobId, None]] = {}
         # Unclaimed jobs by their expiry, and ended ones by the end of their retention.
-        self.expiring = Line()
-        self.kept = Line()
-        self.numbers = 0
+        self.expiring = Line[JobId]()
+        self.kept = Line[JobId]()
         self.seqs = 0
         self.tokens = 0
-        self._order: list[JobRow] = []
-        self._gone = 0
 
     def queue(self, name: str) -> QueueRow:
         """The queue of a name, made on first use."""
@@ -192,31 +144,14 @@ class JobTable:
 
     def insert(self, row: JobRow) -> None:
         """Keep a new row."""
-        self.numbers += 1
-        row.number = self.numbers
         self.rows[row.job.id] = row
-        self._order.append(row)
+        self.roll.append(row)
 
     def remove(self, row: JobRow) -> None:
         """Forget a row that is in no line any more."""
         del self.rows[row.job.id]
+        self.roll.strike(row)
         queue = self.queue(row.job.queue)
         queue.counts[row.state] -= 1
         if queue.is_forgotten:
             del self.queues[queue.name]
-        self._gone += 1
-        if self._gone * 2 > len(self._order):
-            self._order = [kept for kept in self._order if self._has(kept)]
-            self._gone = 0
-
-    def after(self, number: int) -> Iterator[JobRow]:
-        """The rows behind a number, in order of enqueueing."""
-        start = bisect_right(self._order, number, key=_number)
-        return (row for row in self._order[start:] if self._has(row))
-
-    def _has(self, row: JobRow) -> bool:
-        return self.rows.get(row.job.id) is row
-
-
-def _number(row: JobRow) -> int:
-    return row.number

@@ -17,6 +17,7 @@ from holdfast.drivers.memory.job_rows import (
     Outcome,
     QueueRow,
 )
+from holdfast.model.instance import Message
 from holdfast.model.job import (
     ATTEMPTS_KEPT_MAX,
     LIVE,
@@ -32,15 +33,18 @@ from holdfast.model.job import (
 from holdfast.names import HostId, Token
 from holdfast.ports.wakeups import Wakeup
 
+# What an instance is told of a job that its queue did not take: it drains, or has one of its key.
+_NOT_TAKEN = '"the queue did not take the job"'
+
 
 class JobStep:
     """One step on a table at one instant.
 
     ``now_us`` is UTC; ``clock_us`` is the process clock. ``fresh`` counts the jobs that became
-    claimable in each queue during the step.
+    claimable in each queue during the step. ``answers`` are the letters that ended jobs leave.
     """
 
-    __slots__ = ("calls", "clock_us", "fresh", "now_us", "table")
+    __slots__ = ("answers", "calls", "clock_us", "fresh", "now_us", "table")
 
     def __init__(self, table: JobTable, now_us: int, clock_us: int) -> None:
         self.table = table
@@ -48,9 +52,17 @@ class JobStep:
         self.clock_us = clock_us
         self.fresh: dict[str, int] = {}
         self.calls: list[tuple[HostId, Wakeup]] = []
+        self.answers: list[Message] = []
 
     def add(self, job: NewJob) -> Enqueued:
         """Enqueue one job, or find what stands in its way."""
+        added = self._add(job)
+        if added.entry not in (Entry.CREATED, Entry.REPLACED):
+            # Its instance would wait for ever for a job that never was.
+            self._answer(job, JobState.CANCELLED, _NOT_TAKEN)
+        return added
+
+    def _add(self, job: NewJob) -> Enqueued:
         table = self.table
         if job.id in table.rows:
             return Enqueued(job.id, Entry.CREATED)
@@ -172,6 +184,7 @@ class JobStep:
         table.expiring.remove(job.id)
         self._set(row, state)
         row.ended_us = self.now_us
+        self._answer(job, state, row.result if state is JobState.DONE else row.error)
         if job.unique_key is not None:
             del table.unique[job.queue, job.unique_key]
         if job.ordering_key is not None:
@@ -180,6 +193,13 @@ class JobStep:
             table.kept.add(job.id, self.now_us + job.retention_us)
         else:
             table.remove(row)
+
+    def _answer(self, job: NewJob, state: JobState, outcome: str | None) -> None:
+        """Leave a letter for the instance that waits for a job, if one does."""
+        if job.instance is not None:
+            payload = f'{{"state":"{state}","outcome":{outcome or "null"}}}'
+            letter = Message(job.instance, f"job/{job.id}", "step", job.step, payload)
+            self.answers.append(letter)
 
     def cancel(self, row: JobRow, reason: str) -> None:
         """End a live row that somebody does not want any more."""

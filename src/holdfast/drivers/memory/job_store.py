@@ -13,6 +13,8 @@ from typing import NoReturn
 
 from holdfast.clock import Clock
 from holdfast.drivers.memory import job_operate, job_settle
+from holdfast.drivers.memory.host_store import check_alive
+from holdfast.drivers.memory.instance_step import InstanceStep
 from holdfast.drivers.memory.job_claim import (
     claimed_before,
     leave_notes,
@@ -29,7 +31,7 @@ from holdfast.drivers.memory.job_records import (
 )
 from holdfast.drivers.memory.job_step import JobStep
 from holdfast.drivers.memory.rows import Space
-from holdfast.errors import Fenced, LeaseExpired, StoreUnavailable, UnsupportedByDriver
+from holdfast.errors import StoreUnavailable, UnsupportedByDriver
 from holdfast.model.job import (
     Attempt,
     Changed,
@@ -77,6 +79,8 @@ class MemoryJobStore:
             now_us = microseconds(self._clock.now())
             step = JobStep(space.jobs, now_us, round(self._clock.monotonic() * 1e6))
             yield step
+            if step.answers:
+                _deliver(space, step)
             step.call_waiting()
         for host, wakeup in step.calls:
             self._ring(host, wakeup)
@@ -117,11 +121,7 @@ class MemoryJobStore:
             return Claimed(tuple(map(claimed_of, taken)), due_s)
 
     def _check_session(self, step: JobStep, session: HostId) -> None:
-        row = self._space.sessions.get(session) if self._space is not None else None
-        if row is None:
-            raise Fenced(f"host/{session}")
-        if row.expires_us <= step.clock_us:
-            raise LeaseExpired(f"host/{session}")
+        check_alive(self._space or _closed(), session, step.clock_us)
 
     async def complete(self, completions: Sequence[Completion]) -> Sequence[Settled]:
         """End claimed jobs as done; see the port."""
@@ -196,7 +196,7 @@ class MemoryJobStore:
     ) -> Sequence[JobRecord]:
         """A page of jobs; see the port."""
         with self._step() as step:
-            rows = step.table.after(int(after) if after is not None else 0)
+            rows = step.table.roll.after(int(after) if after is not None else 0)
             meant = (record_of(row) for row in rows if matches(row, wanted))
             return [*islice(meant, min(limit, LIST_LIMIT_MAX))]
 
@@ -223,6 +223,15 @@ class MemoryJobStore:
                 for queue in known
                 if queue.settings is not None or any(queue.counts.values())
             ]
+
+
+def _deliver(space: Space, step: JobStep) -> None:
+    """Put what ended jobs answer into the mailboxes of their instances."""
+    instances = InstanceStep(space.instances, step)
+    for message in step.answers:
+        # The instance waits for this letter: no mailbox is too full for it.
+        instances.send(message, limit=None)
+    instances.call_waiting()
 
 
 def _closed() -> NoReturn:

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.drivers.memory.instance_rows import InstanceTable
 from holdfast.drivers.memory.job_rows import JobTable
 from holdfast.model.lease import HISTORY_MAX, Ended
 from holdfast.model.schedule import ScheduleRecord
@@ -103,6 +104,7 @@ class Space:
     __slots__ = (
         "access",
         "ended_hosts",
+        "instances",
         "jobs",
         "keys",
         "listening",
@@ -119,6 +121,7 @@ class Space:
         self.keys: dict[str, KeyRow] = {}
         self.places_given = 0
         self.jobs = JobTable()
+        self.instances = InstanceTable()
         self.schedules = ScheduleTable()
         self.sessions: dict[HostId, SessionRow] = {}
         # Ids of ended sessions in order of their end; the host store bounds it.
