@@ -10,9 +10,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.errors import UsageError
+from holdfast.flows.flow import RETENTION_S, Flow
+from holdfast.flows.scheduling import SchedulingMiddleware
+from holdfast.flows.step import Step, step_options
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
 from holdfast.model.job import MAX_LOSSES
@@ -33,8 +36,11 @@ LeaderFunction = TypeVar("LeaderFunction", bound=Callable[[Lease], Awaitable[Non
 PeriodicFunction = TypeVar("PeriodicFunction", bound=Callable[..., Awaitable[None] | None])
 CronFunction = TypeVar("CronFunction", bound=Callable[..., Any])
 MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
+SchedulingFunction = TypeVar("SchedulingFunction", bound=SchedulingMiddleware)
 In = TypeVar("In")
 Out = TypeVar("Out")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,21 @@ class HandlerDecorator(Protocol):
     def __call__(self, function: Callable[[In], Out]) -> Handler[In, Out]: ...
 
 
+class StepDecorator(Protocol):
+    """Makes a step of a function: ``async def`` or ``def``."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Step[P, R]: ...
+
+
+class FlowDecorator(Protocol):
+    """Makes a flow of an ``async def``."""
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, R]: ...
+
+
 def _check_leader(function: object, key: str) -> None:
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
         raise UsageError(f"leader {key!r}: write it as `async def {function.__name__}(lease)`")
@@ -81,6 +102,9 @@ class App:
         self.handlers: dict[str, Handler[Any, Any]] = {}
         self.crons: dict[str, Definition] = {}
         self.middlewares: list[Middleware] = []
+        self.steps: dict[str, Step[..., Any]] = {}
+        self.flows: dict[str, Flow[..., Any]] = {}
+        self.schedulings: list[SchedulingMiddleware] = []
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}>"
@@ -238,6 +262,120 @@ class App:
             return function
 
         return register
+
+    @overload
+    def flow(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, R]: ...
+    @overload
+    def flow(self, *, name: str | None = None, retention: Duration = ...) -> FlowDecorator: ...
+    def flow(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retention: Duration = RETENTION_S,
+    ) -> Any:
+        """Make the ``async def`` a durable flow, run by every host that runs the app.
+
+        Its code runs on a loop of its own and is run again from its history after a crash: what
+        has effects, or looks at the world, belongs into steps. Arguments and result are JSON in
+        the store, and of the annotated types here.
+
+        Args:
+            function: What to make a flow of; given where the decorator stands without brackets.
+            name: Under which it is known in the store; default that of the function.
+            retention: How long an ended run is kept.
+
+        Raises:
+            UsageError: The name is used twice, or it is no ``async def``.
+        """
+
+        def register(function: Callable[..., Any]) -> Flow[..., Any]:
+            made = Flow[..., Any](
+                function, name=name, retention=retention, scheduling=self.schedulings
+            )
+            if self.flows.setdefault(made.name, made) is not made:
+                raise UsageError(f"flow {made.name!r} is defined twice in {self!r}")
+            return made
+
+        return register if function is None else register(function)
+
+    @overload
+    def step(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        retry_for: Duration | None = None,
+        timeout: Duration | None = None,
+        heartbeat: Duration | None = None,
+        queue: str | None = None,
+        once: bool = False,
+        transactional: bool = False,
+        concurrency: int | None = None,
+        errors: tuple[type[Exception], ...] = (),
+    ) -> StepDecorator: ...
+    def step(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        **given: Any,
+    ) -> Any:
+        """Make the function a step: what flows call, and what may have effects.
+
+        ``async def`` runs on the event loop, ``def`` in a thread. Its end is recorded; a step that
+        had not ended when its host died is run again, so that it is run at least once, under one
+        idempotency key. ``holdfast.current()`` tells about it.
+
+        Args:
+            function: What to make a step of; given where the decorator stands without brackets.
+            name: Under which histories know it; default that of the function.
+            retry: When a failure is tried again; default never, the flow's code sees it.
+            retry_for: No attempt begins later than this after the call.
+            timeout: An attempt longer than this fails.
+            heartbeat: An attempt that says nothing for so long fails.
+            queue: Run it as a job of this queue, on any host whose app has the step.
+            once: Record that it is about to run first, and never run it a second time: after a
+                crash the flow sees ``StepOutcomeUnknown``.
+            transactional: Run it inside a transaction of the store, ``holdfast.current().tx``:
+                what it writes there and its end become durable together, or neither.
+            concurrency: How many of its executions this host runs at once.
+            errors: Classes that flow code sees as they were raised, rebuilt from their arguments;
+                all others arrive as ``StepFailed``.
+
+        Raises:
+            UsageError: The name is used twice, or the options contradict each other.
+        """
+        options = step_options(**given)
+
+        def register(function: Callable[..., Any]) -> Step[..., Any]:
+            made = Step[..., Any](function, name=name, options=options)
+            if self.steps.setdefault(made.name, made) is not made:
+                raise UsageError(f"step {made.name!r} is defined twice in {self!r}")
+            return made
+
+        return register if function is None else register(function)
+
+    def scheduling(self, function: SchedulingFunction) -> SchedulingFunction:
+        """Call this around every call of a step or a child: ``def around(scheduling, call)``.
+
+        It sees the name and may replace the arguments; ``call()`` schedules and returns what the
+        flow's code awaits. It is flow code: it runs again at each replay. The first one defined is
+        the outermost.
+
+        Raises:
+            UsageError: It is an ``async def``.
+        """
+        if inspect.iscoroutinefunction(function):
+            raise UsageError("middleware of scheduling is a plain `def around(scheduling, call)`")
+        self.schedulings.append(function)
+        return function
 
     def middleware(self, function: MiddlewareFunction) -> MiddlewareFunction:
         """Call this around every run of a handler: ``async def around(current, call)``.

@@ -166,6 +166,24 @@ class ScheduleNotFound(NotFound):
         self.name = name
 
 
+class FlowNotFound(NotFound):
+    """No flow has this id in this namespace; its retention may have ended."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - it is one
+        super().__init__(f"no flow {id!r} in this namespace; it may have been pruned")
+        self.id = id
+
+
+class FlowExists(Conflict):
+    """The id belongs to a run of another definition. Nothing was started: choose another id."""
+
+    def __init__(self, id: str, name: str, wanted: str) -> None:  # noqa: A002 - it is one
+        super().__init__(f"flow {id!r} is a run of {name!r}, not of {wanted!r}; use another id")
+        self.id = id
+        self.name = name
+        self.wanted = wanted
+
+
 class DuplicateJob(Conflict):
     """A live job of the queue has the unique key already; ``existing`` is its id."""
 
@@ -245,6 +263,147 @@ class SchemaMismatch(StoreError):
         self.expected = expected
 
 
+class FlowError(HoldfastError):
+    """A flow, or a step of it, did not do what was asked."""
+
+
+class _Failed(FlowError):
+    """Something durable failed. Its error is known by name and text, not as an object."""
+
+    def __init__(
+        self,
+        what: str,
+        type: str,  # noqa: A002 - it is one
+        message: str,
+        *,
+        details: Any = None,
+        cause: Exception | None = None,
+    ) -> None:
+        super().__init__(f"{what} failed: {type}: {message}" if message else f"{what}: {type}")
+        self.type = type
+        self.message = message
+        self.details = details
+        self.cause = cause
+        self.__cause__ = cause
+
+
+class FlowFailed(_Failed):
+    """A flow ended with an error, or a child did. ``id`` names it, ``type`` the error's class.
+
+    ``message`` and ``details`` are what the error said, ``cause`` what it was raised from.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - it is one
+        type: str,  # noqa: A002 - it is one
+        message: str,
+        *,
+        details: Any = None,
+        cause: Exception | None = None,
+    ) -> None:
+        super().__init__(f"flow {id!r}", type, message, details=details, cause=cause)
+        self.id = id
+
+
+class FlowCancelled(FlowError):
+    """The flow, or a child, was cancelled: nobody will get its result."""
+
+    def __init__(self, id: str, reason: str = "") -> None:  # noqa: A002 - it is one
+        super().__init__(f"flow {id!r} was cancelled" + (f": {reason}" if reason else ""))
+        self.id = id
+        self.reason = reason
+
+
+class FlowTerminated(FlowError):
+    """Somebody ended the flow, or a child, without asking its code."""
+
+    def __init__(self, id: str, reason: str = "") -> None:  # noqa: A002 - it is one
+        super().__init__(f"flow {id!r} was terminated" + (f": {reason}" if reason else ""))
+        self.id = id
+        self.reason = reason
+
+
+class StepFailed(_Failed):
+    """A step failed for good. Decide by ``type``, the name of what its code raised.
+
+    ``step`` is its identity, ``attempt`` how often it was tried. A step that names a class in
+    ``errors=`` lets that one through as it was raised, instead of this.
+    """
+
+    def __init__(
+        self,
+        step: str,
+        type: str,  # noqa: A002 - it is one
+        message: str,
+        *,
+        attempt: int = 1,
+        details: Any = None,
+        cause: Exception | None = None,
+    ) -> None:
+        super().__init__(f"step {step}", type, message, details=details, cause=cause)
+        self.step = step
+        self.attempt = attempt
+
+
+class StepOutcomeUnknown(FlowError):
+    """A step with ``once=True`` was begun, and its host died: it may or may not have run.
+
+    It is not run again by itself. Find out what it did, then decide.
+    """
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"step {step} was begun and its end was never recorded; it is not run again by itself"
+        )
+        self.step = step
+
+
+class NonDeterminism(FlowError):
+    """Replayed from its history, the flow's code does something else than it did.
+
+    Nothing was written. Bring back the code that it began with, or branch with
+    ``holdfast.patched()``, and it goes on.
+    """
+
+    def __init__(self, id: str, expected: str, found: str) -> None:  # noqa: A002 - it is one
+        super().__init__(
+            f"flow {id!r} does not do what its history says: expected {expected}, found {found}; "
+            "branch changed code with holdfast.patched()"
+        )
+        self.id = id
+        self.expected = expected
+        self.found = found
+
+
+class HistoryTooLong(FlowError):
+    """One run of a flow recorded as much as is allowed. Use ``holdfast.continue_as_new()``."""
+
+    def __init__(self, id: str, limit: int) -> None:  # noqa: A002 - it is one
+        super().__init__(
+            f"flow {id!r} has {limit} events in its history, which are as many as are allowed: "
+            "end a long run with holdfast.continue_as_new()"
+        )
+        self.id = id
+        self.limit = limit
+
+
+class UpdateRejected(FlowError):
+    """The flow did not take the update, and nothing was changed; ``reason`` says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"update {name!r} was rejected: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class Evicted(BaseException):
+    """The flow's coroutine is being dropped; the flow itself goes on from its history elsewhere.
+
+    Control flow: raised by whatever flow code asks for meanwhile, and never to be caught.
+    """
+
+
 class ChartError(HoldfastError):
     """A chart could not do what was asked; the machine stays where it was."""
 
@@ -305,13 +464,14 @@ class RequestTimeout(ChartError, TimeoutError):
         self.begun = begun
 
 
-class MailboxFull(ChartError):
-    """As many events wait for the machine as are allowed: send more slowly. It was not taken."""
+class MailboxFull(ChartError, FlowError):
+    """As much waits for the machine or the flow as is allowed: send more slowly. Not taken."""
 
-    def __init__(self, machine: str, limit: int) -> None:
-        super().__init__(f"the mailbox of machine {machine!r} is full: {limit} events wait already")
-        self.machine = machine
+    def __init__(self, receiver: str, limit: int, *, kind: str = "machine") -> None:
+        super().__init__(f"the mailbox of {kind} {receiver!r} is full: {limit} events wait already")
+        self.receiver = receiver
         self.limit = limit
+        self.kind = kind
 
 
 class GroupReleased(ChartError):

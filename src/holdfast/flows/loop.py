@@ -63,13 +63,18 @@ _OUTSIDE = {
 
 
 class FlowLoop(asyncio.AbstractEventLoop):
-    """One flow's event loop. ``now`` is the time of what was fed last, in seconds since 1970."""
+    """One flow's event loop. ``now`` is the time of what was fed last, in seconds since 1970.
 
-    def __init__(self, now: float, on_error: ErrorHandler) -> None:
+    ``first`` is where numbers begin. asyncio keeps the tasks of all loops in one set: with numbers
+    of their own, those of many flows do not collide there.
+    """
+
+    def __init__(self, now: float, on_error: ErrorHandler, *, first: int = 0) -> None:
         self._now = now
         self._on_error = on_error
         self._ready: deque[asyncio.Handle] = deque()
-        self._numbers = 0
+        self._numbers = first
+        self.owner: Any = None
         # Held here, because asyncio itself keeps tasks weakly.
         self._tasks: dict[int, NumberedTask[Any]] = {}
         self._timers: dict[int, Timer] = {}
@@ -77,11 +82,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._disarmed: list[int] = []
         self._running = False
         self._closed = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in _OUTSIDE:
-            return _Refusal(name)
-        return super().__getattribute__(name)
 
     # -- fed from outside -------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Set a durable timer; one that is due already is run without."""
-        timer = Timer(self._number(), when, callback, args, self, context)
+        timer = Timer(self.next_number(), when, callback, args, self, context)
         if self._closed:
             return timer
         if when <= self._now:
@@ -212,13 +212,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future that is hashed by its number."""
-        return NumberedFuture(self._number(), loop=self)
+        return NumberedFuture[Any](self.next_number(), loop=self)
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         """A task that is hashed by its number; anything that can be awaited will do."""
-        number = self._number()
+        number = self.next_number()
         coroutine = coro if asyncio.iscoroutine(coro) else _await(coro)
         task: NumberedTask[Any] = NumberedTask(
             number, coroutine, loop=self, name=name or f"task-{number}", context=context
@@ -236,7 +236,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         assert isinstance(task, NumberedTask)
         self._tasks.pop(task.number, None)
 
-    def _number(self) -> int:
+    def next_number(self) -> int:
+        """The number of what is created now."""
         self._numbers += 1
         return self._numbers
 
@@ -268,18 +269,21 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._on_error(context)
 
 
-class _Refusal:
+def _refusal(name: str) -> Callable[..., NoReturn]:
     """In place of a method that would reach out of the flow."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
         del args, kwargs
         raise UsageError(
-            f"flow code cannot {_OUTSIDE[self._name]} ({self._name}): it is run again from its "
+            f"flow code cannot {_OUTSIDE[name]} ({name}): it is run again from its "
             "history after a crash; do it in a step (@app.step) and await that"
         )
+
+    return refuse
+
+
+for _name in _OUTSIDE:
+    setattr(FlowLoop, _name, _refusal(_name))
 
 
 def _unnoticed(generator: AsyncGenerator[Any, Any]) -> None:

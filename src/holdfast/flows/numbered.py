@@ -33,7 +33,7 @@ class NumberedTask(asyncio.Task[T]):
         self._log_destroy_pending = False
 
 
-class NumberedFuture(asyncio.Future[Any]):
+class NumberedFuture(asyncio.Future[T]):
     """A future of a flow."""
 
     def __init__(self, number: int, **kwargs: Any) -> None:

@@ -85,14 +85,18 @@ def codec_of(kind: Any) -> Codec:
     return Codec(kind)
 
 
-def encode(value: object, what: str, *, limit: int = PAYLOAD_BYTES_MAX) -> str:
+def encode(
+    value: object, what: str, *, limit: int = PAYLOAD_BYTES_MAX, canonical: bool = False
+) -> str:
     """The JSON text of ``value``; ``what`` names it in errors.
+
+    ``canonical`` sorts keys and sets, so that equal values have one text.
 
     Raises:
         UsageError: It is of no supported type, too deep, or longer than ``limit`` bytes.
     """
     try:
-        data = _encoder.encode(value)
+        data = (_canonical_encoder if canonical else _encoder).encode(value)
         # Depth, and numbers that JSON cannot say (they become null), are looked for only where
         # they can be: two searches in C against a walk in Python.
         if b"null" in data or data.count(b"{") + data.count(b"[") > DEPTH_MAX:
@@ -145,4 +149,5 @@ def _check(value: object, what: str, left: int) -> None:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_builtins)
+_canonical_encoder = msgspec.json.Encoder(enc_hook=_to_builtins, order="deterministic")
 _plain_decoder = msgspec.json.Decoder()

@@ -1,0 +1,183 @@
+"""The arguments of a step or a flow as JSON: one object by parameter name, canonical.
+
+Owns how a call becomes an input and an input a call. Defaults are written out, so that an input
+says everything; a parameter that came later is read with its default. Never imports or evaluates
+what a store returned.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.errors import InvalidPayload, UsageError
+from holdfast.work.payload import Codec, codec_of, encode
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
+
+def encoded(value: object, what: str) -> msgspec.Raw:
+    """``value`` as canonical JSON: one text for equal values, whatever the order of their keys.
+
+    Raises:
+        UsageError: It is of no supported type, too deep, or too long.
+    """
+    return msgspec.Raw(encode(value, what, canonical=True))
+
+
+def text_of(raw: msgspec.Raw) -> str:
+    """The text of a piece of JSON."""
+    return str(raw, "utf-8")  # pyright: ignore[reportArgumentType] - it is a buffer
+
+
+class Arguments:
+    """The parameters of one function. ``what`` names it in errors."""
+
+    __slots__ = ("_codecs", "_function", "_names", "_returns", "_signature", "_simple", "what")
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self.what = what
+        self._function = function if inspect.isroutine(function) else type(function).__call__
+        self._signature = inspect.signature(function)
+        parameters = self._signature.parameters.values()
+        self._names = tuple(each.name for each in parameters)
+        # The usual call gives every parameter its value by position, which needs no binding.
+        self._simple = all(each.kind in _POSITIONAL for each in parameters)
+        self._codecs: dict[str, Codec] | None = None
+        self._returns: Codec | None = None
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> msgspec.Raw:
+        """The input of a call.
+
+        Raises:
+            UsageError: The arguments do not fit the parameters, or cannot be stored as JSON.
+        """
+        if self._simple and not kwargs and len(args) == len(self._names):
+            return encoded(dict(zip(self._names, args, strict=True)), self.what)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise UsageError(f"{self.what}: {error}") from None
+        bound.apply_defaults()
+        return encoded(bound.arguments, self.what)
+
+    def decode(self, raw: msgspec.Raw | str) -> Call:
+        """The arguments of an input, each as its annotated type.
+
+        Raises:
+            InvalidPayload: The input does not fit the parameters.
+            UsageError: The annotated types cannot be found.
+        """
+        codecs = self._resolved()
+        try:
+            parts = _parts.decode(raw)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidPayload(f"{self.what} is an object of arguments: {error}") from error
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for parameter in self._signature.parameters.values():
+            part = parts.pop(parameter.name, None)
+            if part is None:
+                self._put_default(parameter, args, kwargs)
+                continue
+            value = self._value(codecs[parameter.name], parameter.name, part)
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                args.extend(value)
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                kwargs.update(value)
+            elif parameter.kind in _POSITIONAL:
+                args.append(value)
+            else:
+                kwargs[parameter.name] = value
+        if parts:
+            raise InvalidPayload(f"{self.what} has no parameter {', '.join(sorted(parts))}")
+        return tuple(args), kwargs
+
+    def _value(self, codec: Codec, name: str, part: msgspec.Raw) -> Any:
+        try:
+            return codec.decode(text_of(part))
+        except InvalidPayload as error:
+            raise InvalidPayload(f"{self.what}, argument {name}: {error}") from error
+
+    def _put_default(
+        self, parameter: inspect.Parameter, args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            return
+        if parameter.default is inspect.Parameter.empty:
+            raise InvalidPayload(f"{self.what} lacks the argument {parameter.name}")
+        if parameter.kind in _POSITIONAL:
+            args.append(parameter.default)
+        else:
+            kwargs[parameter.name] = parameter.default
+
+    def canonical(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """What the input would be if the function were called with it now.
+
+        Raises:
+            InvalidPayload: See ``decode``.
+        """
+        args, kwargs = self.decode(raw)
+        return self.encode(args, kwargs)
+
+    def from_json(self, value: Any) -> msgspec.Raw:
+        """The input for a call from outside Python.
+
+        A list gives arguments by position, an object by name; an object that is not, or any other
+        value, is the one argument of a function that takes one.
+
+        Raises:
+            UsageError, InvalidPayload: It does not fit the parameters.
+        """
+        names = self._names
+        if isinstance(value, list):
+            args = cast("list[Any]", value)
+            return encoded(dict(zip(names, args, strict=False)), self.what)
+        if isinstance(value, dict) and not cast("dict[str, Any]", value).keys() - set(names):
+            return encoded(cast("dict[str, Any]", value), self.what)
+        if value is None and not names:
+            return msgspec.Raw(b"{}")
+        if not names:
+            raise UsageError(f"{self.what} takes no arguments")
+        return encoded({names[0]: value}, self.what)
+
+    @property
+    def returns(self) -> Codec:
+        """What decodes the result: as the annotated type, or as plain JSON without one."""
+        if self._returns is None:
+            self._resolved()
+        return cast("Codec", self._returns)
+
+    def _resolved(self) -> dict[str, Codec]:
+        # Not when it is defined: its types may stand further down in the module.
+        if self._codecs is None:
+            try:
+                hints = typing.get_type_hints(self._function, include_extras=True)
+            except NameError as error:
+                raise UsageError(
+                    f"{self.what}: its types cannot be found ({error}); define them in the module"
+                ) from error
+            self._codecs = {
+                each.name: codec_of(_kind_of(each, hints.get(each.name, Any)))
+                for each in self._signature.parameters.values()
+            }
+            returns = hints.get("return", Any)
+            self._returns = codec_of(Any if returns is type(None) else returns)
+        return self._codecs
+
+
+def _kind_of(parameter: inspect.Parameter, hint: Any) -> Any:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return list[hint]
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return dict[str, hint]
+    return hint

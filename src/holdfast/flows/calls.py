@@ -1,0 +1,84 @@
+"""What flow code awaits: the end of a step, of a child, a signal.
+
+Futures, not coroutines: each is known by its number, has its identity from the moment of the call,
+and can be awaited, gathered, waited for or made a task. Cancelling one is told to its run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.flows.numbered import NumberedFuture
+from holdfast.names import InstanceId, JobId
+
+R = TypeVar("R")
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from holdfast.flows.flow import Flow
+    from holdfast.flows.run import FlowRun
+    from holdfast.flows.step import Step
+
+    class _Awaited(NumberedFuture[R], Coroutine[Any, Any, R]):  # pyright: ignore
+        """For type checkers: asyncio declares ``create_task`` for coroutines, and for them only.
+
+        The loop of a flow takes anything that can be awaited.
+        """
+
+else:
+    _Awaited = NumberedFuture
+
+
+class StepCall(_Awaited[R]):
+    """One call of a step. ``identity`` is its name and which call of it this is: ``charge#0``."""
+
+    def __init__(self, run: FlowRun, step: Step[..., R], identity: str, input: msgspec.Raw) -> None:  # noqa: A002 - it is one
+        super().__init__(run.loop.next_number(), loop=run.loop)
+        self.identity = identity
+        self.step = step
+        self.input = input
+        self.attempt = 1
+        self.called_at_us = run.at_us
+        # Where its end comes from: a job, or an attempt that was recorded before it began.
+        self.job: JobId | None = None
+        self.intended = False
+        self._run = run
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Stop waiting for it, and let its body be cancelled. What it still returns is dropped."""
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self._run.step_cancelled(self)
+        return cancelled
+
+
+class ChildCall(_Awaited[R]):
+    """One child flow. ``id`` is its own, by which it can be signalled and looked at."""
+
+    def __init__(
+        self,
+        run: FlowRun,
+        flow: Flow[..., R],
+        identity: str,
+        *,
+        id: InstanceId,  # noqa: A002 - it is one
+        input: msgspec.Raw,  # noqa: A002 - it is one
+        abandon: bool,
+    ) -> None:
+        super().__init__(run.loop.next_number(), loop=run.loop)
+        self.identity = identity
+        self.flow = flow
+        self.id = id
+        self.input = input
+        self.abandon = abandon
+        self._run = run
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Stop waiting for it, and ask it to cancel itself, unless it is to be abandoned."""
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self._run.child_cancelled(self)
+        return cancelled

@@ -1,0 +1,63 @@
+"""``Flow``: a durable orchestration in plain ``async def``.
+
+A value of the ``App``'s registry; needs no connection. Called by flow code it starts a child flow,
+and what it returns is awaited; called by anything else it is the plain function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from holdfast.errors import UsageError
+from holdfast.flows.arguments import Arguments
+from holdfast.flows.calls import ChildCall
+from holdfast.flows.running import running_flow
+from holdfast.flows.scheduling import SchedulingMiddleware
+from holdfast.flows.step import check_definition
+from holdfast.model.options import Duration, seconds
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# How long an ended flow can be asked for its result, unless it says otherwise.
+RETENTION_S = 7 * 86_400.0
+
+
+class Flow(Generic[P, R]):
+    """A flow. Made by ``App.flow``."""
+
+    def __init__(
+        self,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        *,
+        name: str | None = None,
+        retention: Duration = RETENTION_S,
+        scheduling: Sequence[SchedulingMiddleware] = (),
+    ) -> None:
+        self.name = check_definition(name or getattr(function, "__name__", ""), "flow")
+        called = cast("Any", getattr(type(function), "__call__", None))  # noqa: B004
+        if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
+            raise UsageError(f"flow {self.name!r}: write it as `async def {self.name}(…)`")
+        self.function = function
+        self.retention_s = seconds(retention, "retention", zero=False)
+        # The app's own list: what is added to it later counts as well.
+        self.scheduling = scheduling
+        self.arguments = Arguments(function, f"flow {self.name}")
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ChildCall[R]:
+        """In flow code: start a child, and return what to await. Elsewhere: call the function.
+
+        Raises:
+            UsageError: In flow code, the arguments cannot be stored as JSON.
+        """
+        run = running_flow()
+        if run is None:
+            return cast("Any", self.function(*args, **kwargs))
+        return run.call_child(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.name!r}>"

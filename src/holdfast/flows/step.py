@@ -1,0 +1,134 @@
+"""``Step``: a function with effects, whose end is recorded in the flow that called it.
+
+A value of the ``App``'s registry; needs no connection. Called by flow code it is scheduled, and
+what it returns is awaited; called by anything else it is the plain function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from holdfast.errors import UsageError
+from holdfast.flows.arguments import Arguments
+from holdfast.flows.calls import StepCall
+from holdfast.flows.running import running_flow
+from holdfast.model.options import Duration, seconds
+from holdfast.model.retry import Retry
+from holdfast.names import check_key, check_queue
+from holdfast.work.handler import CONCURRENCY_MAX, count_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# A flow sees each failure and decides, unless the step says that it may be tried again.
+_NO_RETRY = Retry(max_attempts=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """How a step runs; see ``App.step``."""
+
+    retry: Retry = _NO_RETRY
+    retry_for_s: float | None = None
+    timeout_s: float | None = None
+    heartbeat_s: float | None = None
+    queue: str | None = None
+    once: bool = False
+    transactional: bool = False
+    concurrency: int | None = None
+    errors: tuple[type[Exception], ...] = ()
+
+
+class Step(Generic[P, R]):
+    """A step of flows. Made by ``App.step``."""
+
+    def __init__(
+        self,
+        function: Callable[P, Coroutine[Any, Any, R]] | Callable[P, R],
+        *,
+        name: str | None = None,
+        options: StepOptions,
+    ) -> None:
+        self.name = check_definition(name or getattr(function, "__name__", ""), "step")
+        self.function = function
+        self.options = options
+        called = cast("Any", getattr(type(function), "__call__", None))  # noqa: B004
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        self.arguments = Arguments(function, f"step {self.name}")
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[R]:
+        """In flow code: schedule it, and return what to await. Elsewhere: call the function.
+
+        A call is an execution: called five times it runs five times, whatever the arguments.
+
+        Raises:
+            UsageError: In flow code, the arguments cannot be stored as JSON.
+        """
+        run = running_flow()
+        if run is None:
+            return cast("Any", self.function(*args, **kwargs))
+        return run.call_step(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Step {self.name!r}>"
+
+
+def check_definition(name: object, kind: str) -> str:
+    """``name`` if a step or a flow may have it.
+
+    Raises:
+        InvalidName, UsageError: It breaks the rules for names, or holds a ``#``.
+    """
+    checked = check_key(cast("str", name))
+    # Identities are a name, a # and a number, and ids of children are made of them.
+    if "#" in checked:
+        raise UsageError(f"the name of a {kind} holds no '#': {checked!r}")
+    return checked
+
+
+def step_options(  # noqa: PLR0913 - the options are the public promise
+    *,
+    retry: Retry | None = None,
+    retry_for: Duration | None = None,
+    timeout: Duration | None = None,
+    heartbeat: Duration | None = None,
+    queue: str | None = None,
+    once: bool = False,
+    transactional: bool = False,
+    concurrency: int | None = None,
+    errors: tuple[type[Exception], ...] = (),
+) -> StepOptions:
+    """The options of a step, checked.
+
+    Raises:
+        UsageError: One of them is wrong, or two of them contradict each other.
+    """
+    if retry is not None and not isinstance(cast("object", retry), Retry):
+        raise UsageError(f"retry is a holdfast.Retry, not {retry!r}")
+    if once and retry is not None and retry.max_attempts > 1:
+        raise UsageError("a step with once=True is never run twice, so that it takes no retry=")
+    if transactional and (queue is not None or once):
+        raise UsageError("a transactional step runs here: it takes no queue= and no once=")
+    if once and queue is not None:
+        raise UsageError("a step with queue= may run again when a host is lost: drop once=True")
+    for kind in errors:
+        if not (isinstance(cast("object", kind), type) and issubclass(kind, Exception)):
+            raise UsageError(f"errors= holds classes of exceptions, not {kind!r}")
+    return StepOptions(
+        retry=retry or _NO_RETRY,
+        retry_for_s=None if retry_for is None else seconds(retry_for, "retry_for", zero=False),
+        timeout_s=None if timeout is None else seconds(timeout, "timeout", zero=False),
+        heartbeat_s=None if heartbeat is None else seconds(heartbeat, "heartbeat", zero=False),
+        queue=None if queue is None else check_queue(queue),
+        once=once,
+        transactional=transactional,
+        concurrency=None
+        if concurrency is None
+        else count_of(concurrency, "concurrency", CONCURRENCY_MAX),
+        errors=tuple(errors),
+    )
