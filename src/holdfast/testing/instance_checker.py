@@ -58,7 +58,9 @@ def _judge_run(model: Model, runs: _Runs, ran: Ran, *, drifted: bool) -> Iterato
     """The body of a step runs: under a token that was given, and only if nobody had ended it."""
     if runs.inputs.setdefault(ran.key, ran.input) != ran.input:
         yield "O8", f"{ran.key} names two calls: {runs.inputs[ran.key]} and {ran.input}"
-    if not ran.key.startswith(f"{ran.instance}/"):
+    head = ran.key.rpartition("/")[0]
+    # A run that was continued has its number in the key, so that its effects are its own.
+    if head != ran.instance and not head.startswith(f"{ran.instance}@"):
         yield "O3", f"a step of {ran.instance} was given the key {ran.key} of somebody else"
     if ran.once:
         if ran.key in runs.once:

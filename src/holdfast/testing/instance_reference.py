@@ -270,9 +270,9 @@ def _operate(model: Model, served: InstanceServed) -> Iterator[Finding]:
         return
     if life.ended is not None:
         yield "O7", f"{life.name}: {served.op} after its end as {life.ended}"
-    life.suspended = served.op == "suspend"
-    if served.op == "resume":
+    if served.op == "resume" and life.suspended and life.owner is None and life.granted:
         life.due_us = 0
+    life.suspended = served.op == "suspend"
 
 
 def _reopen(model: Model, served: InstanceServed) -> Iterator[Finding]:
