@@ -67,10 +67,21 @@ class Course:
         self.history = History(seed, lambda: self.simulation.now)
         self.outcome = Outcome(seed, drifted, plan)
         self.seen = self.outcome.seen
-        self.stopping = False
-        self.finished = False
+        # When the chaos is over, and when everything is.
+        self.peace = asyncio.Event()
+        self.end = asyncio.Event()
         url = f"memory://simulation-{next(_names)}"
         self._store = SimulatedStore(factory or MemoryFactory(), url, self.faults, self.history)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the chaos is over."""
+        return self.peace.is_set()
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything is over."""
+        return self.end.is_set()
 
     def run(self) -> Outcome:
         """Run the seed and judge it."""
@@ -98,11 +109,11 @@ class Course:
         disasters = asyncio.create_task(self.faults.disasters())
         machines = [asyncio.create_task(self._machine(name)) for name in MACHINES]
         await asyncio.sleep(self.chaos_s)
-        self.stopping = True
+        self.peace.set()
         self.faults.heal()
         disasters.cancel()
         await self.settle(keep)
-        self.finished = True
+        self.end.set()
         await asyncio.gather(*machines)
         await keep.close()
 
