@@ -83,7 +83,9 @@ class StepDecorator(Protocol):
 class FlowDecorator(Protocol):
     """Makes a flow of an ``async def``."""
 
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, R]:
+        """Make it."""
+        ...
 
 
 def _check_leader(function: object, key: str) -> None:
@@ -266,7 +268,9 @@ class App:
     @overload
     def flow(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, R]: ...
     @overload
-    def flow(self, *, name: str | None = None, retention: Duration = ...) -> FlowDecorator: ...
+    def flow(
+        self, function: None = None, /, *, name: str | None = None, retention: Duration = ...
+    ) -> FlowDecorator: ...
     def flow(
         self,
         function: Callable[..., Any] | None = None,
@@ -307,6 +311,8 @@ class App:
     @overload
     def step(
         self,
+        function: None = None,
+        /,
         *,
         name: str | None = None,
         retry: Retry | None = None,
@@ -348,6 +354,7 @@ class App:
             concurrency: How many of its executions this host runs at once.
             errors: Classes that flow code sees as they were raised, rebuilt from their arguments;
                 all others arrive as ``StepFailed``.
+            **given: These options.
 
         Raises:
             UsageError: The name is used twice, or the options contradict each other.

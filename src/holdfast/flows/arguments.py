@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import InvalidPayload, UsageError
+from holdfast.model.job import PAYLOAD_BYTES_MAX
 from holdfast.work.payload import Codec, codec_of, encode
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -25,13 +26,13 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
 
-def encoded(value: object, what: str) -> msgspec.Raw:
+def encoded(value: object, what: str, *, limit: int = PAYLOAD_BYTES_MAX) -> msgspec.Raw:
     """``value`` as canonical JSON: one text for equal values, whatever the order of their keys.
 
     Raises:
         UsageError: It is of no supported type, too deep, or too long.
     """
-    return msgspec.Raw(encode(value, what, canonical=True))
+    return msgspec.Raw(encode(value, what, limit=limit, canonical=True))
 
 
 def text_of(raw: msgspec.Raw) -> str:
@@ -141,6 +142,8 @@ class Arguments:
         names = self._names
         if isinstance(value, list):
             args = cast("list[Any]", value)
+            if len(args) > len(names):
+                raise UsageError(f"{self.what} takes {len(names)} arguments, not {len(args)}")
             return encoded(dict(zip(names, args, strict=False)), self.what)
         if isinstance(value, dict) and not cast("dict[str, Any]", value).keys() - set(names):
             return encoded(cast("dict[str, Any]", value), self.what)
@@ -148,7 +151,7 @@ class Arguments:
             return msgspec.Raw(b"{}")
         if not names:
             raise UsageError(f"{self.what} takes no arguments")
-        return encoded({names[0]: value}, self.what)
+        return encoded({names[0]: cast("object", value)}, self.what)
 
     @property
     def returns(self) -> Codec:

@@ -6,12 +6,17 @@ and can be awaited, gathered, waited for or made a task. Cancelling one is told 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.errors import InvalidPayload
+from holdfast.flows.arguments import text_of
+from holdfast.flows.events import SignalReceived
 from holdfast.flows.numbered import NumberedFuture
 from holdfast.names import InstanceId, JobId
+from holdfast.work.payload import codec_of
 
 R = TypeVar("R")
 
@@ -22,11 +27,15 @@ if TYPE_CHECKING:
     from holdfast.flows.run import FlowRun
     from holdfast.flows.step import Step
 
-    class _Awaited(NumberedFuture[R], Coroutine[Any, Any, R]):  # pyright: ignore
+    class _Awaited(NumberedFuture[R], Coroutine[Any, Any, R]):  # pyright: ignore[reportIncompatibleMethodOverride]
         """For type checkers: asyncio declares ``create_task`` for coroutines, and for them only.
 
         The loop of a flow takes anything that can be awaited.
         """
+
+        def send(self, value: Any, /) -> Any: ...
+        def throw(self, *args: Any) -> Any: ...
+        def close(self) -> None: ...
 
 else:
     _Awaited = NumberedFuture
@@ -51,7 +60,7 @@ class StepCall(_Awaited[R]):
         """Stop waiting for it, and let its body be cancelled. What it still returns is dropped."""
         cancelled = super().cancel(msg)
         if cancelled:
-            self._run.step_cancelled(self)
+            self._run.calling.step_cancelled(self)
         return cancelled
 
 
@@ -66,7 +75,8 @@ class ChildCall(_Awaited[R]):
         *,
         id: InstanceId,  # noqa: A002 - it is one
         input: msgspec.Raw,  # noqa: A002 - it is one
-        abandon: bool,
+        abandon: bool = False,
+        detached: bool = False,
     ) -> None:
         super().__init__(run.loop.next_number(), loop=run.loop)
         self.identity = identity
@@ -74,11 +84,52 @@ class ChildCall(_Awaited[R]):
         self.id = id
         self.input = input
         self.abandon = abandon
+        self.detached = detached
         self._run = run
 
     def cancel(self, msg: Any = None) -> bool:
         """Stop waiting for it, and ask it to cancel itself, unless it is to be abandoned."""
         cancelled = super().cancel(msg)
         if cancelled:
-            self._run.child_cancelled(self)
+            self._run.calling.child_cancelled(self)
+        return cancelled
+
+
+class SignalWait(_Awaited[R]):
+    """One wait for a signal."""
+
+    def __init__(self, run: FlowRun, name: str, kind: Any) -> None:
+        super().__init__(run.loop.next_number(), loop=run.loop)
+        self.name = name
+        self._codec = codec_of(kind)
+        self._run = run
+        self._timer: asyncio.TimerHandle | None = None
+
+    def deliver(self, event: SignalReceived) -> None:
+        """End the wait with a signal, as the type that was asked for."""
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            value = self._codec.decode(text_of(event.payload))
+        except InvalidPayload as error:
+            self.set_exception(InvalidPayload(f"signal {self.name!r}: {error}"))
+        else:
+            self.set_result(value)
+
+    def expire_in(self, timeout_s: float) -> None:
+        """Let the wait end with ``TimeoutError``, by a durable timer."""
+        self._timer = self._run.loop.call_later(timeout_s, self._expire)
+
+    def _expire(self) -> None:
+        if not self.done():
+            self._run.inbox.forget(self)
+            self.set_exception(TimeoutError(f"no signal {self.name!r} came in time"))
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Stop waiting; the next signal goes to somebody else, or waits."""
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self._run.inbox.forget(self)
+            if self._timer is not None:
+                self._timer.cancel()
         return cancelled

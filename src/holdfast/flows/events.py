@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-_NULL = msgspec.Raw(b"null")
+NULL = msgspec.Raw(b"null")
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -21,7 +21,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     type: str
     message: str
-    details: msgspec.Raw = _NULL
+    details: msgspec.Raw = NULL
     cause: Failure | None = None
 
 
@@ -39,8 +39,8 @@ class StepEnded(_Event, frozen=True, tag="step-ended"):
     """
 
     step: str
-    input: msgspec.Raw = _NULL
-    result: msgspec.Raw = _NULL
+    input: msgspec.Raw = NULL
+    result: msgspec.Raw = NULL
     error: Failure | None = None
     attempt: int = 1
 
@@ -65,7 +65,7 @@ class SignalReceived(_Event, frozen=True, tag="signal"):
 
     name: str
     id: str
-    payload: msgspec.Raw = _NULL
+    payload: msgspec.Raw = NULL
 
 
 class UpdateReceived(_Event, frozen=True, tag="update"):
@@ -73,14 +73,14 @@ class UpdateReceived(_Event, frozen=True, tag="update"):
 
     name: str
     id: str
-    payload: msgspec.Raw = _NULL
+    payload: msgspec.Raw = NULL
 
 
 class ChildEnded(_Event, frozen=True, tag="child-ended"):
     """A child flow gave a result or failed; ``child`` is its identity in this flow."""
 
     child: str
-    result: msgspec.Raw = _NULL
+    result: msgspec.Raw = NULL
     error: Failure | None = None
 
 
@@ -97,7 +97,7 @@ class StepIntended(_Event, frozen=True, tag="step-intended"):
     """A step with ``once`` is about to run. Without its end, nobody knows whether it did."""
 
     step: str
-    input: msgspec.Raw = _NULL
+    input: msgspec.Raw = NULL
 
 
 class StepSent(_Event, frozen=True, tag="step-sent"):
@@ -105,7 +105,7 @@ class StepSent(_Event, frozen=True, tag="step-sent"):
 
     step: str
     job: str
-    input: msgspec.Raw = _NULL
+    input: msgspec.Raw = NULL
 
 
 class TimerSet(_Event, frozen=True, tag="timer-set"):
@@ -120,7 +120,7 @@ class ChildStarted(_Event, frozen=True, tag="child-started"):
 
     child: str
     id: str
-    input: msgspec.Raw = _NULL
+    input: msgspec.Raw = NULL
     detached: bool = False
 
 
@@ -154,10 +154,14 @@ class Rewound(_Event, frozen=True, tag="rewound"):
 
 
 class Forked(_Event, frozen=True, tag="forked"):
-    """What stands before was copied from another flow: inputs of its steps are not compared."""
+    """What stands before was copied from another flow: inputs of its steps are not compared.
+
+    ``base`` is the one of the run that it was copied from.
+    """
 
     id: str
     version: int
+    base: int = 0
 
 
 Fed = (

@@ -57,7 +57,7 @@ class Flow(Generic[P, R]):
         run = running_flow()
         if run is None:
             return cast("Any", self.function(*args, **kwargs))
-        return run.call_child(self, args, kwargs)
+        return run.asking.child(self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}>"

@@ -93,7 +93,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """
         if now is not None:
             self._now = max(self._now, now)
-        with self._being_the_running_loop():
+        with self.being_the_running_loop():
             left = CALLBACKS_MAX
             while self._ready:
                 handle = self._ready.popleft()
@@ -139,15 +139,21 @@ class FlowLoop(asyncio.AbstractEventLoop):
             return
         self._closed = True
         self._ready.clear()
-        with self._being_the_running_loop():
+        with self.being_the_running_loop():
             while self._tasks:
                 _, task = self._tasks.popitem()
                 task.forget()
                 end_coroutine(task.get_coro())
         self._timers.clear()
 
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """The tasks that have not ended, in order of creation."""
+        return list(self._tasks.values())
+
     @contextmanager
-    def _being_the_running_loop(self) -> Generator[None, None, None]:
+    def being_the_running_loop(self) -> Generator[None, None, None]:
+        """Let flow code run inside the block; whatever loop ran before runs again behind it."""
         outer, hooks = get_running_loop(), sys.get_asyncgen_hooks()
         # The outer loop must not hear of this one's generators: it would end them by itself, at a
         # time that is its own.

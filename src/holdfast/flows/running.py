@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from typing import TYPE_CHECKING
 
-from holdfast.errors import UsageError
+from holdfast.errors import Evicted, UsageError
 from holdfast.flows.loop import FlowLoop
 
 if TYPE_CHECKING:
@@ -26,8 +26,11 @@ def the_flow(what: str) -> FlowRun:
 
     Raises:
         UsageError: This is no flow code; ``what`` names what was asked for.
+        Evicted: It is the code of a flow that is being dropped.
     """
     run = running_flow()
     if run is None:
         raise UsageError(f"holdfast.{what} is for the code of a flow, not of a step or a program")
+    if run.loop.is_closed():
+        raise Evicted
     return run

@@ -72,7 +72,7 @@ class Step(Generic[P, R]):
         run = running_flow()
         if run is None:
             return cast("Any", self.function(*args, **kwargs))
-        return run.call_step(self, args, kwargs)
+        return run.asking.step(self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<Step {self.name!r}>"
@@ -116,8 +116,8 @@ def step_options(  # noqa: PLR0913 - the options are the public promise
         raise UsageError("a transactional step runs here: it takes no queue= and no once=")
     if once and queue is not None:
         raise UsageError("a step with queue= may run again when a host is lost: drop once=True")
-    for kind in errors:
-        if not (isinstance(cast("object", kind), type) and issubclass(kind, Exception)):
+    for kind in cast("tuple[object, ...]", errors):
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise UsageError(f"errors= holds classes of exceptions, not {kind!r}")
     return StepOptions(
         retry=retry or _NO_RETRY,

@@ -1,0 +1,132 @@
+"""What the code of a flow may decide, and within which limits.
+
+Everything that flow code asks of Holdfast passes here, before anything is put into the outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Evicted, HistoryTooLong, UsageError
+from holdfast.flows.arguments import text_of
+from holdfast.flows.calls import ChildCall, StepCall
+from holdfast.flows.ending import Restart
+from holdfast.flows.events import Patched, SignalSent
+from holdfast.flows.letters import signal
+from holdfast.flows.scheduling import Scheduling, scheduled
+from holdfast.names import InstanceId
+
+if TYPE_CHECKING:
+    from holdfast.flows.flow import Flow
+    from holdfast.flows.run import FlowRun
+    from holdfast.flows.step import Step
+
+# A run is read and replayed as a whole when its host dies. Ten thousand events take a good part of
+# a second; five times that are more than a take-over may cost.
+EVENTS_WARNED = 10_000
+EVENTS_MAX = 50_000
+
+# What undoes a saga may be recorded beyond that: a flow that is too long ends in order.
+_UNDOING_MAX = 1_000
+
+# Each call is a row, a job or a task; more at once would hold up everything else of the host.
+FAN_OUT_MAX = 10_000
+
+
+class Asking:
+    """The requests of one run's code."""
+
+    def __init__(self, run: FlowRun) -> None:
+        self._run = run
+        self.calls_made = 0
+        self.undoing = 0
+        self.patches_recorded: frozenset[str] = frozenset()
+        self._patches: dict[str, bool] = {}
+        self._signals_sent = 0
+
+    def check(self) -> None:
+        """Look whether flow code may decide something now.
+
+        Raises:
+            Evicted: It is being dropped.
+            UsageError: It answers a query, or calls too much at once.
+            HistoryTooLong: The run has recorded too much.
+        """
+        run = self._run
+        if run.loop.is_closed():
+            raise Evicted
+        if run.reading:
+            raise UsageError("a query or a validator only looks; it cannot decide anything")
+        if run.out.events >= EVENTS_MAX + (_UNDOING_MAX if self.undoing else 0):
+            raise HistoryTooLong(run.id, EVENTS_MAX)
+        self.calls_made += 1
+        if self.calls_made > FAN_OUT_MAX:
+            raise UsageError(
+                f"the flow calls more than {FAN_OUT_MAX} things at once; await some of them first"
+            )
+
+    def step(
+        self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> StepCall[Any]:
+        """Call a step, through the middleware of scheduling."""
+        self.check()
+        run = self._run
+        if not run.flow.scheduling:
+            return run.calling.step(step, args, kwargs)
+        return scheduled(
+            tuple(run.flow.scheduling),
+            Scheduling(run.id, "step", step.name, args, kwargs),
+            lambda args, kwargs: run.calling.step(step, args, kwargs),
+        )
+
+    def child(
+        self,
+        flow: Flow[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        id: str | None = None,  # noqa: A002 - it is one
+        abandon: bool = False,
+        detached: bool = False,
+    ) -> ChildCall[Any]:
+        """Start a child, through the middleware of scheduling."""
+        self.check()
+        run = self._run
+
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildCall[Any]:
+            return run.calling.child(flow, args, kwargs, id=id, abandon=abandon, detached=detached)
+
+        if not run.flow.scheduling:
+            return start(args, kwargs)
+        scheduling = Scheduling(run.id, "flow", flow.name, args, kwargs)
+        return scheduled(tuple(run.flow.scheduling), scheduling, start)
+
+    def signal(self, to: InstanceId, name: str, payload: object) -> None:
+        """Send a signal."""
+        self.check()
+        run, number = self._run, self._signals_sent
+        message = signal(to, name, payload, id=f"signal/{run.id}{run.epoch}/{number}")
+        self._signals_sent = number + 1
+        run.out.put(SignalSent(at=run.at_us, number=number, to=to, name=name), message)
+
+    def patched(self, patch: str) -> bool:
+        """Whether code that is new goes this way: one answer for the whole run."""
+        self.check()
+        run, known = self._run, self._patches.get(patch)
+        if known is None:
+            known = not run.replaying or patch in self.patches_recorded
+            self._patches[patch] = known
+            if known and run.replaying:
+                run.out.events += 1
+            elif known:
+                run.out.put(Patched(at=run.at_us, id=patch))
+        return known
+
+    def restart(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Restart:
+        """What ends this run, so that a new one begins."""
+        run = self._run
+        if asyncio.current_task() is not run.main:
+            raise UsageError("holdfast.continue_as_new() is for the flow's own task, no other")
+        return Restart(text_of(run.flow.arguments.encode(args, kwargs)))

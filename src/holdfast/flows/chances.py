@@ -1,0 +1,27 @@
+"""Chance for flow code: numbers that look random and are the same at every replay."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+
+class Chances:
+    """The dice of one run, seeded by its id and where it begins."""
+
+    __slots__ = ("_dice", "seed")
+
+    def __init__(self, id: str, base: int) -> None:  # noqa: A002 - it is one
+        self.seed = f"{id}@{base}"
+        self._dice: random.Random | None = None
+
+    @property
+    def dice(self) -> random.Random:
+        """The one generator of the run; made when it is first asked for."""
+        if self._dice is None:
+            self._dice = random.Random(self.seed)  # noqa: S311 - to be repeated, not to be secret
+        return self._dice
+
+    def uuid(self) -> uuid.UUID:
+        """An id that no other run draws."""
+        return uuid.UUID(int=self.dice.getrandbits(128), version=4)

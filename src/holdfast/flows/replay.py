@@ -1,0 +1,235 @@
+"""``Replay``: takes a run through its history, and holds what the code decides against it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from holdfast.errors import NonDeterminism
+from holdfast.flows.events import (
+    ChildStarted,
+    Decided,
+    Ended,
+    Event,
+    Fed,
+    Forked,
+    Patched,
+    SignalSent,
+    StepEnded,
+    StepIntended,
+    StepRetrying,
+    StepSent,
+    TimerSet,
+)
+from holdfast.flows.replaying import DECIDED, Rewind, same_input, script_of, told, told_call
+from holdfast.model.instance import HistoryRow
+from holdfast.names import JobId
+
+if TYPE_CHECKING:
+    from holdfast.flows.run import FlowRun
+
+_log = logging.getLogger("holdfast.flows")
+
+
+class Replay:
+    """The replay of one history."""
+
+    def __init__(self, run: FlowRun, rows: Sequence[HistoryRow]) -> None:
+        self._run = run
+        script = script_of(rows)
+        self._items = script.items
+        self._forks_left = script.forks
+        self.any = bool(rows)
+        self.seed = script.seed
+        run.comparing = script.forks == 0
+        run.asking.patches_recorded = script.patches
+
+    def run(self) -> None:
+        """Feed everything that is recorded, in order.
+
+        Raises:
+            NonDeterminism: The code decides something else than is recorded.
+        """
+        for item in self._items:
+            if isinstance(item, Rewind):
+                self._rewind(item)
+            elif isinstance(item, Forked):
+                self._fork(item)
+            elif isinstance(item, DECIDED):
+                self._match(item)
+            else:
+                self._feed(cast("Fed", item))
+
+    # -- fed --------------------------------------------------------------------------------------
+
+    def _feed(self, event: Fed) -> None:
+        run = self._run
+        if run.ended:
+            raise NonDeterminism(run.id, told(event), self._state())
+        if isinstance(event, StepRetrying) and event.step not in run.calling.steps:
+            run.out.events += 1
+            return
+        if isinstance(event, StepEnded):
+            self._reconcile_kind(event)
+            if event.step not in run.calling.steps:
+                # Code that does without a step, or calls it later, may go on.
+                run.calling.unasked[event.step] = event
+                run.out.events += 1
+                run.at_us = max(run.at_us, event.at)
+                return
+            run.calling.compare(run.calling.steps[event.step], event.input)
+        decided = run.out.first()
+        if decided is not None:
+            raise NonDeterminism(run.id, told(event), told(decided[0]))
+        if not self._apply(event):
+            raise NonDeterminism(run.id, told(event), self._state())
+
+    def _apply(self, event: Fed) -> bool:
+        run = self._run
+        # What leaves no event went out with the commit that this event stands behind.
+        run.out.forget_unrecorded()
+        if run.apply(event) is None:
+            return False
+        run.out.events += 1
+        run.advance(event.at)
+        return True
+
+    def _reconcile_kind(self, event: StepEnded) -> None:
+        """A step that is run in a queue or with ``once`` now, and was not then, has ended."""
+        for decided, _ in self._run.out:
+            if isinstance(decided, (StepSent, StepIntended)) and decided.step == event.step:
+                self._run.out.strike(decided)
+                return
+
+    # -- decided ----------------------------------------------------------------------------------
+
+    def _match(self, recorded: Decided) -> None:
+        run = self._run
+        if isinstance(recorded, Patched):
+            return
+        entry = run.out.first()
+        if entry is not None and self._same(recorded, entry[0]):
+            run.out.strike_first()
+            self._keep(recorded)
+            return
+        if isinstance(recorded, (StepSent, StepIntended)) and recorded.step in run.calling.fresh:
+            # It was run in a queue, or with once, and is not now: it was begun all the same.
+            call = run.calling.steps[recorded.step]
+            run.calling.compare(call, recorded.input)
+            run.calling.fresh.pop(recorded.step)
+            run.out.events += 1
+            self._keep(recorded)
+            return
+        raise NonDeterminism(
+            run.id, told(recorded), self._state() if entry is None else told(entry[0])
+        )
+
+    def _same(self, recorded: Decided, found: Event) -> bool:
+        if type(recorded) is not type(found):
+            return False
+        match recorded, found:
+            case (StepSent(), StepSent()) | (StepIntended(), StepIntended()):
+                if recorded.step != found.step:
+                    return False
+                self._run.calling.compare(self._run.calling.steps[found.step], recorded.input)
+                return True
+            case TimerSet(), TimerSet():
+                return recorded.timer == found.timer
+            case ChildStarted(), ChildStarted():
+                return recorded.child == found.child and self._same_child(recorded, found)
+            case SignalSent(), SignalSent():
+                return (recorded.number, recorded.to, recorded.name) == (
+                    *(found.number, found.to, found.name),
+                )
+            case Ended(), Ended():
+                return recorded.status == found.status
+            case _:
+                return False
+
+    def _same_child(self, recorded: ChildStarted, found: ChildStarted) -> bool:
+        call = self._run.calling.children.get(found.child)
+        if (
+            call is not None
+            and self._run.comparing
+            and not same_input(recorded.input, found.input, call.flow.arguments)
+        ):
+            self._run.differs(
+                told_call(recorded.child, recorded.input), told_call(found.child, found.input)
+            )
+        return recorded.detached == found.detached
+
+    def _keep(self, recorded: Decided) -> None:
+        """What is recorded stays as it was, whatever the code would say now."""
+        calling = self._run.calling
+        match recorded:
+            case Ended():
+                self._run.ending_taken = True
+            case TimerSet():
+                self._run.timers.keep(recorded.timer, recorded.due)
+            case StepSent() if recorded.step in calling.steps:
+                calling.sent(calling.steps[recorded.step], JobId(recorded.job))
+            case StepIntended() if recorded.step in calling.steps:
+                calling.steps[recorded.step].intended = True
+            case ChildStarted() if recorded.child in calling.children:
+                calling.named(calling.children[recorded.child], recorded.id)
+            case _:
+                pass
+
+    # -- operators --------------------------------------------------------------------------------
+
+    def _rewind(self, rewind: Rewind) -> None:
+        run = self._run
+        run.rewinds += 1
+        run.out.events += 1
+        for event in rewind.kept:
+            # An update whose handler the code sets up only later finds none.
+            self._apply(cast("Fed", event))
+        run.advance(rewind.event.at)
+        self._begin_again(rewind.failed_steps, rewind.failed_children)
+
+    def _fork(self, event: Forked) -> None:
+        run = self._run
+        self._forks_left -= 1
+        run.comparing = self._forks_left == 0
+        run.out.events += 1
+        run.advance(event.at)
+        # What the other flow waits for is told to it, and not to its copy.
+        steps = [call.identity for call in run.calling.steps.values() if call.job is not None]
+        self._begin_again(steps, list(run.calling.children))
+
+    def _begin_again(self, steps: Sequence[str], children: Sequence[str]) -> None:
+        calling = self._run.calling
+        for identity in steps:
+            call = calling.steps.get(identity)
+            if call is None:
+                continue
+            if call.job is not None:
+                calling.send(call)
+            elif call.intended:
+                call.intended = False
+                calling.intend(call)
+        for identity in children:
+            child = calling.children.get(identity)
+            if child is not None:
+                calling.restart(child)
+
+    # -- afterwards -------------------------------------------------------------------------------
+
+    def tell_unasked(self) -> None:
+        """Say that the history holds steps that the code did not ask for again."""
+        unasked = self._run.calling.unasked
+        if unasked:
+            _log.warning(
+                "flow %r (%s) did not ask again for steps that it had run: %s",
+                *(self._run.id, self._run.flow.name, ", ".join(sorted(unasked)[:10])),
+                extra={"flow": self._run.id},
+            )
+
+    def _state(self) -> str:
+        run = self._run
+        if run.ended:
+            return "the flow having ended"
+        calling = run.calling
+        waits = [*calling.steps, *(f"child {name}" for name in calling.children)]
+        return f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"

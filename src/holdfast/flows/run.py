@@ -1,0 +1,380 @@
+"""``FlowRun``: one flow in memory. Fed what happened, it runs the flow's code to its next wait.
+
+Pure: no I/O, no clock, no task on the host's loop. What the code decides is collected until it is
+taken; nothing of it takes effect here. Fed the same things in the same order it decides the same,
+which is what replay stands on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Coroutine, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.errors import NonDeterminism, UsageError
+from holdfast.flows.asking import EVENTS_MAX, EVENTS_WARNED, Asking
+from holdfast.flows.calling import Calling
+from holdfast.flows.chances import Chances
+from holdfast.flows.decision import Decision, RetryDue
+from holdfast.flows.ending import Ending, ending_of
+from holdfast.flows.events import (
+    CancelRequested,
+    ChildEnded,
+    Ended,
+    Failure,
+    Fed,
+    SignalReceived,
+    StepEnded,
+    StepRetrying,
+    TimerFired,
+    TimerSet,
+    UpdateReceived,
+)
+from holdfast.flows.failures import failure_of, unknown_outcome
+from holdfast.flows.flow import Flow
+from holdfast.flows.inbox import SIGNALS_MAX, Inbox
+from holdfast.flows.letters import child_ended, rejection
+from holdfast.flows.loop import ErrorHandler, FlowLoop
+from holdfast.flows.outbox import Outbox
+from holdfast.flows.reading import event_of
+from holdfast.flows.replay import Replay
+from holdfast.flows.taking import decision_of
+from holdfast.flows.timers import Timers
+from holdfast.model.instance import HistoryRow, InstanceStatus, Letter
+from holdfast.names import InstanceId
+from holdfast.work.payload import decode_plain
+
+_log = logging.getLogger("holdfast.flows")
+
+
+class FlowRun:
+    """One incarnation of one run of a flow. ``begin`` it, ``feed`` it, ``take`` what it decided."""
+
+    def __init__(  # noqa: PLR0913 - what a row of a flow says
+        self,
+        flow: Flow[..., Any],
+        *,
+        id: InstanceId,  # noqa: A002 - it is one
+        base: int,
+        input: str,  # noqa: A002 - it is one
+        began_at_us: int,
+        headers: str = "{}",
+        custom: str | None = None,
+        attributes: str = "{}",
+        parent: InstanceId | None = None,
+        on_error: ErrorHandler,
+    ) -> None:
+        self.flow = flow
+        self.id = id
+        self.base = base
+        self.input = input
+        self.headers = headers
+        self.parent = parent
+        self.at_us = began_at_us
+        self.replaying = False
+        self.comparing = True
+        self.reading = False
+        self.rewinds = 0
+        self.loop: FlowLoop = cast("Any", None)
+        self.out = Outbox()
+        self.timers = Timers()
+        self.calling = Calling(self)
+        self.asking = Asking(self)
+        self.inbox = Inbox(self)
+        self.chances = Chances(id, base)
+        self.custom: str | None = custom
+        self.attributes: str = attributes
+        self._custom_before = custom
+        self._attributes_before = attributes
+        self.main: asyncio.Task[Any] | None = None
+        self._ending: Ending | None = None
+        self.ending_taken = False
+        self._difference: NonDeterminism | None = None
+        self._on_error = on_error
+        self._warned = False
+        self._closed = False
+        self.ended = False
+        """Whether nothing is to be fed any more: the flow, or this run of it, has ended."""
+
+    def __repr__(self) -> str:
+        return f"<FlowRun {self.flow.name!r} {self.id!r}>"
+
+    # -- the seam to the host ---------------------------------------------------------------------
+
+    def begin(self, rows: Sequence[HistoryRow] = ()) -> None:
+        """Run the code to its first wait, then through what the history says. Called once.
+
+        Raises:
+            NonDeterminism: The code does something else than the history says. Drop the run.
+            msgspec.ValidationError: The history was written by a newer release. Drop the run.
+        """
+        replay = Replay(self, rows)
+        self.chances = Chances(*(replay.seed or (self.id, self.base)))
+        first = zlib.crc32(self.chances.seed.encode())
+        self.loop = FlowLoop(self.at_us / 1e6, self._unobserved, first=first)
+        self.loop.owner = self
+        self.replaying = replay.any
+        self.main = self.loop.create_task(self._run_main(), name="main", context=Context())
+        self._activate()
+        if replay.any:
+            replay.run()
+            self.replaying = False
+            if self._difference is not None:
+                raise self._difference
+            replay.tell_unasked()
+
+    def feed(self, event: Fed | RetryDue) -> bool:
+        """Tell the code one thing that happened, and let it run to its next wait.
+
+        False if nobody waits for it (a step or a timer that was cancelled): nothing is recorded.
+
+        Raises:
+            NonDeterminism: The code asked for a recorded step with another input. Drop the run.
+        """
+        if self.ended or self._closed:
+            return False
+        recorded = self.apply(event)
+        if recorded is None:
+            return False
+        if not isinstance(recorded, RetryDue):
+            self.out.put(recorded)
+            self.advance(recorded.at)
+        return True
+
+    def read(self, letter: Letter, at_us: int) -> Fed | None:
+        """What a letter says, to be fed; ``None`` if it is none of this run's business."""
+        return event_of(self, letter, at_us)
+
+    def settle_unknown(self, at_us: int) -> None:
+        """After a take-over: tell the code of each step with ``once`` that nobody knows of.
+
+        For the owner, after ``begin``; not where a history is only looked at.
+        """
+        unknown = [
+            call.identity
+            for call in self.calling.steps.values()
+            if call.intended and call.identity not in self.calling.running
+        ]
+        for step in unknown:
+            self.feed(StepEnded(at=at_us, step=step, error=unknown_outcome(step)))
+
+    def children_taken(self, ids: Iterable[InstanceId], at_us: int) -> None:
+        """Tell the code of children that were not started, because others have their ids."""
+        for id_ in ids:
+            child = self.calling.child_ids.get(id_)
+            if child is not None:
+                failure = Failure("holdfast.errors.FlowExists", f"flow {id_!r} exists already")
+                self.feed(ChildEnded(at=at_us, child=child, error=failure))
+
+    def accept_update(self, name: str, payload: str) -> None:
+        """Let the code check an update before it is recorded.
+
+        Raises:
+            UpdateRejected: The flow takes no such update, or its arguments do not fit.
+            Exception: What the validator raises. Nothing is recorded: tell the sender.
+        """
+        with _reading(self):
+            self.inbox.accept(name, payload)
+
+    def query(self, name: str, *args: Any) -> Any:
+        """What the code answers, from the state it is in.
+
+        Raises:
+            UsageError: It answers no such query, or the query tries to do something.
+        """
+        with _reading(self):
+            return self.inbox.query(name, args)
+
+    def take(self) -> Decision:
+        """What was recorded and decided since this was last asked."""
+        if self._closed:
+            return Decision()
+        custom = None if self.custom == self._custom_before else self.custom
+        attributes = None if self.attributes == self._attributes_before else self.attributes
+        ending = self._ending if self.ended and not self.ending_taken else None
+        decision = decision_of(self, ending, custom=custom, attributes=attributes)
+        if decision.durable:
+            self.ending_taken = ending is not None or self.ending_taken
+            self._custom_before = self.custom
+            self._attributes_before = self.attributes
+        return decision
+
+    @property
+    def due_at_us(self) -> int | None:
+        """When the first timer or retry is due; nothing has to be done before by the clock."""
+        return None if self.ended else self.timers.next_us
+
+    def due(self, now_us: int) -> list[TimerFired | RetryDue]:
+        """What has come due by then, in order, to be fed. It stays so until it is."""
+        return [] if self.ended else self.timers.due(now_us)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether only timers, letters, jobs or children can bring it further."""
+        return not self.calling.fresh and not self.calling.running
+
+    @property
+    def full(self) -> bool:
+        """Whether it has read as many signals as it may without its code asking for them.
+
+        Leave further ones in its mailbox, where they are counted against those who send them.
+        """
+        return self.inbox.unread >= SIGNALS_MAX
+
+    def close(self) -> None:
+        """Drop the code, wherever it stands; what it asks for meanwhile raises ``Evicted``.
+
+        Nothing is decided any more. Repeatable.
+        """
+        self._closed = True
+        if cast("FlowLoop | None", self.loop) is not None:
+            self.loop.close()
+        self.main = None
+
+    # -- running the code -------------------------------------------------------------------------
+
+    async def _run_main(self) -> Any:
+        args, kwargs = self.flow.arguments.decode(self.input)
+        try:
+            return await self.flow.function(*args, **kwargs)
+        except SystemExit as error:
+            raise UsageError("flow code ends by returning or raising, not by exiting") from error
+
+    def apply(self, event: Fed | RetryDue) -> Fed | RetryDue | None:
+        """Make ready what follows from an event, without running it; what to record, if any."""
+        match event:
+            case StepEnded():
+                return self.calling.step_ended(event)
+            case TimerFired():
+                number = self.timers.fired(event.timer)
+                if number is None:
+                    return None
+                self.loop.fire(number, event.at / 1e6)
+            case SignalReceived():
+                self.inbox.receive(event)
+            case StepRetrying():
+                return self.calling.step_retrying(event)
+            case ChildEnded():
+                return self.calling.child_ended(event)
+            case UpdateReceived():
+                if event.name not in self.inbox.updates:
+                    unknown = UsageError("the flow takes no such update")
+                    self.out.replies.append(rejection(event.id, event.name, unknown))
+                    return None
+                self.inbox.update(event)
+            case CancelRequested():
+                self._cancel(event.reason)
+            case RetryDue():
+                self.calling.retry_due(event.step)
+        return event
+
+    def _cancel(self, reason: str) -> None:
+        if self.main is not None:
+            self.main.cancel(reason)
+
+    def advance(self, at_us: int) -> None:
+        """Let time move on, and the code run to its next wait."""
+        self.at_us = max(self.at_us, at_us)
+        self._activate()
+
+    def _activate(self) -> None:
+        self.asking.calls_made = 0
+        loop, main = self.loop, self.main
+        assert main is not None
+        try:
+            loop.run(self.at_us / 1e6)
+            if main.done() and self._ending is None:
+                self._wind_up(main)
+        except UsageError as error:
+            # The code spins; what it would do next is unknown, and would be so at each replay.
+            self._ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
+            loop.close()
+        if self._difference is not None:
+            raise self._difference
+        self._harvest_timers()
+        if self._ending is not None and not loop.tasks:
+            self._finish(self._ending)
+        elif self.out.events > EVENTS_WARNED and not self._warned:
+            self._warn_of_length()
+
+    def _wind_up(self, main: asyncio.Task[Any]) -> None:
+        """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
+        self._ending = ending_of(self.flow, main)
+        for task in self.loop.tasks:
+            task.cancel()
+        self.loop.run()
+
+    def _harvest_timers(self) -> None:
+        armed, disarmed = self.loop.take_timers()
+        for number in disarmed:
+            self.timers.cancel(number)
+        for number, due in armed:
+            due_us = round(due * 1e6)
+            timer = self.timers.set(number, due_us)
+            self.out.put(TimerSet(at=self.at_us, timer=timer, due=due_us))
+
+    def _finish(self, ending: Ending) -> None:
+        self.ended = True
+        self.inbox.refuse_unfinished()
+        self.calling.end(cancel_children=ending.restart is None)
+        if ending.restart is not None:
+            return
+        assert ending.status is not None
+        self.out.put(Ended(at=self.at_us, status=ending.status))
+        if self.parent is not None:
+            told = child_ended(self.parent, self.id, result=ending.result, error=ending.failure)
+            self.out.sends.append(told)
+
+    def _warn_of_length(self) -> None:
+        self._warned = True
+        if not self.replaying:
+            _log.warning(
+                "flow %r (%s) has more than %d events in its history; at %d it fails: end a long "
+                "run with holdfast.continue_as_new()",
+                *(self.id, self.flow.name, EVENTS_WARNED, EVENTS_MAX),
+                extra={"flow": self.id},
+            )
+
+    def _unobserved(self, context: dict[str, Any]) -> None:
+        if not self._closed and not self.replaying:
+            self._on_error({**context, "flow": self.id})
+
+    def differs(self, expected: str, found: str) -> None:
+        """Note that the code does something else than the history says; the first counts."""
+        if self._difference is None:
+            self._difference = NonDeterminism(self.id, expected, found)
+
+    # -- for what the code asks for ---------------------------------------------------------------
+
+    @property
+    def epoch(self) -> str:
+        """What sets ids of jobs and children apart from those of earlier runs and attempts."""
+        if self.rewinds:
+            return f"@{self.base}.{self.rewinds}"
+        return f"@{self.base}" if self.base else ""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine as a task of the flow."""
+        self.loop.create_task(coroutine, context=Context())
+
+    def headers_with(self, **more: str) -> str:
+        """The headers of this flow and some more."""
+        mine: Any = decode_plain(self.headers)
+        return msgspec.json.encode({**mine, **more}).decode()
+
+
+@contextmanager
+def _reading(run: FlowRun) -> Generator[None, None, None]:
+    """Let flow code look at its state, with its loop running and nothing to decide."""
+    run.reading = True
+    try:
+        with run.loop.being_the_running_loop():
+            yield
+    finally:
+        run.reading = False
