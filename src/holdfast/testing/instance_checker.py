@@ -30,9 +30,9 @@ def check_instances(history: InstanceHistory, *, drifted: bool = False) -> list[
     """Everything that a history breaks.
 
     ``drifted`` says that clocks differed by more than is promised: then hosts may believe in their
-    sessions for too long, and only the store's word counts.
+    sessions for too long, or take a timer for due, and only the store's word counts.
     """
-    model, runs = Model(), _Runs()
+    model, runs = Model(drifted), _Runs()
     found: list[Violation] = []
     ran = iter(history.ran)
     upcoming = next(ran, None)

@@ -66,6 +66,7 @@ class Life:
 class Model:
     """Everything the store should know by now."""
 
+    drifted: bool = False
     lives: dict[str, Life] = field(default_factory=dict[str, Life])
     ended_sessions: set[str] = field(default_factory=set[str])
 
@@ -78,7 +79,7 @@ class Model:
     def begin(self, one: NewInstance, *, at_us: int, token: int = 0) -> None:
         """A new instance is there."""
         due_us = one.due_at_us if one.due_at_us is not None else at_us + one.delay_us
-        life = Life(one.id, one.request, Story(one.id), due_us)
+        life = Life(one.id, one.request, Story(one.id, self.drifted), due_us)
         rows = [Row(number, 0, at_us, text) for number, text in enumerate(one.history, 1)]
         life.story.begin(rows)
         life.version = len(rows)
