@@ -121,7 +121,7 @@ class Writes(Generic[Member, Answer]):
                     for (_, _, done), answer in zip(told, answers, strict=True):
                         self._tell(done, answer)
                     return
-        except Exception:  # whatever it is, those who wait must hear of it
+        except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             if len(batch) > 1:
                 # One of them cannot be written, and must not take the others along.
                 alone, batch = batch, []
@@ -136,7 +136,7 @@ class Writes(Generic[Member, Answer]):
     def _tell(self, done: Callable[[Any], None], answer: object) -> None:
         try:
             done(answer)
-        except Exception:  # one instance's mistake must not stop the others
+        except Exception:  # noqa: BLE001 - one flow's mistake must not stop the others
             self._log.exception("an instance could not go on after its commit")
 
 

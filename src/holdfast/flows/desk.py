@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import FlowNotFound, UnsupportedByDriver, UsageError
 from holdfast.flows.bell import FlowBell
 from holdfast.flows.claiming import FlowClaimer
 from holdfast.flows.flow import Flow
-from holdfast.flows.host import FlowHost
 from holdfast.flows.starting import Starter
 from holdfast.flows.waiting import End, Waiters
 from holdfast.model.instance import FINAL, InstanceRecord
@@ -26,6 +25,9 @@ from holdfast.runtime.telemetry import Telemetry
 from holdfast.work.bell import Alarm
 from holdfast.work.claiming import POLL_DEAF_S, POLL_S
 from holdfast.work.repeating import until_known
+
+if TYPE_CHECKING:
+    from holdfast.flows.host import FlowHost
 
 
 class FlowDesk:
@@ -118,11 +120,7 @@ class FlowDesk:
                 poll_s = POLL_DEAF_S if self.bell.deaf else POLL_S
                 # The note outlives the poll, so that there is always one while we wait.
                 wait_us = round((poll_s + 1.0) * 1e6)
-                record = await until_known(
-                    self.runtime, lambda _: self.store.get(id, wait_us=wait_us)
-                )
-                if record is None or record.kind != "flow":
-                    raise FlowNotFound(id)
+                record = await self._watched(id, wait_us)
                 if record.status in FINAL:
                     return record.status, record.outcome
                 if self.runs_here(id):
@@ -130,6 +128,12 @@ class FlowDesk:
                 await alarm.sleep(poll_s)
         finally:
             end()
+
+    async def _watched(self, id: InstanceId, wait_us: int) -> InstanceRecord:  # noqa: A002
+        record = await until_known(self.runtime, lambda _: self.store.get(id, wait_us=wait_us))
+        if record is None or record.kind != "flow":
+            raise FlowNotFound(id)
+        return record
 
     async def replied(self, id: InstanceId, message: str) -> str:  # noqa: A002 - it is one
         """Wait for the reply of a flow to a message.

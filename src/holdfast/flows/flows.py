@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from holdfast.codec import encode_json
 from holdfast.errors import FlowNotFound, UsageError
@@ -130,7 +130,7 @@ class Flows:
         news = [
             desk.starter.draft(
                 flow,
-                each if isinstance(each, tuple) else (each,),
+                cast("tuple[Any, ...]", each) if isinstance(each, tuple) else (each,),
                 id=None if ids is None else ids[number],
                 attributes=attributes,
             )
@@ -148,7 +148,7 @@ class Flows:
         """A handle to the flow of this id; nothing is asked. Without ``flow``: plain JSON."""
         return FlowHandle(self._desk, InstanceId(check_key(id)), flow)
 
-    async def list(
+    async def list(  # noqa: PLR0913 - the filters are the public promise
         self,
         *,
         name: str | None = None,

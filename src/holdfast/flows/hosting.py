@@ -33,17 +33,10 @@ def flow_host(
         log=desk.log,
     )
     home = Household(
-        desk.runtime,
-        desk.driver,
-        desk.store,
-        desk.flows,
+        desk,
         clock=clock,
         executor=executor,
-        waiters=desk.waiters,
         park_grace_s=seconds(options.park_grace, "park_grace"),
-        telemetry=desk.telemetry,
-        host=desk.host_name,
-        log=desk.log,
     )
     return FlowHost(
         home,

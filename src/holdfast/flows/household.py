@@ -7,22 +7,20 @@ process who wait for their end. Claims nothing: that is the host's loop.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.flows.activation import LiveFlow
 from holdfast.flows.committing import Writes
 from holdfast.flows.decision import StepTask
+from holdfast.flows.desk import FlowDesk
 from holdfast.flows.executing import Executor
-from holdfast.flows.flow import Flow
 from holdfast.flows.parking import Parking
 from holdfast.flows.run import FlowRun
 from holdfast.flows.store_clock import StoreClock
 from holdfast.flows.stuck import Stuck
 from holdfast.flows.transacting import transact
-from holdfast.flows.waiting import Waiters
 from holdfast.model.instance import (
     LETTERS_MAX,
     ClaimedInstance,
@@ -32,11 +30,7 @@ from holdfast.model.instance import (
     InstanceStatus,
 )
 from holdfast.names import JobId
-from holdfast.ports.driver import Driver
-from holdfast.ports.instance_store import InstanceStore
-from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
-from holdfast.runtime.telemetry import Telemetry
 from holdfast.work.repeating import while_held
 
 
@@ -44,27 +38,15 @@ class Household:
     """What live flows share on one host; their ``Home``."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        driver: Driver,
-        store: InstanceStore,
-        flows: Mapping[str, Flow[..., Any]],
-        *,
-        clock: StoreClock,
-        executor: Executor,
-        waiters: Waiters,
-        park_grace_s: float,
-        telemetry: Telemetry,
-        host: str,
-        log: logging.Logger,
+        self, desk: FlowDesk, *, clock: StoreClock, executor: Executor, park_grace_s: float
     ) -> None:
-        self.host = host
-        self.runtime = runtime
-        self.store = store
+        self.host = desk.host_name
+        self.runtime = desk.runtime
+        self.store = desk.store
         self.clock = clock
         self.executor = executor
-        self.telemetry = telemetry
-        self.log = log
+        self.telemetry = desk.telemetry
+        self.log = log = desk.log
         self.lives: dict[str, LiveFlow] = {}
         # Flows that do something now; those that only wait take no slot.
         self.active = 0
@@ -72,12 +54,12 @@ class Household:
         # comes due.
         self.freed: Callable[[], None] = _nothing
         self.comes_due: Callable[[float], None] = _nothing_in
-        self.commits: Writes[Commit, Committed] = Writes(runtime, store.commit, log)
-        self.releases: Writes[Handback, bool] = Writes(runtime, store.release, log)
+        self.commits: Writes[Commit, Committed] = Writes(desk.runtime, desk.store.commit, log)
+        self.releases: Writes[Handback, bool] = Writes(desk.runtime, desk.store.release, log)
         self.stuck_flows = Stuck(self)
-        self._driver = driver
-        self._flows = flows
-        self._waiters = waiters
+        self._jobs = desk.driver.jobs
+        self._flows = desk.flows
+        self._waiters = desk.waiters
         self._parking = Parking(clock, park_grace_s, self._park)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -171,9 +153,9 @@ class Household:
         self.spawn(self._stop_jobs(jobs), "holdfast-flow-jobs")
 
     async def _stop_jobs(self, jobs: Sequence[JobId]) -> None:
-        assert self._driver.jobs is not None
+        assert self._jobs is not None
         try:
-            await self._driver.jobs.cancel(jobs, reason="the flow does not wait for it any more")
+            await self._jobs.cancel(jobs, reason="the flow does not wait for it any more")
         except HoldfastError as error:
             # They run for nothing, and what they bring is dropped.
             self.log.warning("%d steps in queues were not cancelled: %s", len(jobs), error)

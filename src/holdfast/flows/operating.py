@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, FlowNotFound, FlowTerminated, UsageError
@@ -63,7 +63,7 @@ class Operations:
             return run.query(name, *args)
 
     @contextlib.contextmanager
-    def _replayed(self, record: InstanceRecord, rows: Sequence[HistoryRow]) -> Iterator[FlowRun]:
+    def _replayed(self, record: InstanceRecord, rows: Sequence[HistoryRow]) -> Generator[FlowRun]:
         """A copy of the flow, run from its history, which decides nothing."""
         flow = self._desk.flows.get(record.name)
         if flow is None:
@@ -81,7 +81,7 @@ class Operations:
             custom=record.custom,
             attributes=record.attributes,
             parent=record.parent,
-            on_error=lambda context: None,
+            on_error=_unheard,
         )
         try:
             run.begin(rows)
@@ -133,7 +133,7 @@ class Operations:
         self,
         *,
         at: int | str,
-        id: str | None,
+        id: str | None,  # noqa: A002 - it is one
         input: Sequence[Any] | None,  # noqa: A002
     ) -> InstanceId:
         """Start a new flow from a part of this one's history."""
@@ -179,6 +179,10 @@ class Operations:
             raise FlowNotFound(self._id)
         if opened is Opened.REFUSED:
             raise Conflict(f"flow {self._id!r} cannot be {why}")
+
+
+def _unheard(context: dict[str, Any]) -> None:
+    """Leave errors of a copy alone: its flow has told of them."""
 
 
 def _before_failure(rows: Sequence[HistoryRow], base: int) -> int:

@@ -57,7 +57,7 @@ class Parking:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        over = [live for live, until in self._past(loop.time())]
+        over = [live for live, _ in self._past(loop.time())]
         for live in over:
             due_us = live.run.due_at_us
             if due_us is not None and self._clock.wait_s(due_us) < self._grace_s:

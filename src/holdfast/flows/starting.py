@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
@@ -191,14 +191,14 @@ def _input(flow: Flow[..., Any] | str, found: Flow[..., Any] | None, args: Seque
         return text_of(flow.arguments.encode(tuple(args), {}))
     if len(args) > 1:
         raise UsageError("a flow that is named by text takes its arguments as one JSON value")
-    value = args[0] if args else {}
+    value: Any = args[0] if args else {}
     if found is not None:
         return text_of(found.arguments.from_json(value))
     if not isinstance(value, dict):
         raise UsageError(
             f"flow {flow!r} is not defined here: give its arguments by name, as an object"
         )
-    return encode(value, f"the input of flow {flow}")
+    return encode(cast("dict[str, Any]", value), f"the input of flow {flow}")
 
 
 def _check_same(started: Started, new: NewInstance) -> None:
