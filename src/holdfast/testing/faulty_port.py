@@ -21,8 +21,10 @@ class FaultyPort:
         self._faults = faults
         self._host = host
 
-    async def _call(self, operation: Callable[[], Awaitable[T]]) -> T:
-        return await self._faults.call(self._host, operation)
+    async def _call(
+        self, operation: Callable[[], Awaitable[T]], *, answered_once: bool = False
+    ) -> T:
+        return await self._faults.call(self._host, operation, answered_once=answered_once)
 
     @property
     def _now(self) -> float:
