@@ -124,6 +124,7 @@ class LiveFlow:
     __slots__ = (
         "_armed_us",
         "_attributes",
+        "_begun",
         "_consumed",
         "_held",
         "_home",
@@ -178,7 +179,8 @@ class LiveFlow:
         self._transactions: deque[StepTask] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._armed_us: int | None = None
-        self._mail = self._reading = False
+        # Until its history was read, nothing can be fed: what happens meanwhile waits.
+        self._begun = self._mail = self._reading = False
         self.committing = self.suspended = self.closed = self.idle = False
         # Whether the host lets it go as soon as its commit is through.
         self.leaving = False
@@ -198,6 +200,7 @@ class LiveFlow:
 
     def begin(self, rows: Sequence[HistoryRow], letters: Iterable[Letter] = ()) -> None:
         """Run it from its beginning through what is recorded, and then on."""
+        self._begun = True
         try:
             self.run.begin(rows)
             if rows:
@@ -231,7 +234,7 @@ class LiveFlow:
         """There may be letters."""
         if self.closed or self._still:
             return
-        if self.committing or self._inbox or self._reading:
+        if not self._begun or self.committing or self._inbox or self._reading:
             self._mail = True
         else:
             self._read()
@@ -254,7 +257,7 @@ class LiveFlow:
         if self.closed or suspended == self.suspended:
             return
         self.suspended = suspended
-        if self.committing:
+        if self.committing or not self._begun:
             return
         if not self._still:
             held, self._held = self._held, []
@@ -266,6 +269,10 @@ class LiveFlow:
         """Let it go when the steps that run have ended, or stop them ``now``."""
         self.leaving = True
         if self.closed:
+            return
+        if not self._begun:
+            self._home.drop(self)
+            self._home.give_up(self, due=True)
             return
         if now:
             for identity in list(self.steps):
@@ -370,8 +377,8 @@ class LiveFlow:
             self._rest()
 
     def _commit(self, decision: Decision) -> None:
-        if decision.restart is not None and not self.version:
-            self._commit_nothing(decision)
+        if decision.restart is not None and self.version == 0:
+            self._number_first_run(decision)
             return
         events = decision.events
         if self._recorded:
@@ -407,26 +414,32 @@ class LiveFlow:
         self.committing = True
         self._home.commit(self, commit, partial(self._committed, decision, commit))
 
-    def _commit_nothing(self, decision: Decision) -> None:
-        """Write an empty row before a restart that would be the first commit of all.
+    def _number_first_run(self, decision: Decision) -> None:
+        """Commit an empty row, so that a new run does not begin at the same base as the first.
 
-        What a run begins is known by its base; without this row the next run had the same one.
+        Keys of effects, ids of children and what chance gives are told apart by the base.
         """
         commit = Commit(
-            id=self.id, token=self.token, version=1, commit=f"{self.token}.1", events="[]"
+            id=self.id,
+            token=self.token,
+            version=1,
+            commit=f"{self.token}.1",
+            events="[]",
+            due_at_us=self.run.due_at_us,
         )
 
-        def committed(answer: Committed | None) -> None:
+        def numbered(answer: Committed | None) -> None:
             self.committing = False
             if answer is None or not answer.ok:
                 self._home.lost(self, fenced=answer is not None)
                 return
-            self.version = commit.version
+            self._home.clock.heard(answer.at_us)
+            self.version = 1
             if not self.closed:
                 self._commit(decision)
 
         self.committing = True
-        self._home.commit(self, commit, committed)
+        self._home.commit(self, commit, numbered)
 
     def _committed(self, decision: Decision, commit: Commit, answer: Committed | None) -> None:
         self.committing = False

@@ -9,6 +9,8 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.faults import Fault, FaultPlan, Faults
 from holdfast.testing.faulty_driver import FaultyDriver
 from holdfast.testing.history import FencedResource, History
+from holdfast.testing.instance_checker import check_instances
+from holdfast.testing.instance_history import InstanceHistory
 from holdfast.testing.job_checker import check_jobs
 from holdfast.testing.job_history import JobHistory
 from holdfast.testing.loop import VirtualLoop
@@ -22,6 +24,7 @@ __all__ = [
     "FaultyDriver",
     "FencedResource",
     "History",
+    "InstanceHistory",
     "JobHistory",
     "ManualClock",
     "SimHost",
@@ -30,5 +33,6 @@ __all__ = [
     "Simulation",
     "VirtualLoop",
     "check",
+    "check_instances",
     "check_jobs",
 ]

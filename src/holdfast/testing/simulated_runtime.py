@@ -112,7 +112,12 @@ class SimulatedStore:
         return FaultyDriver(driver, self.faults, host, self.history)
 
     async def connect(
-        self, host: SimHost, options: LeaseOptions, *, app: App | None = None
+        self,
+        host: SimHost,
+        options: LeaseOptions,
+        *,
+        app: App | None = None,
+        session_ttl_s: float = _SESSION_TTL_S,
     ) -> Holdfast:
         """The features of one host, running. Call it on that host; close what it returns.
 
@@ -125,7 +130,7 @@ class SimulatedStore:
             name=host.machine,
             id=HostId(runtime.new_id()),
             namespace="default",
-            session_ttl_s=_SESSION_TTL_S,
+            session_ttl_s=session_ttl_s,
             leases=options,
             metadata={},
         )

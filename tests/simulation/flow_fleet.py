@@ -1,0 +1,117 @@
+"""A fleet of hosts that run flows under chaos, then in peace until every flow has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.model.instance import FINAL, InstanceFilter, InstanceRecord
+from holdfast.model.options import LeaseOptions
+from holdfast.ports.driver import Driver, DriverFactory
+from holdfast.testing.instance_checker import check_instances
+from holdfast.testing.instance_history import InstanceHistory, Left
+from holdfast.testing.reference import Violation
+from holdfast.testing.simulation import SimHost
+from tests.simulation.course import Course
+from tests.simulation.flow_cases import TTL_S, Program
+from tests.simulation.flow_client import FlowClient, Wish
+
+# After the chaos: sessions run out and are reaped (two ttls), stray claims are given back, the
+# longest nap and the retries come due (two ttls), and children wait for theirs.
+PEACE_S = 40 * TTL_S
+
+OPTIONS = LeaseOptions(ttl=TTL_S)
+_PAGE = 1000
+
+
+class FlowFleet(Course):
+    """One seeded run of several machines against one store."""
+
+    ttl_s = TTL_S
+    chaos_s = 6 * TTL_S
+
+    def __init__(self, seed: int, *, factory: DriverFactory | None = None) -> None:
+        super().__init__(seed, factory=factory)
+        self.wishes: dict[str, Wish] = {}
+
+    @property
+    def flows(self) -> InstanceHistory:
+        return self.history.instances
+
+    # -- the hosts ------------------------------------------------------------------------------
+
+    async def host_main(self, host: SimHost) -> None:
+        draw = self.simulation.stream(f"flows/{host.name}")
+        number = 0
+        while not self.finished:
+            program = Program(self, host, draw)
+            try:
+                hf = await self._store.connect(host, OPTIONS, app=program.app, session_ttl_s=TTL_S)
+            except HoldfastError:
+                await asyncio.sleep(0.1)
+                continue
+            number += 1
+            client = FlowClient(self, f"{host.name}.{number}", hf, program)
+            running = asyncio.create_task(hf.run())
+            using = asyncio.create_task(client.run())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(draw.uniform(0.5, 1.5) * self.chaos_s):
+                    await self.peace.wait()
+            if self.stopping:
+                await asyncio.wait([using])
+                using.result()
+                await client.finish()
+                await self.end.wait()
+            using.cancel()
+            hf.stop()
+            await asyncio.wait([running, using])
+            running.result()
+            await hf.close()
+            self.seen["drained"] += 1
+
+    # -- the end --------------------------------------------------------------------------------
+
+    async def settle(self, keep: Driver) -> None:
+        assert keep.instances is not None
+        self.flows.healed_at = self.simulation.now
+        records: list[InstanceRecord] = []
+        for _ in range(round(PEACE_S / TTL_S)):
+            await asyncio.sleep(TTL_S)
+            records = [*await keep.instances.list(InstanceFilter(), after=None, limit=_PAGE)]
+            if all(record.status in FINAL for record in records):
+                break
+        left: dict[str, Left] = {}
+        for record in records:
+            rows = await keep.instances.history(record.id, after=record.base, limit=_PAGE)
+            left[record.id] = Left(record, rows)
+        self.flows.left = left
+
+    def judge(self) -> None:
+        for served in self.flows.served:
+            self.seen[f"{served.op} {served.outcome}"] += 1
+        self.seen["steps"] += len(self.flows.ran)
+        outcome = self.outcome
+        outcome.violations += check_instances(self.flows, drifted=outcome.drifted)
+        for wish in self.wishes.values():
+            outcome.violations += self._judge(wish)
+
+    def _judge(self, wish: Wish) -> list[Violation]:
+        """What a flow came to must be what its code says, whatever happened on the way."""
+        left = (self.flows.left or {}).get(wish.id)
+        if left is None:
+            return []
+        record = left.record
+        self.seen[f"{wish.case.name} {record.status}"] += 1
+        allowed = wish.case.ends(wish.input)
+        found: Any = record.status.value
+        if found == "completed":
+            found = json.loads(record.outcome or "null")
+        by_operators = {"cancel": "cancelled", "terminate": "terminated"}
+        allowed += tuple(status for act, status in by_operators.items() if act in wish.done)
+        if found in allowed or record.status not in FINAL:
+            return []
+        text = f"{wish.id} ({wish.case.name} {wish.input!r}) came to {found!r}, not {allowed}"
+        return [Violation(rule="result", seed=self.outcome.seed, text=text, proof=(str(record),))]
