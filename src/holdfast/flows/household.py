@@ -189,9 +189,12 @@ class Household:
 
     def hand_back(self, live: LiveFlow) -> None:
         """Let it go: anybody may have it, at once if it would go on by itself."""
-        pending = live.pending
+        pending, parting = live.pending, live.parting()
         self.drop(live)
-        self.give_up(live, due=pending)
+        if pending or parting is None:
+            self.give_up(live, due=pending)
+        else:
+            self.commits.put(parting, live.session, _parted)
 
     def give_up(self, live: LiveFlow, *, due: bool) -> None:
         """Write that it is not ours any more."""
@@ -245,6 +248,10 @@ def _nothing() -> None:
 
 def _nothing_in(seconds: float) -> None:
     """Nobody looks for flows."""
+
+
+def _parted(committed: Committed | None) -> None:
+    """The same."""
 
 
 def _heard(released: bool | None) -> None:  # noqa: FBT001 - it is an answer
