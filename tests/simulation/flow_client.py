@@ -57,10 +57,9 @@ class FlowClient:
 
     async def _started(self, wish: Wish) -> bool:
         flow = self._app.flows[wish.case.name]
-        started = await self._ask(lambda: self._flows.start(flow, wish.input, id=wish.id))
-        if started is not None:
-            self.wishes[wish.id] = wish
-        return started is not None
+        # Also one without an answer may be there.
+        self.wishes[wish.id] = wish
+        return await self._ask(lambda: self._flows.start(flow, wish.input, id=wish.id)) is not None
 
     async def _signal(self, wish: Wish) -> None:
         """Send what it waits for, each when the one before was acknowledged."""

@@ -138,6 +138,7 @@ class LiveFlow:
         "attributes",
         "base",
         "closed",
+        "committed",
         "committing",
         "custom",
         "headers",
@@ -182,6 +183,8 @@ class LiveFlow:
         # Until its history was read, nothing can be fed: what happens meanwhile waits.
         self._begun = self._mail = self._reading = False
         self.committing = self.suspended = self.closed = self.idle = False
+        # Whether the store knows from us when it is due.
+        self.committed = False
         # Whether the host lets it go as soon as its commit is through.
         self.leaving = False
         self.run = home.new_run(self, claimed.input, claimed.began_at_us)
@@ -189,7 +192,7 @@ class LiveFlow:
     @property
     def pending(self) -> bool:
         """Whether it would go on by itself, without waiting for anything."""
-        return bool(self._inbox or self._held or self._transactions) or not self.run.waiting
+        return not self._begun or bool(self._inbox or self._held or self._transactions) or not self.run.waiting
 
     @property
     def _still(self) -> bool:
@@ -284,7 +287,7 @@ class LiveFlow:
         """A step and its record were committed in one transaction."""
         self.committing = False
         self._home.clock.heard(answer.at_us)
-        self.version += 1
+        self.version, self.committed = self.version + 1, True
         if self.closed:
             return
         self.suspended = answer.suspended
@@ -434,7 +437,7 @@ class LiveFlow:
                 self._home.lost(self, fenced=answer is not None)
                 return
             self._home.clock.heard(answer.at_us)
-            self.version = 1
+            self.version, self.committed = 1, True
             if not self.closed:
                 self._commit(decision)
 
@@ -447,7 +450,7 @@ class LiveFlow:
             self._home.lost(self, fenced=answer is not None)
             return
         self._home.clock.heard(answer.at_us)
-        self.version = commit.version
+        self.version, self.committed = commit.version, True
         if self.closed:
             return
         self.suspended = answer.suspended
