@@ -19,6 +19,7 @@ from holdfast.ports.wakeups import Wakeup
 from holdfast.testing import ManualClock
 from holdfast.testing.conformance import (
     HostStoreSuite,
+    InstanceStoreSuite,
     JobStoreSuite,
     Lab,
     LeaseStoreSuite,
@@ -48,6 +49,18 @@ class TestMemoryJobs(JobStoreSuite):
     @pytest.fixture
     def lab(self) -> Lab:
         return memory_lab(ManualClock())
+
+
+class TestMemoryInstances(InstanceStoreSuite):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return memory_lab(ManualClock())
+
+
+class TestMemoryInstancesInRealTime(InstanceStoreSuite):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return memory_lab()
 
 
 class TestMemoryWakeups(WakeupsSuite):

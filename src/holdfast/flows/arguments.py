@@ -83,6 +83,8 @@ class Arguments:
             parts = _parts.decode(raw)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidPayload(f"{self.what} is an object of arguments: {error}") from error
+        if self._simple and len(parts) == len(codecs) and parts.keys() == codecs.keys():
+            return tuple(self._value(codecs[name], name, parts[name]) for name in self._names), {}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for parameter in self._signature.parameters.values():

@@ -11,7 +11,7 @@ from holdfast.flows import letters
 from holdfast.flows.desk import within
 from holdfast.flows.failures import decode_failure, flow_error
 from holdfast.flows.flow import Flow
-from holdfast.flows.info import FlowInfo, FlowStep, info_of, step_of
+from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of
 from holdfast.flows.operating import Operations
 from holdfast.flows.waiting import End
 from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
@@ -82,18 +82,18 @@ class FlowHandle(Generic[R]):
         """
         return info_of(await self._desk.record(self.id))
 
-    async def history(self) -> list[FlowStep]:
+    async def history(self) -> list[FlowCommit]:
         """Every commit of its current run, the oldest first.
 
         Raises:
             FlowNotFound: There is none of this id.
         """
         record = await self._desk.record(self.id)
-        steps: list[FlowStep] = []
+        steps: list[FlowCommit] = []
         after = record.base
         while True:
             rows = await self._desk.store.history(self.id, after=after, limit=_ROWS_MAX)
-            steps.extend(step_of(row) for row in rows)
+            steps.extend(commit_of(row) for row in rows)
             if len(rows) < _ROWS_MAX:
                 return steps
             after = rows[-1].version

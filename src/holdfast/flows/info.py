@@ -45,7 +45,7 @@ class FlowInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowStep:
+class FlowCommit:
     """One commit of a flow: what happened, and what was decided on it, in order."""
 
     version: int
@@ -76,9 +76,9 @@ def info_of(record: InstanceRecord) -> FlowInfo:
     )
 
 
-def step_of(row: HistoryRow) -> FlowStep:
+def commit_of(row: HistoryRow) -> FlowCommit:
     """One row of a history."""
-    return FlowStep(
+    return FlowCommit(
         version=row.version,
         token=row.token,
         host=row.worker,

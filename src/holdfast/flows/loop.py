@@ -91,20 +91,29 @@ class FlowLoop(asyncio.AbstractEventLoop):
         Raises:
             UsageError: The code spins without waiting for anything.
         """
-        if now is not None:
-            self._now = max(self._now, now)
-        with self.being_the_running_loop():
-            left = CALLBACKS_MAX
-            while self._ready:
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-                left -= 1
-                if left == 0:
-                    raise UsageError(
-                        f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
-                        "look for a loop that never awaits a step, a timer or a signal"
-                    )
+        if now is not None and now > self._now:
+            self._now = now
+        if not self._ready:
+            return
+        # Not the context manager below: it would cost a tenth of a step.
+        outer, hooks = self._enter()
+        try:
+            self._run_ready()
+        finally:
+            self._leave(outer, hooks)
+
+    def _run_ready(self) -> None:
+        ready, left = self._ready, CALLBACKS_MAX
+        while ready:
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+            left -= 1
+            if left == 0:
+                raise UsageError(
+                    f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
+                    "look for a loop that never awaits a step, a timer or a signal"
+                )
 
     def fire(self, number: int, now: float) -> None:
         """A timer came due: let its callback be ready. One that was cancelled changes nothing."""
@@ -118,6 +127,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
         One that was set and cancelled in between is in neither.
         """
+        if not self._armed and not self._disarmed:
+            return [], []
         armed = [timer for timer in self._armed if not timer.cancelled()]
         disarmed = self._disarmed
         self._armed, self._disarmed = [], []
@@ -139,12 +150,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
             return
         self._closed = True
         self._ready.clear()
+        self._timers.clear()
+        if not self._tasks:
+            return
         with self.being_the_running_loop():
             while self._tasks:
                 _, task = self._tasks.popitem()
                 task.forget()
                 end_coroutine(task.get_coro())
-        self._timers.clear()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
@@ -154,18 +167,25 @@ class FlowLoop(asyncio.AbstractEventLoop):
     @contextmanager
     def being_the_running_loop(self) -> Generator[None, None, None]:
         """Let flow code run inside the block; whatever loop ran before runs again behind it."""
+        outer, hooks = self._enter()
+        try:
+            yield
+        finally:
+            self._leave(outer, hooks)
+
+    def _enter(self) -> tuple[Any, Any]:
         outer, hooks = get_running_loop(), sys.get_asyncgen_hooks()
         # The outer loop must not hear of this one's generators: it would end them by itself, at a
         # time that is its own.
         sys.set_asyncgen_hooks(firstiter=_unnoticed, finalizer=_unnoticed)
         set_running_loop(self)
         self._running = True
-        try:
-            yield
-        finally:
-            self._running = False
-            set_running_loop(outer)
-            sys.set_asyncgen_hooks(*hooks)
+        return outer, hooks
+
+    def _leave(self, outer: Any, hooks: Any) -> None:
+        self._running = False
+        set_running_loop(outer)
+        sys.set_asyncgen_hooks(*hooks)
 
     # -- what asyncio asks ------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from holdfast.flows.calls import StepCall
-from holdfast.flows.events import Event
+from holdfast.flows.events import Event, Patched
 from holdfast.model.instance import Message, NewInstance, Reply
 from holdfast.model.job import NewJob
 from holdfast.names import JobId
@@ -22,10 +22,12 @@ Effect = NewJob | NewInstance | Message | StepCall[object]
 class Outbox:
     """The entries of one run."""
 
-    __slots__ = ("_entries", "events", "replies", "sends", "stopped", "stopped_jobs")
+    __slots__ = ("_entries", "events", "replies", "sends", "stopped", "stopped_jobs", "urgent")
 
     def __init__(self) -> None:
         self._entries: deque[tuple[Event, Effect | None]] = deque()
+        # Whether something here must be committed before it takes effect.
+        self.urgent = False
         # How much the history holds, with what is to be written.
         self.events = 0
         # These leave no event: sent a second time under the same id, they are nothing.
@@ -38,6 +40,9 @@ class Outbox:
         """Add one event."""
         self.events += 1
         self._entries.append((event, effect))
+        # A patch that was asked for is written with the next commit: nothing depends on it before.
+        if not isinstance(event, Patched):
+            self.urgent = True
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -58,6 +63,10 @@ class Outbox:
         self.events -= 1
         self._entries = deque(entry for entry in self._entries if entry[0] is not event)
 
+    def replayed(self) -> None:
+        """Look at what the replay left: only that is still to be written."""
+        self.urgent = any(not isinstance(event, Patched) for event, _ in self._entries)
+
     def forget_unrecorded(self) -> None:
         """What leaves no event went out with a later commit, which the history holds."""
         self.sends.clear()
@@ -65,8 +74,14 @@ class Outbox:
         self.stopped.clear()
         self.stopped_jobs.clear()
 
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing that leaves no event."""
+        return not (self.sends or self.replies or self.stopped or self.stopped_jobs)
+
     def emptied(self) -> deque[tuple[Event, Effect | None]]:
         """All entries, which are not here any more."""
         entries = self._entries
         self._entries = deque()
+        self.urgent = False
         return entries

@@ -132,7 +132,9 @@ class Replay:
             case (StepSent(), StepSent()) | (StepIntended(), StepIntended()):
                 if recorded.step != found.step:
                     return False
-                self._run.calling.compare(self._run.calling.steps[found.step], recorded.input)
+                call = self._run.calling.steps.get(found.step)
+                if call is not None:
+                    self._run.calling.compare(call, recorded.input)
                 return True
             case TimerSet(), TimerSet():
                 return recorded.timer == found.timer

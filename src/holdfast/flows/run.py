@@ -125,6 +125,7 @@ class FlowRun:
         if replay.any:
             replay.run()
             self.replaying = False
+            self.out.replayed()
             if self._difference is not None:
                 raise self._difference
             replay.tell_unasked()
@@ -306,9 +307,11 @@ class FlowRun:
     def _wind_up(self, main: asyncio.Task[Any]) -> None:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
         self._ending = ending_of(self.flow, main)
-        for task in self.loop.tasks:
+        tasks = self.loop.tasks
+        for task in tasks:
             task.cancel()
-        self.loop.run()
+        if tasks:
+            self.loop.run()
 
     def _harvest_timers(self) -> None:
         armed, disarmed = self.loop.take_timers()

@@ -133,7 +133,7 @@ class Starter:
         host = self._desk.host
         if host is None or not host.open or not host.runs(new.name):
             return None
-        if new.delay_us or new.due_at_us is not None:
+        if new.delay_us or new.due_at_us is not None or new.history:
             return None
         session = self._desk.sessions.now
         return session if session.held else None

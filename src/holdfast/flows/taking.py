@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from holdfast.flows.calls import StepCall
 from holdfast.flows.decision import Decision, StepTask
 from holdfast.flows.ending import Ending
-from holdfast.flows.events import Event, Patched
 from holdfast.model.instance import Message, NewInstance
 from holdfast.model.job import NewJob
 
@@ -22,46 +21,47 @@ def decision_of(
     out = run.out
     steps = run.calling.tasks()
     durable = (
-        ended is not None
+        out.urgent
+        or ended is not None
         or custom is not None
         or attributes is not None
         or bool(out.sends or out.replies)
-        # A patch that was asked for is written with the next commit: nothing depends on it before.
-        or any(not isinstance(event, Patched) for event, _ in out)
     )
     if not durable:
-        stopped, out.stopped = tuple(out.stopped), []
-        jobs, out.stopped_jobs = tuple(out.stopped_jobs), []
-        return Decision(steps=tuple(steps), stopped=stopped, stopped_jobs=jobs)
-    events: list[Event] = []
-    new_jobs: list[NewJob] = []
-    starts: list[NewInstance] = []
-    sends: list[Message] = []
-    for event, effect in out.emptied():
-        events.append(event)
-        if effect is None:
-            continue
+        decision = Decision(
+            steps=tuple(steps),
+            stopped=tuple(out.stopped),
+            stopped_jobs=tuple(out.stopped_jobs),
+        )
+        out.forget_unrecorded()
+        return decision
+    entries = out.emptied()
+    effects = [effect for _, effect in entries if effect is not None]
+    for effect in effects:
         if isinstance(effect, StepCall):
             _intend(run, effect, steps)
-        elif isinstance(effect, NewJob):
-            new_jobs.append(effect)
-        elif isinstance(effect, NewInstance):
-            starts.append(effect)
-        else:
-            sends.append(effect)
     restart = None if ended is None else ended.restart
-    if restart is not None:
-        # The new run's history begins with this commit: what came before is gone, and the signals
-        # that nobody read come first.
-        events = list(run.inbox.carried())
+    if ended is None and not effects and out.plain:
+        # The usual one: a step has ended, and another begins.
+        return Decision(
+            events=tuple([event for event, _ in entries]),
+            steps=tuple(steps),
+            custom=custom,
+            attributes=attributes,
+            durable=True,
+        )
     decision = Decision(
-        events=tuple(events),
+        # The history of a new run begins with this commit: what came before is gone, and the
+        # signals that nobody read come first.
+        events=tuple(event for event, _ in entries)
+        if restart is None
+        else tuple(run.inbox.carried()),
         steps=tuple(steps),
         stopped=tuple(out.stopped),
         stopped_jobs=tuple(out.stopped_jobs),
-        jobs=tuple(new_jobs),
-        starts=tuple(starts),
-        sends=(*sends, *out.sends),
+        jobs=tuple(effect for effect in effects if isinstance(effect, NewJob)),
+        starts=tuple(effect for effect in effects if isinstance(effect, NewInstance)),
+        sends=(*(effect for effect in effects if isinstance(effect, Message)), *out.sends),
         replies=tuple(out.replies),
         custom=custom,
         attributes=attributes,

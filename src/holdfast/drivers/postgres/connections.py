@@ -74,10 +74,17 @@ def import_asyncpg() -> Any:
 
 
 class Connections:
-    """The connections of one driver. ``pooled`` says whether a pooler stands in between."""
+    """The connections of one driver. ``pooled`` says whether a pooler stands in between.
 
-    def __init__(self, settings: PostgresSettings, context: DriverContext) -> None:
+    Unless they are ``tuned`` for our own statements, they are as the server's administrator wants
+    them: for statements of users.
+    """
+
+    def __init__(
+        self, settings: PostgresSettings, context: DriverContext, *, tuned: bool = True
+    ) -> None:
         self._settings = settings
+        self._tuned = tuned
         self._context = context
         self._asyncpg = import_asyncpg()
         self._timeout_s = settings.command_timeout_s
@@ -188,6 +195,21 @@ class Connections:
         else:
             self._give(connection)
 
+    async def lend(self) -> Any:
+        """A connection for code that is not ours, to be given back by ``take_back``.
+
+        Raises:
+            StoreUnavailable: None is free, or none can be had.
+        """
+        return await self._take()
+
+    def take_back(self, connection: Any, *, clean: bool) -> None:
+        """Take a connection back; unless it is ``clean`` it is closed, which ends what is open."""
+        if clean and not connection.is_closed():
+            self._give(connection)
+        else:
+            self._drop(connection)
+
     async def _fetch_pooled(self, connection: Any, text: str, args: Sequence[Any]) -> list[Any]:
         # A pooler may switch servers between preparing and executing, except inside a transaction.
         await connection.execute(self._begin(), timeout=self._timeout_s)
@@ -202,8 +224,13 @@ class Connections:
         )
         if not self.pooled:
             return begin
-        local = "".join(f"; SET LOCAL {name} = {value}" for name, value in PLANNER.items())
-        return f"{begin}{local}; SET LOCAL statement_timeout = {int(self._timeout_s * 1000)}"
+        return f"{begin}; {self.tuning}"
+
+    @property
+    def tuning(self) -> str:
+        """What makes a transaction plan and time our statements as tuned connections do."""
+        planner = "".join(f"SET LOCAL {name} = {value}; " for name, value in PLANNER.items())
+        return f"{planner}SET LOCAL statement_timeout = {int(self._timeout_s * 1000)}"
 
     def _survives(
         self, connection: Any, error: BaseException, *, in_transaction: bool = False
@@ -355,7 +382,7 @@ class Connections:
         connection = await self._asyncpg.connect(
             dsn,
             statement_cache_size=self._settings.statement_cache_size if direct else 0,
-            server_settings=limits if direct else None,
+            server_settings=limits if direct and self._tuned else None,
         )
         _keep_alive(connection, self._timeout_s)
         return connection

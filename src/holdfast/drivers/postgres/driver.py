@@ -11,6 +11,7 @@ from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.guard import Guard
 from holdfast.drivers.postgres.health import look
 from holdfast.drivers.postgres.host_store import PostgresHostStore
+from holdfast.drivers.postgres.instance_store import PostgresInstanceStore
 from holdfast.drivers.postgres.job_store import PostgresJobStore
 from holdfast.drivers.postgres.lease_store import PostgresLeaseStore
 from holdfast.drivers.postgres.schedule_store import PostgresScheduleStore
@@ -42,6 +43,8 @@ CAPABILITIES = Capabilities(
     ordering=True,
     queue_limits=True,
     schedules=True,
+    instances=True,
+    transact="async",
 )
 
 
@@ -108,6 +111,9 @@ class PostgresDriver:
         self._jobs = PostgresJobStore(
             connections, settings, context, channel=channel, identity=identity
         )
+        self._instances = PostgresInstanceStore(
+            connections, settings, context, channel=channel, identity=identity
+        )
         self._hosts = PostgresHostStore(connections, settings, context.namespace)
         self._schedules = PostgresScheduleStore(
             connections, settings, context.namespace, self._jobs.enqueue_within
@@ -136,9 +142,9 @@ class PostgresDriver:
         return self._jobs
 
     @property
-    def instances(self) -> None:
-        """No instances are kept."""
-        return
+    def instances(self) -> PostgresInstanceStore:
+        """Instances of the namespace."""
+        return self._instances
 
     @property
     def schedules(self) -> PostgresScheduleStore:
@@ -167,3 +173,4 @@ class PostgresDriver:
         await self._connections.close()
         await self._leases.close()
         await self._jobs.close()
+        await self._instances.close()

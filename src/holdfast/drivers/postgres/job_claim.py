@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.drivers.postgres import job_record_sql, job_sql
 from holdfast.drivers.postgres.job_order_sql import RING_QUEUES
-from holdfast.drivers.postgres.job_tables import JobTables
+from holdfast.drivers.postgres.job_tables import JobTables, judge_session
 from holdfast.drivers.postgres.transactions import Run
-from holdfast.errors import Fenced, LeaseExpired, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest
 from holdfast.names import JobId, Token
 
@@ -246,7 +246,7 @@ class JobClaimer:
 
     async def _claimed_before(self, run: Run, request: ClaimRequest) -> list[ClaimedJob]:
         """What an earlier call of the same request claimed, once it cannot claim any more."""
-        _judge(await run(self._lock_session_sql, request.session), request)
+        judge_session(await run(self._lock_session_sql, request.session), request.session)
         rows = await run(self._again_sql, request.session, request.request)
         rows = sorted(rows, key=lambda row: (-row["priority"], row["seq"]))
         return [_job(row, _SEQ_OFFSET) for row in rows]
@@ -254,19 +254,12 @@ class JobClaimer:
     async def _refuse(self, request: ClaimRequest) -> None:
         """Raise what is wrong with the session, if anything still is."""
         rows = await self._tables.fetch(self._session_sql, request.session, write=False)
-        _judge(rows, request)
+        judge_session(rows, request.session)
 
 
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
 _OFFSET = 6
 _SEQ_OFFSET = 1
-
-
-def _judge(rows: Sequence[Any], request: ClaimRequest) -> None:
-    if not rows or not rows[0]["open"]:
-        raise Fenced(f"host/{request.session}")
-    if not rows[0]["live"]:
-        raise LeaseExpired(f"host/{request.session}")
 
 
 def _answer(rows: Sequence[Any]) -> _Answer:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.drivers.postgres.coalescer import Coalescer
+from holdfast.drivers.postgres.instance_mail_sql import DELIVER
 from holdfast.drivers.postgres.job_move_sql import CANCEL
 from holdfast.drivers.postgres.job_order_sql import KEYS_OF, LOOK_NEW
 from holdfast.drivers.postgres.job_sql import ENQUEUE_KEYED, ENQUEUE_PLAIN
@@ -30,6 +31,9 @@ from holdfast.names import JobId
 # that somebody else made progress.
 _ROUNDS_MAX = 10
 
+# What an instance is told of a job that its queue did not take: it drains, or has one of its key.
+NOT_TAKEN = '{"state":"cancelled","outcome":"the queue did not take the job"}'
+
 
 class JobEnqueuer:
     """Enqueues into the tables of one namespace."""
@@ -41,6 +45,7 @@ class JobEnqueuer:
         self._look_sql = tables.text(LOOK_NEW)
         self._keys_sql = tables.text(KEYS_OF)
         self._cancel_sql = tables.text(CANCEL)
+        self._deliver_sql = tables.text(DELIVER)
         # One that is carried out late is a job like any other, under the id its caller chose.
         self._singles = Coalescer[NewJob, Enqueued](
             self._enqueue_singles, abandons=tables.abandons, lone=True
@@ -51,17 +56,38 @@ class JobEnqueuer:
         check_count(jobs)
         if not jobs:
             return []
-        if any(map(_has_key, jobs)):
-            return await self._tables.transact(lambda run: self._enqueue_keyed(run, jobs))
+        if any(has_key(job) or job.instance is not None for job in jobs):
+            return await self._tables.transact(lambda run: self.enqueue_within(run, jobs))
         if len(jobs) == 1:
             return [await self._singles.submit(jobs[0].id, jobs[0])]
         return await self._enqueue_plain(self._tables.fetch, jobs)
 
     async def enqueue_within(self, run: Run, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs with statements that ``run`` runs in a transaction."""
-        if any(map(_has_key, jobs)):
-            return await self._enqueue_keyed(run, jobs)
-        return await self._enqueue_plain(run, jobs) if jobs else []
+        if not jobs:
+            return []
+        keyed = any(map(has_key, jobs))
+        outcomes = await (self._enqueue_keyed if keyed else self._enqueue_plain)(run, jobs)
+        await self._answer(run, jobs, outcomes)
+        return outcomes
+
+    async def _answer(self, run: Run, jobs: Sequence[NewJob], outcomes: Sequence[Enqueued]) -> None:
+        """Tell instances of jobs that were not taken: they would wait for them for ever."""
+        refused = [
+            job
+            for job, outcome in zip(jobs, outcomes, strict=True)
+            if job.instance is not None and outcome.entry not in (Entry.CREATED, Entry.REPLACED)
+        ]
+        if refused:
+            await run(
+                self._deliver_sql,
+                [job.instance for job in refused],
+                [f"job/{job.id}" for job in refused],
+                ["step"] * len(refused),
+                [job.step for job in refused],
+                [NOT_TAKEN] * len(refused),
+                self._tables.channel,
+            )
 
     async def close(self) -> None:
         """End the batches. Repeatable."""
@@ -182,7 +208,8 @@ def has_ordering(jobs: Sequence[NewJob]) -> bool:
     return any(job.ordering_key is not None for job in jobs)
 
 
-def _has_key(job: NewJob) -> bool:
+def has_key(job: NewJob) -> bool:
+    """Whether it has a unique key or an ordering key."""
     return job.unique_key is not None or job.ordering_key is not None
 
 
@@ -234,4 +261,6 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
         [job.expires_us for job in jobs],
         [job.retention_us for job in jobs],
         [job.headers for job in jobs],
+        [job.instance for job in jobs],
+        [job.step for job in jobs],
     )

@@ -57,16 +57,9 @@ def ring_to(channel: str) -> str:
 # flight  a shared lock for each queue until commit. A host that is about to wait asks whether
 #         anybody holds it: such a job may be too young for the host's snapshot, and its note too
 #         young for the snapshot here, so the host looks again soon instead of sleeping.
-_ENQUEUE = """
-WITH req AS MATERIALIZED (
-    SELECT r.* FROM unnest(
-        $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::bigint[], $8::text[],
-        $9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::bigint[], $15::text[]
-    ) WITH ORDINALITY AS r(
-        id, queue, payload, priority, delay_us, due_at_us, unique_key, ordering_key,
-        max_attempts, max_losses, retry, expires_us, retention_us, headers, n
-    )
-), name AS MATERIALIZED (
+# ins     one that answers an instance is kept for a minute at least: the letter hangs on the update
+#         that ends it, and a removal is none.
+ENQUEUE_INTO = """name AS MATERIALIZED (
     SELECT q.queue, c.mode = 'draining' AS closed,
         pg_advisory_xact_lock_shared(hashtextextended({flight} || q.queue, 0)) AS flight
     FROM (SELECT DISTINCT queue FROM req) q
@@ -79,13 +72,15 @@ WITH req AS MATERIALIZED (
     INSERT INTO {s}.job (
         namespace, id, queue, token, state, blocked, priority, max_attempts, max_losses,
         retention_us, expires_us, enqueued_at, due_at, expires_at, unique_key, ordering_key, retry,
-        headers, payload
+        headers, payload, instance, step
     )
     SELECT $1, r.id, r.queue, 0,
         CASE WHEN r.due_at <= r.now THEN 'ready' ELSE 'scheduled' END,
-        r.ordering_key IS NOT NULL, r.priority, r.max_attempts, r.max_losses, r.retention_us,
+        r.ordering_key IS NOT NULL, r.priority, r.max_attempts, r.max_losses,
+        CASE WHEN r.instance IS NULL THEN r.retention_us
+            ELSE greatest(r.retention_us, 60000000) END,
         r.expires_us, r.now, r.due_at, r.now + r.expires_us * interval '1 microsecond',
-        r.unique_key, r.ordering_key, r.retry, r.headers, r.payload
+        r.unique_key, r.ordering_key, r.retry, r.headers, r.payload, r.instance, r.step
     FROM (
         SELECT r.*, c.now, coalesce(
             timestamptz 'epoch' + r.due_at_us * interval '1 microsecond',
@@ -98,6 +93,18 @@ WITH req AS MATERIALIZED (
     RETURNING id, queue, state, blocked
 )"""
 
+_ENQUEUE = """
+WITH req AS MATERIALIZED (
+    SELECT r.* FROM unnest(
+        $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::bigint[], $8::text[],
+        $9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::bigint[], $15::text[],
+        $16::text[], $17::text[]
+    ) WITH ORDINALITY AS r(
+        id, queue, payload, priority, delay_us, due_at_us, unique_key, ordering_key,
+        max_attempts, max_losses, retry, expires_us, retention_us, headers, instance, step, n
+    )
+), {into}"""
+
 # Who waits hears of what can be claimed at once.
 _ENQUEUE_RINGING = compose(
     """{enqueue}, fresh AS MATERIALIZED (
@@ -106,8 +113,8 @@ _ENQUEUE_RINGING = compose(
 ), {ring}
 SELECT (SELECT hosts FROM told) AS told,
     ARRAY(SELECT n.queue FROM name n WHERE n.closed) AS closed""",
-    ring=ring_to("$16"),
-    enqueue=_ENQUEUE,
+    ring=ring_to("$18"),
+    enqueue=compose(_ENQUEUE, into=ENQUEUE_INTO),
 )
 
 # A batch without keys: nothing more is to be known of it.

@@ -14,6 +14,7 @@ from holdfast.drivers.postgres.job_order_sql import LOCK_KEYS, LOCK_QUEUE, UNBLO
 from holdfast.drivers.postgres.job_sql import compose
 from holdfast.drivers.postgres.settings import PostgresSettings
 from holdfast.drivers.postgres.transactions import Run
+from holdfast.errors import Fenced, LeaseExpired
 from holdfast.ports.driver import DriverContext
 
 _Result = TypeVar("_Result")
@@ -40,6 +41,7 @@ class JobTables:
         self.channel = channel
         self.clock = context.clock
         self.random = context.random
+        self.logger = context.logger
         self.abandons = context.role == "keeper"
         self._lock_keys = self.text(LOCK_KEYS)
         self._lock_queue = self.text(LOCK_QUEUE)
@@ -100,3 +102,11 @@ def place(row: Any) -> int:
     """Where the member that a row of an answer is about stands in its batch."""
     number: int = row["n"]
     return number - 1
+
+
+def judge_session(rows: Sequence[Any], session: str) -> None:
+    """Refuse a session that does not live, by what ``SESSION`` said of it."""
+    if not rows or not rows[0]["open"]:
+        raise Fenced(f"host/{session}")
+    if not rows[0]["live"]:
+        raise LeaseExpired(f"host/{session}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from holdfast.drivers.sqlite.lending import WriterConnection
 from holdfast.drivers.sqlite.translate import code_of, is_busy, translate
 from holdfast.errors import ConfigurationError, StoreUnavailable
 
@@ -44,7 +45,7 @@ def open_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:
         sqlite3.OperationalError: It is locked; try again.
         StoreUnavailable: It cannot be used.
     """
-    connection = _open(path)
+    connection = _open(path, WriterConnection)
     try:
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
@@ -68,7 +69,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
     Raises:
         StoreUnavailable: The file cannot be used.
     """
-    connection = _open(path)
+    connection = _open(path, sqlite3.Connection)
     try:
         connection.execute("PRAGMA query_only=ON")
         # A reader meets a lock only while another process recovers the log after a crash.
@@ -79,10 +80,15 @@ def open_reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
     try:
         return sqlite3.connect(
-            path, timeout=0, isolation_level=None, check_same_thread=False, uri=False
+            path,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=factory,
+            uri=False,
         )
     except sqlite3.Error as error:
         raise refusal(path, error) from error

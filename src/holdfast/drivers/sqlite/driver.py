@@ -14,21 +14,26 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.drivers.sqlite import files, health
 from holdfast.drivers.sqlite import lease_sql as sql
+from holdfast.drivers.sqlite.bells import FOR_INSTANCES, Bells
 from holdfast.drivers.sqlite.connection import check_library
 from holdfast.drivers.sqlite.domain import clock_domain
 from holdfast.drivers.sqlite.host_store import SqliteHostStore
+from holdfast.drivers.sqlite.instance_mail import InstanceMail
+from holdfast.drivers.sqlite.instance_reader import InstanceReader
+from holdfast.drivers.sqlite.instance_store import Parts, SqliteInstanceStore
 from holdfast.drivers.sqlite.job_reader import JobReader
-from holdfast.drivers.sqlite.job_sessions import JobSessions
 from holdfast.drivers.sqlite.job_store import SqliteJobStore
-from holdfast.drivers.sqlite.job_waiting import JobWaiting
 from holdfast.drivers.sqlite.lease_reader import LeaseReader
 from holdfast.drivers.sqlite.lease_store import SqliteLeaseStore
+from holdfast.drivers.sqlite.long_reads import LongReads
 from holdfast.drivers.sqlite.opening import Connections, open_files
 from holdfast.drivers.sqlite.schedule_store import SqliteScheduleStore
+from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.settings import OPTIONS, Settings, read_settings
 from holdfast.drivers.sqlite.token_store import SqliteTokenStore
 from holdfast.drivers.sqlite.transaction import Bell, Transactions
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
+from holdfast.drivers.sqlite.waiting import Waiting
 from holdfast.drivers.sqlite.wakeups import Poll, SqliteWakeups
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.model.location import Location
@@ -57,6 +62,8 @@ CAPABILITIES = Capabilities(
     ordering=True,
     queue_limits=True,
     schedules=True,
+    instances=True,
+    transact="sync",
 )
 
 
@@ -85,7 +92,7 @@ class SqliteDriver:
             poll=Poll(
                 self.reader.data_version,
                 self.reader.waiters_of,
-                JobWaiting(self.reader, context.clock, namespace, context.host).look,
+                Waiting(self.reader, context.clock, namespace, context.host).look,
             ),
             logger=context.logger,
         )
@@ -109,17 +116,33 @@ class SqliteDriver:
             namespace=namespace,
             domain=domain,
         )
-        self._job_reader = JobReader(connections.jobs, context.clock, namespace=namespace)
-        self._sessions = JobSessions(connections.sessions, namespace=namespace, domain=domain)
+        self._reads = LongReads(connections.reads)
+        self._sessions = Sessions(connections.sessions, namespace=namespace, domain=domain)
+        instance_bells = Bells(FOR_INSTANCES, namespace, context.host)
+        mail = InstanceMail(instance_bells, namespace=namespace)
         self.jobs = SqliteJobStore(
             self.writer,
-            self._job_reader,
+            JobReader(self._reads, context.clock, namespace=namespace),
             users,
             self._sessions,
             context=context,
             watch=self.wakeups.watch,
+            ring_mail=mail.ring,
         )
-        self.instances = None
+        self.instances = SqliteInstanceStore(
+            Parts(
+                self.writer,
+                InstanceReader(self._reads, namespace=namespace),
+                users,
+                self._sessions,
+                mail,
+                instance_bells,
+                self.jobs.enqueue_in_turn,
+                self.wakeups.watch,
+            ),
+            context=context,
+            transact_limit_s=settings.transact_limit_s,
+        )
         self.schedules = SqliteScheduleStore(self.writer, self.jobs, namespace=namespace)
         self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
         self.tokens = SqliteTokenStore(self.writer, namespace=namespace)
@@ -133,7 +156,7 @@ class SqliteDriver:
         """Give everything back. Repeatable."""
         self.wakeups.close()
         self.reader.close()
-        await self._job_reader.close()
+        await self._reads.close()
         await self.writer.close()
         # The writer is the one who asked.
         self._sessions.close()

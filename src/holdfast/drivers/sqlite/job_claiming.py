@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import job_sql as sql
-from holdfast.drivers.sqlite.job_bells import JobBells
+from holdfast.drivers.sqlite.bells import Bells
 from holdfast.drivers.sqlite.job_moves import JobMoves
-from holdfast.drivers.sqlite.job_sessions import JobSessions
+from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest
 from holdfast.names import HostId
@@ -31,8 +31,8 @@ class JobClaiming:
     def __init__(
         self,
         moves: JobMoves,
-        bells: JobBells,
-        sessions: JobSessions,
+        bells: Bells,
+        sessions: Sessions,
         *,
         namespace: str,
         host: HostId,

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import job_sql as sql
-from holdfast.drivers.sqlite.job_moves import as_json
-from holdfast.drivers.sqlite.statements import Operation, Statement
+from holdfast.drivers.sqlite.statements import Operation, Statement, as_json, text
 from holdfast.errors import UsageError
 from holdfast.model.job import ENQUEUE_MAX, Enqueued, Entry, JobState, NewJob, OnDuplicate
 from holdfast.names import JobId
@@ -34,8 +33,9 @@ def check_batch(jobs: Sequence[NewJob]) -> None:
 class Enqueueing:
     """Jobs to be added in one step, for one caller or several. Used once.
 
-    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by queue, and
-    ``last`` is the number of the newest.
+    Once ``run`` has ended, ``fresh`` counts those that can be claimed at once, by queue,
+    ``last`` is the number of the newest, and ``answered`` are the instances that got a letter
+    because a job of theirs was replaced or not taken.
     """
 
     def __init__(self, namespace: str, jobs: Sequence[NewJob], now_us: int) -> None:
@@ -46,13 +46,14 @@ class Enqueueing:
         self._has_ordered = False
         self.fresh: Counter[str] = Counter()
         self.last = 0
+        self.answered: list[str] = []
 
     def run(self) -> Operation[list[Enqueued]]:
         """The statements; the first of them takes the write lock."""
         ((last,),) = yield Statement(sql.TAKE_NUMBERS, (len(self._jobs),))
         self.last = last
         closed = yield Statement(sql.CLOSED_QUEUES, (self._namespace,))
-        self._closed = frozenset(_text(name) for (name,) in closed)
+        self._closed = frozenset(text(name) for (name,) in closed)
         first = last - len(self._jobs) + 1
         answers: list[Enqueued] = []
         plain: list[tuple[Any, ...]] = []
@@ -68,7 +69,7 @@ class Enqueueing:
         yield from self._insert(plain)
         if self._has_ordered:
             counted = yield Statement(sql.UNBLOCKED, (first, last))
-            self.fresh.update({_text(queue): count for queue, count in counted})
+            self.fresh.update({text(queue): count for queue, count in counted})
         return answers
 
     def _row(self, number: int, job: NewJob) -> tuple[Any, ...]:
@@ -83,7 +84,7 @@ class Enqueueing:
             *(number, self._namespace, job.id, job.queue, state, job.priority, due),
             *(job.expires_us, job.ordering_key, job.unique_key, job.max_attempts),
             *(job.max_losses, self._now_us, job.retention_us, job.retry, job.headers),
-            job.payload,
+            *(job.payload, job.instance, job.step),
         )
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> Operation[None]:
@@ -94,6 +95,14 @@ class Enqueueing:
 
     def _one(self, number: int, job: NewJob) -> Operation[Enqueued]:
         """Add a job whose unique key, or whose queue, may stand in its way."""
+        added = yield from self._try(number, job)
+        if job.instance is not None and added.entry not in (Entry.CREATED, Entry.REPLACED):
+            values = (job.instance, self._namespace, job.id, job.step, self._now_us)
+            yield Statement(sql.ANSWER_REFUSED, values)
+            self.answered.append(job.instance)
+        return added
+
+    def _try(self, number: int, job: NewJob) -> Operation[Enqueued]:
         known = yield Statement(sql.FIND_ID, (self._namespace, job.id))
         if known:
             return Enqueued(job.id, Entry.CREATED)
@@ -103,10 +112,10 @@ class Enqueueing:
         rivals = yield Statement(sql.UNIQUE_OWNER, (self._namespace, job.queue, job.unique_key))
         if rivals:
             rival, id_, state = rivals[0]
-            owner = JobId(_text(id_))
+            owner = JobId(text(id_))
             if job.on_duplicate is OnDuplicate.RETURN:
                 return Enqueued(owner, Entry.EXISTING)
-            if job.on_duplicate is OnDuplicate.REJECT or _text(state) == JobState.CLAIMED:
+            if job.on_duplicate is OnDuplicate.REJECT or text(state) == JobState.CLAIMED:
                 return Enqueued(owner, Entry.REJECTED)
             yield from self._end(job.queue, rival)
             entry = Entry.REPLACED
@@ -116,15 +125,12 @@ class Enqueueing:
     def _end(self, queue: str, number: int) -> Operation[None]:
         """Cancel the job that another one replaces."""
         ended = yield Statement(sql.REPLACE, (self._now_us, number))
-        key, retention_us = ended[0]
+        key, retention_us, instance = ended[0]
+        if instance is not None:
+            self.answered.append(text(instance))
         if key is not None:
-            pair = as_json([(queue, _text(key))])
+            pair = as_json([(queue, text(key))])
             freed = yield Statement(sql.UNBLOCK, (self._namespace, pair))
-            self.fresh.update(_text(row[0]) for row in freed)
+            self.fresh.update(text(row[0]) for row in freed)
         if retention_us <= 0:
             yield Statement(sql.REMOVE, (number,))
-
-
-def _text(value: str | bytes) -> str:
-    """Text of a connection whose owner may have chosen to read it as bytes."""
-    return value.decode() if isinstance(value, bytes) else value

@@ -7,24 +7,21 @@ on, their notes of failures are kept, and what is not to be kept is gone in the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from holdfast.drivers.sqlite import job_sql as sql
 from holdfast.drivers.sqlite import job_upkeep_sql as upkeep
+from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.model.job import ATTEMPTS_KEPT_MAX
 
-_encode = msgspec.json.Encoder().encode
+# Rings whoever must read the letters of these instances.
+RingMail = Callable[[Turn, Sequence[str]], None]
 
 # Number, token, outcome, worker, when it was claimed, and the error.
 Trouble = tuple[int, int, str, str | None, int | None, str | None]
-
-
-def as_json(values: object) -> str:
-    """A batch as the statements take it."""
-    return _encode(values).decode()
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -34,13 +31,15 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     queue: str
     ordering_key: str | None
     retention_us: int
+    instance: str | None
 
 
 class JobMoves:
     """The moves of one namespace."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, ring_mail: RingMail) -> None:
         self._namespace = namespace
+        self._ring_mail = ring_mail
 
     def promote(self, turn: Turn, numbers: Sequence[int]) -> None:
         """Make jobs ready, at the end of their queues, in the order given."""
@@ -59,14 +58,22 @@ class JobMoves:
         return len(rows)
 
     def after_end(self, turn: Turn, ended: Iterable[Ended], fresh: Counter[str]) -> None:
-        """Let the next of each ordering key go on, and remove what is not to be kept."""
+        """Let the next of each ordering key go on, and remove what is not to be kept.
+
+        An instance that waited for a job has its letter by now; whoever must read it is rung.
+        """
         keys: list[tuple[str, str]] = []
         gone: list[int] = []
+        answered: list[str] = []
         for job in ended:
             if job.ordering_key is not None:
                 keys.append((job.queue, job.ordering_key))
             if job.retention_us <= 0:
                 gone.append(job.number)
+            if job.instance is not None:
+                answered.append(job.instance)
+        if answered:
+            self._ring_mail(turn, answered)
         if keys:
             self._pass_on(turn, keys, fresh)
         if gone:
@@ -106,6 +113,6 @@ class JobMoves:
             self.keep_troubles(
                 turn, [(number, token, "expired", None, None, None) for number, token, *_ in rows]
             )
-            ended = [Ended(number, queue, key, keep) for number, _, queue, key, keep in rows]
+            ended = (Ended(row[0], *row[2:]) for row in rows)
             self.after_end(turn, ended, fresh)
         return len(rows)

@@ -1,22 +1,18 @@
 """Reading jobs: records, listings, what went wrong, queues.
 
-Owns a read connection of its own and the thread its long reads run on: counting a million rows
-takes a while, and the event loop must not wait for it. The write-ahead log lets reads pass beside
-any writer. What is read here is for showing, never for deciding who claims.
+What is read here is for showing, never for deciding who claims. Counting a million rows takes a
+while: nothing is read on the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.drivers.sqlite import job_read_sql as sql
 from holdfast.drivers.sqlite.instants import instant, instant_or_none, microseconds
-from holdfast.drivers.sqlite.translate import translate
-from holdfast.errors import StoreUnavailable, UsageError
+from holdfast.drivers.sqlite.long_reads import LongReads, place_of
 from holdfast.model.job import (
     ATTEMPTS_KEPT_MAX,
     Attempt,
@@ -29,33 +25,21 @@ from holdfast.model.job import (
 )
 from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.names import HostId, JobId, Token
-from holdfast.process import current
 
-_Result = TypeVar("_Result")
 _Row = tuple[Any, ...]
 
 
 class JobReader:
     """Reads of one namespace in one file."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock, *, namespace: str) -> None:
-        self._connection = connection
+    def __init__(self, reads: LongReads, clock: Clock, *, namespace: str) -> None:
+        self._reads = reads
         self._clock = clock
         self._namespace = namespace
-        self._one_at_a_time = asyncio.Lock()
-        self._pid = current.pid
-        self._closed = False
-
-    async def close(self) -> None:
-        """Wait for the read under way, and close the connection unless it is another process's."""
-        self._closed = True
-        if current.pid == self._pid:
-            async with self._one_at_a_time:
-                self._connection.close()
 
     async def get(self, id_: JobId) -> JobRecord | None:
         """What is known of one job."""
-        rows = await self._read(sql.GET, (self._namespace, id_))
+        rows = await self._reads.rows(sql.GET, (self._namespace, id_))
         return _record(rows[0]) if rows else None
 
     async def list(
@@ -63,12 +47,12 @@ class JobReader:
     ) -> Sequence[JobRecord]:
         """A page of jobs in order of enqueueing."""
         statement, values = sql.listing(wanted, self._namespace)
-        values |= {"after": _cursor(after), "limit": max(0, min(limit, LIST_LIMIT_MAX))}
-        return [_record(row) for row in await self._read(statement, values)]
+        values |= {"after": place_of(after), "limit": max(0, min(limit, LIST_LIMIT_MAX))}
+        return [_record(row) for row in await self._reads.rows(statement, values)]
 
     async def attempts(self, id_: JobId) -> Sequence[Attempt]:
         """What went wrong with a job, newest first."""
-        rows = await self._read(sql.ATTEMPTS, (self._namespace, id_, ATTEMPTS_KEPT_MAX))
+        rows = await self._reads.rows(sql.ATTEMPTS, (self._namespace, id_, ATTEMPTS_KEPT_MAX))
         return [
             Attempt(
                 token=Token(token),
@@ -83,7 +67,7 @@ class JobReader:
 
     async def queues(self) -> Sequence[QueueRecord]:
         """Every queue that has settings or jobs, by name."""
-        counted, settings = await self._in_thread(self._queues)
+        counted, settings = await self._reads.run(self._queues)
         now = microseconds(self._clock.now())
         records: list[QueueRecord] = []
         for name in sorted(counted.keys() | settings.keys()):
@@ -105,7 +89,7 @@ class JobReader:
         self,
     ) -> tuple[dict[str, list[tuple[JobState, int, int | None]]], dict[str, QueueSettings]]:
         counted: dict[str, list[tuple[JobState, int, int | None]]] = {}
-        cursor = self._connection.cursor()
+        cursor = self._reads.connection.cursor()
         # One snapshot for all of them, so that no job is counted twice.
         cursor.execute("BEGIN")
         try:
@@ -116,36 +100,6 @@ class JobReader:
         finally:
             cursor.execute("COMMIT")
         return counted, {row[0]: _settings(row) for row in rows}
-
-    async def _read(self, statement: str, values: Any) -> list[_Row]:
-        """The rows of one statement, which sees one snapshot."""
-        return await self._in_thread(lambda: self._connection.execute(statement, values).fetchall())
-
-    async def _in_thread(self, read: Callable[[], _Result]) -> _Result:
-        if current.pid != self._pid:
-            raise UsageError("this driver was opened before the process was forked; connect again")
-        async with self._one_at_a_time:
-            if self._closed:
-                raise StoreUnavailable("the SQLite driver is closed")
-            reading = asyncio.ensure_future(asyncio.to_thread(read))
-            try:
-                return await asyncio.shield(reading)
-            except asyncio.CancelledError:
-                # Nobody else may use the connection before the thread has let go of it.
-                self._connection.interrupt()
-                await asyncio.gather(reading, return_exceptions=True)
-                raise
-            except sqlite3.Error as error:
-                raise translate(error) from error
-
-
-def _cursor(after: str | None) -> int:
-    if after is None:
-        return 0
-    try:
-        return int(after)
-    except ValueError:
-        raise UsageError(f"{after!r} is no cursor of this store; use that of a record") from None
 
 
 def _settings(row: _Row) -> QueueSettings:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.drivers.sqlite import job_sql as sql
-from holdfast.drivers.sqlite.job_bells import JobBells
-from holdfast.drivers.sqlite.job_moves import Ended, JobMoves, as_json
+from holdfast.drivers.sqlite.bells import Bells
+from holdfast.drivers.sqlite.job_moves import Ended, JobMoves
+from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.model.job import FINAL, Completion, Extension, Failure, Return, Settled
 from holdfast.names import JobId, Token
@@ -32,7 +33,7 @@ _Rows = list[tuple[Any, ...]]
 class JobSettling:
     """The writes of claimants in one namespace. Every method takes the batches of many callers."""
 
-    def __init__(self, moves: JobMoves, bells: JobBells, *, namespace: str) -> None:
+    def __init__(self, moves: JobMoves, bells: Bells, *, namespace: str) -> None:
         self._moves = moves
         self._bells = bells
         self._namespace = namespace
@@ -98,7 +99,7 @@ class JobSettling:
 
     def _conclude(self, turn: Turn, rows: _Rows, fresh: Counter[str]) -> None:
         """What follows from claims that have ended: the next jobs, room, and who hears of it."""
-        ended = (Ended(row[6], row[3], row[4], row[5]) for row in rows if row[2] in FINAL)
+        ended = (Ended(row[6], row[3], row[4], row[5], row[9]) for row in rows if row[2] in FINAL)
         self._moves.after_end(turn, ended, fresh)
         self._moves.after_claims(turn, (row[3] for row in rows), fresh)
         self._bells.ring(turn, fresh)

@@ -17,7 +17,7 @@ _ROW = """
 INSERT INTO holdfast_job (
     number, namespace, id, queue, state, blocked, priority, seq, token, due_at_us, expires_us,
     expires_at_us, ordering_key, unique_key, max_attempts, max_losses, enqueued_at_us,
-    retention_us, retry, headers, payload
+    retention_us, retry, headers, payload, instance, step
 ) VALUES (
     ?1, ?2, ?3, ?4, ?5,
     CASE WHEN ?9 IS NULL THEN 0 ELSE EXISTS (
@@ -25,7 +25,7 @@ INSERT INTO holdfast_job (
         WHERE o.namespace = ?2 AND o.queue = ?4 AND o.ordering_key = ?9
           AND o.state IN ('scheduled', 'ready', 'claimed', 'retrying')
     ) END,
-    ?6, ?1, ?1, ?7, ?8, ?13 + ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
+    ?6, ?1, ?1, ?7, ?8, ?13 + ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
 )
 """
 # An id that is there already means that this very call was made before.
@@ -47,7 +47,15 @@ WHERE namespace = ? AND queue = ? AND unique_key = ?
 REPLACE = """
 UPDATE holdfast_job
 SET state = 'cancelled', ended_at_us = ?1, prune_at_us = ?1 + retention_us, blocked = 0
-WHERE number = ?2 RETURNING ordering_key, retention_us
+WHERE number = ?2 RETURNING ordering_key, retention_us, instance
+"""
+# An instance would wait for ever for a job that never was.
+ANSWER_REFUSED = """
+INSERT INTO holdfast_letter (instance, id, kind, name, sent_at_us, payload)
+SELECT i.number, 'job/' || ?3, 'step', ?4, ?5,
+    '{"state":"cancelled","outcome":"the queue did not take the job"}'
+FROM holdfast_instance AS i WHERE i.id = ?1 AND i.namespace = ?2 AND i.ended_at_us IS NULL
+ON CONFLICT (instance, id) DO NOTHING
 """
 REMOVE = "DELETE FROM holdfast_job WHERE number = ?"
 
@@ -149,7 +157,8 @@ _HELD = """b.namespace = ?2 AND b.id = json_extract(j.value, '$[0]')
   AND b.token = json_extract(j.value, '$[1]') AND +b.state = 'claimed'"""
 _SETTLE = """
 UPDATE holdfast_job AS b SET {what} FROM json_each(?1) AS j WHERE {held}
-RETURNING id, token, state, queue, ordering_key, retention_us, number, worker, claimed_at_us
+RETURNING id, token, state, queue, ordering_key, retention_us, number, worker, claimed_at_us,
+    instance
 """
 
 COMPLETE = _SETTLE.format(

@@ -11,16 +11,16 @@ from itertools import islice
 from typing import Any
 
 from holdfast.drivers.sqlite import statements
+from holdfast.drivers.sqlite.bells import FOR_JOBS, Bells
 from holdfast.drivers.sqlite.instants import microseconds
-from holdfast.drivers.sqlite.job_bells import JobBells
 from holdfast.drivers.sqlite.job_claiming import JobClaiming
 from holdfast.drivers.sqlite.job_enqueueing import Enqueueing, check_batch
-from holdfast.drivers.sqlite.job_moves import JobMoves
+from holdfast.drivers.sqlite.job_moves import JobMoves, RingMail
 from holdfast.drivers.sqlite.job_reader import JobReader
-from holdfast.drivers.sqlite.job_sessions import JobSessions
 from holdfast.drivers.sqlite.job_settling import JobSettling
 from holdfast.drivers.sqlite.job_upkeep import JobUpkeep
-from holdfast.drivers.sqlite.joint import Joint
+from holdfast.drivers.sqlite.joint import joined
+from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.statements import Operation
 from holdfast.drivers.sqlite.transaction import Call, Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
@@ -62,10 +62,11 @@ class SqliteJobStore:
         writer: Writer,
         reader: JobReader,
         users: UserTransactions,
-        sessions: JobSessions,
+        sessions: Sessions,
         *,
         context: DriverContext,
         watch: Watch,
+        ring_mail: RingMail,
     ) -> None:
         self._writer = writer
         self._reader = reader
@@ -73,17 +74,18 @@ class SqliteJobStore:
         self._clock = context.clock
         namespace = self._namespace = context.namespace
         self._watch = watch
-        moves = JobMoves(namespace)
-        bells = self._bells = JobBells(namespace, context.host)
+        self._ring_mail = ring_mail
+        moves = JobMoves(namespace, ring_mail)
+        bells = self._bells = Bells(FOR_JOBS, namespace, context.host)
         self._upkeep = JobUpkeep(moves, bells, sessions, namespace=namespace)
         claiming = JobClaiming(moves, bells, sessions, namespace=namespace, host=context.host)
         settling = JobSettling(moves, bells, namespace=namespace)
         # What a batch settles and adds can be had by those who claim in the same batch.
-        self._completing = _joined(settling.complete, rank=0)
-        self._failing = _joined(settling.fail, rank=1)
-        self._releasing = _joined(settling.release, rank=2)
-        self._extending = _joined(settling.extend, rank=3)
-        self._enqueueing = _joined(self._enqueue, rank=4)
+        self._completing = joined(settling.complete, rank=0)
+        self._failing = joined(settling.fail, rank=1)
+        self._releasing = joined(settling.release, rank=2)
+        self._extending = joined(settling.extend, rank=3)
+        self._enqueueing = joined(self._enqueue, rank=4)
         self._claim = claiming.claim
 
     def _submit(self, call: Call, argument: object, *, large: bool = False) -> Awaitable[Any]:
@@ -190,9 +192,6 @@ class SqliteJobStore:
         adding = Enqueueing(self._namespace, jobs, turn.wall_us)
         answers = iter(statements.run(adding.run(), turn.cursor))
         self._bells.ring(turn, adding.fresh)
+        if adding.answered:
+            self._ring_mail(turn, adding.answered)
         return [list(islice(answers, len(batch))) for batch in batches]
-
-
-def _joined(many: Callable[[Turn, Sequence[Any]], Sequence[Sequence[Any]]], *, rank: int) -> Joint:
-    """An operation on batches, done for one caller as for many."""
-    return Joint(lambda turn, batch: many(turn, [batch])[0], many, rank=rank)

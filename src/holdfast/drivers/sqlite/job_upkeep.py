@@ -11,9 +11,10 @@ from typing import Any
 
 from holdfast.drivers.sqlite import job_sql as sql
 from holdfast.drivers.sqlite import job_upkeep_sql as upkeep
-from holdfast.drivers.sqlite.job_bells import JobBells
-from holdfast.drivers.sqlite.job_moves import Ended, JobMoves, as_json
-from holdfast.drivers.sqlite.job_sessions import JobSessions
+from holdfast.drivers.sqlite.bells import Bells
+from holdfast.drivers.sqlite.job_moves import Ended, JobMoves
+from holdfast.drivers.sqlite.sessions import Sessions
+from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Bell, Turn
 from holdfast.model.job import (
     CLAIM_MAX,
@@ -35,7 +36,7 @@ class JobUpkeep:
     """The upkeep of one namespace."""
 
     def __init__(
-        self, moves: JobMoves, bells: JobBells, sessions: JobSessions, *, namespace: str
+        self, moves: JobMoves, bells: Bells, sessions: Sessions, *, namespace: str
     ) -> None:
         self._moves = moves
         self._bells = bells
@@ -56,7 +57,7 @@ class JobUpkeep:
             turn, [(row[3], row[4], "lost", row[7], row[8], None) for row in rows]
         )
         fresh = Counter(row[1] for row in rows if row[2] == JobState.READY)
-        ended = (Ended(row[3], row[1], row[5], row[6]) for row in rows if row[2] in FINAL)
+        ended = (Ended(row[3], row[1], row[5], row[6], row[9]) for row in rows if row[2] in FINAL)
         self._moves.after_end(turn, ended, fresh)
         self._moves.after_claims(turn, (row[1] for row in rows), fresh)
         self._bells.ring(turn, fresh)
@@ -76,7 +77,7 @@ class JobUpkeep:
         if ending:
             turn.cursor.execute(upkeep.CANCEL, (why, turn.wall_us, _numbers(ending)))
             fresh: Counter[str] = Counter()
-            ended = (Ended(row[1], row[3], row[5], row[6]) for row in ending)
+            ended = (Ended(row[1], row[3], row[5], row[6], row[8]) for row in ending)
             self._moves.after_end(turn, ended, fresh)
             self._bells.ring(turn, fresh)
         return [_cancelled(standing.get(id_)) for id_ in ids]

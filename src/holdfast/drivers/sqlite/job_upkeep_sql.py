@@ -19,7 +19,7 @@ WHERE number IN (
       AND state IN ('scheduled', 'ready', 'retrying')
     ORDER BY expires_at_us LIMIT ?3
 )
-RETURNING number, token, queue, ordering_key, retention_us
+RETURNING number, token, queue, ordering_key, retention_us, instance
 """
 
 PRUNE = """
@@ -51,12 +51,14 @@ WHERE number IN (
       AND b.session IN (SELECT value FROM json_each(?3))
     LIMIT ?4
 )
-RETURNING id, queue, state, number, token, ordering_key, retention_us, worker, claimed_at_us
+RETURNING id, queue, state, number, token, ordering_key, retention_us, worker, claimed_at_us,
+    instance
 """
 
 # Where the jobs of a JSON list of ids stand.
 STANDING = """
-SELECT b.id, b.number, b.state, b.queue, b.host, b.ordering_key, b.retention_us, b.unique_key
+SELECT b.id, b.number, b.state, b.queue, b.host, b.ordering_key, b.retention_us, b.unique_key,
+    b.instance
 FROM json_each(?1) AS j JOIN holdfast_job AS b ON b.namespace = ?2 AND b.id = j.value
 """
 

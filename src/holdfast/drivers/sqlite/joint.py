@@ -50,6 +50,13 @@ class Joint:
         return self.one(turn, argument)
 
 
+def joined(
+    many: Callable[[Turn, Sequence[Any]], Sequence[Sequence[Any] | NotDone]], *, rank: int
+) -> Joint:
+    """An operation on batches, done for one caller as for many."""
+    return Joint(lambda turn, batch: many(turn, [batch])[0], many, rank=rank)
+
+
 def runs_of(entries: Sequence[Entry]) -> Iterator[tuple[Joint | None, list[Entry]]]:
     """``entries`` in the order in which they are to run, those that may join side by side.
 

@@ -29,14 +29,14 @@ class Connections:
 
     main: sqlite3.Connection
     reader: sqlite3.Connection
-    jobs: sqlite3.Connection
+    reads: sqlite3.Connection
     hosts: sqlite3.Connection
     sessions: sqlite3.Connection
     migration: Migration
 
     def close(self) -> None:
         """Close all of them."""
-        for connection in (self.reader, self.jobs, self.main, self.sessions, self.hosts):
+        for connection in (self.reader, self.reads, self.main, self.sessions, self.hosts):
             connection.close()
 
 
@@ -68,12 +68,12 @@ def open_files(
         main, migration = _open(paths.main, "", settings, jitter, may_migrate=may_migrate)
         keep(main)
         reader = keep(open_reader(paths.main))
-        jobs = keep(open_reader(paths.main))
+        reads = keep(open_reader(paths.main))
         hosts, _ = _open(paths.hosts, "hosts", settings, jitter, may_migrate=may_migrate)
         keep(hosts)
         sessions = keep(open_reader(paths.hosts))
         opened.pop_all()
-    return Connections(main, reader, jobs, hosts, sessions, migration)
+    return Connections(main, reader, reads, hosts, sessions, migration)
 
 
 def _refuse_nothing(path: Path) -> None:

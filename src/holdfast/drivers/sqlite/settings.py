@@ -12,11 +12,15 @@ from typing import Any
 
 from holdfast.errors import ConfigurationError
 
-OPTIONS = frozenset({"allow_network_fs", "busy_timeout", "synchronous"})
+OPTIONS = frozenset({"allow_network_fs", "busy_timeout", "synchronous", "transact_limit"})
 
 # Longer than any sane write transaction, shorter than a person's patience with a hung program.
 _BUSY_TIMEOUT_S = 30.0
-_BUSY_TIMEOUT_MOST_S = 3600.0
+_MOST_S = 3600.0
+
+# While a transactional step runs, nobody writes to the file: a few times what a sane one takes, and
+# less than others are prepared to wait.
+_TRANSACT_LIMIT_S = 5.0
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -30,11 +34,13 @@ class Settings:
         allow_network_fs: Whether a network file system is accepted, at the user's risk.
         synchronous: ``FULL`` keeps every commit through a power loss; ``NORMAL`` may lose the
             last ones, and with them the newest tokens.
+        transact_limit_s: How long a transactional step may hold the writer.
     """
 
     busy_timeout_s: float = _BUSY_TIMEOUT_S
     allow_network_fs: bool = False
     synchronous: str = "FULL"
+    transact_limit_s: float = _TRANSACT_LIMIT_S
 
 
 def read_settings(url_options: Mapping[str, str], arguments: Mapping[str, Any]) -> Settings:
@@ -50,21 +56,21 @@ def read_settings(url_options: Mapping[str, str], arguments: Mapping[str, Any]) 
             f"unknown option {unknown[0]!r} for SQLite; known: {', '.join(sorted(OPTIONS))}"
         )
     return Settings(
-        busy_timeout_s=_busy_timeout(given.get("busy_timeout", _BUSY_TIMEOUT_S)),
+        busy_timeout_s=_seconds("busy_timeout", given.get("busy_timeout", _BUSY_TIMEOUT_S)),
         allow_network_fs=_boolean("allow_network_fs", given.get("allow_network_fs", False)),
         synchronous=_synchronous(given.get("synchronous", "full")),
+        transact_limit_s=_seconds("transact_limit", given.get("transact_limit", _TRANSACT_LIMIT_S)),
     )
 
 
-def _busy_timeout(value: Any) -> float:
+def _seconds(name: str, value: Any) -> float:
     try:
         result = float(value)
     except (TypeError, ValueError):
         result = math.nan
-    if isinstance(value, bool) or not 0 < result <= _BUSY_TIMEOUT_MOST_S:
+    if isinstance(value, bool) or not 0 < result <= _MOST_S:
         raise ConfigurationError(
-            f"busy_timeout is a number of seconds, above 0 and at most {_BUSY_TIMEOUT_MOST_S:g}: "
-            f"{value!r}"
+            f"{name} is a number of seconds, above 0 and at most {_MOST_S:g}: {value!r}"
         )
     return result
 

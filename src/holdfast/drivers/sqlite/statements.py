@@ -12,7 +12,21 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 _Result = TypeVar("_Result")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def as_json(values: object) -> str:
+    """A batch as the statements take it."""
+    return _encode(values).decode()
+
+
+def text(value: str | bytes) -> str:
+    """Text of a connection whose owner may have chosen to read it as bytes."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 class Statement(NamedTuple):

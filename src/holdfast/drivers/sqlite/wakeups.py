@@ -53,13 +53,13 @@ class _Datagram(msgspec.Struct):
 class Poll(NamedTuple):
     """What is asked of the file.
 
-    Its version; this host's places in the queues of leases; the queues of jobs that this host
-    waits for and that have some, with the seconds until another job comes due.
+    Its version; this host's places in the queues of leases; the topics of jobs and instances that
+    this host waits for and that have some, with the seconds until more comes due.
     """
 
     version: Callable[[], int]
     places: Callable[[str, int], Sequence[tuple[str, int]]]
-    jobs: Callable[[], tuple[Sequence[str], float | None]]
+    work: Callable[[], tuple[Sequence[str], float | None]]
 
 
 class SqliteWakeups:
@@ -89,7 +89,7 @@ class SqliteWakeups:
         self.listening = False
         self._poller: asyncio.TimerHandle | None = None
         self._version: int | None = None
-        # By the loop's clock: until when somebody waits for jobs, and when the next comes due.
+        # By the loop's clock: until when somebody waits, and when the next comes due.
         self._watched_until = 0.0
         self._due_at: float | None = None
         self._pid = os.getpid()
@@ -266,9 +266,9 @@ class SqliteWakeups:
                     self._logger.exception("a listener for wake-ups failed")
 
     def watch(self, seconds: float) -> None:
-        """Look for jobs for so long, doorbell or not.
+        """Look for jobs and instances for so long, doorbell or not.
 
-        Whoever enqueues in a transaction of the user's rings nobody, and nobody rings when a job
+        Whoever adds some in a transaction of the user's rings nobody, and nobody rings when one
         comes due.
         """
         self._watched_until = max(self._watched_until, self._loop.time() + seconds)
@@ -277,7 +277,7 @@ class SqliteWakeups:
             self._poller = self._loop.call_later(_POLL_S, self._poll)
 
     def _poll(self) -> None:
-        """While somebody needs it: look whether the file changed, or a job has come due."""
+        """While somebody needs it: look whether the file changed, or something has come due."""
         self._poller = None
         now = self._loop.time()
         watching = now < self._watched_until
@@ -298,9 +298,9 @@ class SqliteWakeups:
             places = self._asking.places(self._host, _POLL_WAITERS_MAX)
             self._deliver([Wakeup(f"lease/{key}", seq) for key, seq in places])
         if watching:
-            queues, due_s = self._asking.jobs()
+            topics, due_s = self._asking.work()
             self._due_at = None if due_s is None else now + due_s
-            self._deliver([Wakeup(f"work/{queue}") for queue in queues])
+            self._deliver([Wakeup(topic) for topic in topics])
 
 
 def _datagram_socket() -> socket.socket:

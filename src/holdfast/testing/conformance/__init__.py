@@ -20,6 +20,23 @@ pytest.register_assert_rewrite(
         for module in (
             "lab",
             "hosts",
+            "instance_claim",
+            "instance_commit",
+            "instance_concurrency",
+            "instance_hearing",
+            "instance_jobs",
+            "instance_mailbox",
+            "instance_names",
+            "instance_operate",
+            "instance_outgoing",
+            "instance_reading",
+            "instance_repeats",
+            "instance_runner",
+            "instance_sessions",
+            "instance_start",
+            "instance_suite",
+            "instance_transact",
+            "instance_waiting",
             "job_claim",
             "job_concurrency",
             "job_enqueue",
@@ -45,6 +62,7 @@ pytest.register_assert_rewrite(
             "lease_semaphore",
             "lease_suite",
             "schedules",
+            "session_host",
             "tokens",
             "wakeups",
         )
@@ -52,6 +70,8 @@ pytest.register_assert_rewrite(
 )
 
 from holdfast.testing.conformance.hosts import HostStoreSuite  # noqa: E402
+from holdfast.testing.conformance.instance_runner import Runner, runner  # noqa: E402
+from holdfast.testing.conformance.instance_suite import InstanceStoreSuite  # noqa: E402
 from holdfast.testing.conformance.job_suite import JobStoreSuite  # noqa: E402
 from holdfast.testing.conformance.job_worker import Worker, worker  # noqa: E402
 from holdfast.testing.conformance.lab import Lab, Member, scenario  # noqa: E402
@@ -62,14 +82,17 @@ from holdfast.testing.conformance.wakeups import WakeupsSuite  # noqa: E402
 
 __all__ = [
     "HostStoreSuite",
+    "InstanceStoreSuite",
     "JobStoreSuite",
     "Lab",
     "LeaseStoreSuite",
     "Member",
+    "Runner",
     "ScheduleStoreSuite",
     "TokenStoreSuite",
     "WakeupsSuite",
     "Worker",
+    "runner",
     "scenario",
     "worker",
 ]

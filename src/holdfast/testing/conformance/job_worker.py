@@ -32,11 +32,10 @@ from holdfast.model.job import (
     Settled,
     Want,
 )
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, JobId, Token
-from holdfast.ports.host_store import HostStore
+from holdfast.names import JobId, Token
 from holdfast.ports.job_store import JobStore
 from holdfast.testing.conformance.lab import LONG_S, Lab, Member
+from holdfast.testing.conformance.session_host import SessionHost
 
 # A delay that a test waits for on a real store. Nothing is asserted about the time before it.
 SOON_S = 0.3
@@ -71,31 +70,15 @@ async def workers(lab: Lab, count: int) -> list[Worker]:
     return [await worker(lab, f"w{number}") for number in range(count)]
 
 
-class Worker:
+class Worker(SessionHost):
     """One host of a lab that enqueues, claims and settles jobs of the queue ``q`` and others."""
 
     def __init__(self, member: Member) -> None:
-        jobs, hosts = member.driver.jobs, member.driver.hosts
+        super().__init__(member)
+        jobs = member.driver.jobs
         assert jobs is not None, "the driver promises jobs and has none"
-        assert hosts is not None, "claims hang on sessions, and the driver keeps none"
-        self.lab = member.lab
-        self.member = member
         self.jobs: JobStore = jobs
-        self.hosts: HostStore = hosts
-        self.id = member.id
         self._requests = itertools.count(1)
-
-    async def open_session(self, session: HostId, ttl: float = LONG_S) -> HostId:
-        """Begin a session: the host's own, or one that it keeps for somebody else."""
-        ttl_us = round(ttl * 1e6)
-        await self.hosts.open(
-            HostSession(id=session, name=self.member.name, ttl_us=ttl_us, metadata="{}")
-        )
-        return session
-
-    async def end(self) -> None:
-        """End the own session, as a host does that stops."""
-        await self.hosts.close(self.id)
 
     async def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
         """Enqueue jobs and return what became of each."""

@@ -9,11 +9,12 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.drivers.sqlite import SqliteFactory
 from holdfast.drivers.sqlite.driver import SqliteDriver
+from holdfast.model.instance import Commit, InstanceClaimRequest, Message, NewInstance
 from holdfast.model.job import ClaimRequest, NewJob, Want
 from holdfast.model.lease import AcquireRequest
 from holdfast.model.location import parse_url
 from holdfast.model.session import HostSession
-from holdfast.names import HostId, JobId, Owner
+from holdfast.names import HostId, InstanceId, JobId, Owner, Token
 from holdfast.ports.driver import DriverContext
 
 TTL_US = 30_000_000
@@ -71,3 +72,35 @@ def want(
 
 async def open_session(driver: SqliteDriver, host: str = "host-1") -> None:
     await driver.hosts.open(HostSession(id=HostId(host), name=host, ttl_us=TTL_US, metadata="{}"))
+
+
+def flow(id_: str, name: str = "order", **more: Any) -> NewInstance:
+    given: dict[str, Any] = {"input": "{}", "request": f"start-{id_}", **more}
+    return NewInstance(id=InstanceId(id_), kind="flow", name=name, **given)
+
+
+def owned(id_: str, host: str = "host-1", **more: Any) -> NewInstance:
+    return flow(id_, session=HostId(host), worker=host, **more)
+
+
+def step(id_: str, version: int, token: int = 1, **more: Any) -> Commit:
+    given: dict[str, Any] = {"commit": f"{id_}/{version}/{token}", "events": "[]", **more}
+    return Commit(id=InstanceId(id_), token=Token(token), version=version, **given)
+
+
+def ask_for(
+    limit: int = 10, *names: str, host: str = "host-1", request: str = "r", **more: Any
+) -> InstanceClaimRequest:
+    return InstanceClaimRequest(
+        session=HostId(host),
+        worker=host,
+        request=request,
+        kind="flow",
+        names=names or ("order",),
+        limit=limit,
+        **more,
+    )
+
+
+def letter(to: str, id_: str = "m1", payload: str = "1") -> Message:
+    return Message(InstanceId(to), id_, "signal", "paid", payload)

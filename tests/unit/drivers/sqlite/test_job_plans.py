@@ -37,7 +37,7 @@ def fill(connection: sqlite3.Connection) -> None:
         (n, "default", f"id-{n}", f"q{n % 3}", states[n % 4], 0, 0, *[None] * 3, 1, 1, 0, 1)
         for n in range(1, 401)
     ]
-    connection.executemany(job_sql.INSERT, [(*row, "{}", "{}", "{}") for row in rows])
+    connection.executemany(job_sql.INSERT, [(*row, "{}", "{}", "{}", None, "") for row in rows])
 
 
 def plan(connection: sqlite3.Connection, statement: str) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from holdfast.drivers.sqlite.job_moves import as_json
+from holdfast.drivers.sqlite.statements import as_json
 from holdfast.errors import Fenced, LeaseExpired
 from holdfast.names import HostId
 from holdfast.process import current
@@ -31,7 +31,7 @@ WHERE NOT EXISTS (
 """
 
 
-class JobSessions:
+class Sessions:
     """Reads sessions of one namespace. Used by the writer only, so by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection, *, namespace: str, domain: str) -> None:

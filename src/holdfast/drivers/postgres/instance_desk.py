@@ -1,0 +1,132 @@
+"""What operators do to instances, and retention: end, suspend, resume, reopen, purge, tend.
+
+Owns the transactions of these: the row is locked and judged first, and changed under that lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.drivers.postgres import instance_desk_sql
+from holdfast.drivers.postgres.instance_mail import InstanceMail
+from holdfast.drivers.postgres.job_tables import JobTables, place
+from holdfast.drivers.postgres.transactions import Run
+from holdfast.errors import StoreUnavailable
+from holdfast.model.instance import InstanceStatus, Message, Opened
+from holdfast.names import InstanceId
+
+# What the rows of operators have for a commit id, which no host gives to a commit of its own.
+_REOPENED = "operator/reopened"
+
+# A row that was changed between the snapshot and the lock is met again.
+_ROUNDS_MAX = 3
+
+# One step must end within the command timeout whatever its caller asks for.
+_LIMIT_MAX = 10_000
+
+
+class InstanceOperator:
+    """Changes instances in the tables of one namespace, whoever owns them."""
+
+    def __init__(self, tables: JobTables, mail: InstanceMail) -> None:
+        self._tables = tables
+        self._mail = mail
+        self._lock_sql = tables.text(instance_desk_sql.LOCK)
+        self._terminate_sql = tables.text(instance_desk_sql.TERMINATE)
+        self._suspend_sql = tables.text(instance_desk_sql.SUSPEND)
+        self._resume_sql = tables.text(instance_desk_sql.RESUME)
+        self._reopen_sql = tables.text(instance_desk_sql.REOPEN)
+        self._written_sql = tables.text(instance_desk_sql.WRITTEN)
+        self._purge_sql = tables.text(instance_desk_sql.PURGE)
+        self._prune_sql = tables.text(instance_desk_sql.PRUNE)
+        self._ring_sql = tables.text(instance_desk_sql.RING)
+
+    async def terminate(self, id_: InstanceId, *, outcome: str, sends: Sequence[Message]) -> Opened:
+        """End a live instance at once; see the port."""
+
+        async def body(run: Run) -> Opened:
+            row = await self._lock(run, id_)
+            if row is None:
+                return Opened.NOT_FOUND
+            if row["ended"]:
+                same = row["status"] == InstanceStatus.TERMINATED
+                return Opened.CHANGED if same else Opened.REFUSED
+            await run(self._terminate_sql, id_, self._tables.channel, outcome)
+            await self._mail.deliver(run, sends)
+            return Opened.CHANGED
+
+        return await self._tables.transact(body)
+
+    async def suspend(self, id_: InstanceId) -> Opened:
+        """Let a live instance begin nothing new; see the port."""
+        return await self._tables.transact(
+            lambda run: self._set(run, id_, self._suspend_sql, suspended=True)
+        )
+
+    async def resume(self, id_: InstanceId) -> Opened:
+        """Let it go on; see the port."""
+        return await self._tables.transact(
+            lambda run: self._set(run, id_, self._resume_sql, suspended=False)
+        )
+
+    async def reopen(self, id_: InstanceId, *, version: int, events: str) -> Opened:
+        """Let an ended instance live again; see the port."""
+
+        async def body(run: Run) -> Opened:
+            row = await self._lock(run, id_)
+            if row is None:
+                return Opened.NOT_FOUND
+            written = await run(self._written_sql, id_, version, events, _REOPENED)
+            if written and written[0]["same"]:
+                return Opened.CHANGED
+            if not row["ended"] or version != row["version"] + 1:
+                return Opened.REFUSED
+            await run(self._reopen_sql, id_, self._tables.channel, version, events, _REOPENED)
+            return Opened.CHANGED
+
+        return await self._tables.transact(body)
+
+    async def purge(self, ids: Sequence[InstanceId]) -> Sequence[Opened]:
+        """Forget instances that have ended; see the port."""
+        if not ids:
+            return []
+        opened: dict[InstanceId, Opened] = {}
+        left = sorted(set(ids))
+        for _ in range(_ROUNDS_MAX):
+            rows = await self._tables.fetch(self._purge_sql, left)
+            met = {left[place(row)]: row for row in rows}
+            for id_ in left:
+                row = met.get(id_)
+                if row is None:
+                    opened[id_] = Opened.NOT_FOUND
+                elif row["gone"] or not row["ended"]:
+                    opened[id_] = Opened.CHANGED if row["gone"] else Opened.REFUSED
+            left = [id_ for id_ in left if id_ not in opened]
+            if not left:
+                return [opened[id_] for id_ in ids]
+        raise StoreUnavailable("these instances keep changing; try again")
+
+    async def tend(self, *, limit: int) -> int:
+        """Remove what was kept long enough; see the port."""
+        (row,) = await self._tables.fetch(self._prune_sql, max(0, min(limit, _LIMIT_MAX)))
+        return row["pruned"]
+
+    async def ring(self, ids: Sequence[InstanceId]) -> None:
+        """Ring whoever a letter would ring; see the port."""
+        if ids:
+            await self._tables.fetch(self._ring_sql, list(ids), self._tables.channel, write=False)
+
+    async def _set(self, run: Run, id_: InstanceId, text: str, *, suspended: bool) -> Opened:
+        row = await self._lock(run, id_)
+        if row is None:
+            return Opened.NOT_FOUND
+        if row["ended"]:
+            return Opened.REFUSED
+        if row["suspended"] != suspended:
+            await run(text, id_, self._tables.channel)
+        return Opened.CHANGED
+
+    async def _lock(self, run: Run, id_: InstanceId) -> Any | None:
+        rows = await run(self._lock_sql, id_)
+        return rows[0] if rows else None

@@ -1,0 +1,211 @@
+"""The statements of operators: end, suspend, resume, reopen and remove instances; and of retention.
+
+Owns their text and nothing else. Each locks its row first and judges it under the lock, so it says
+of every instance what it was and what became of it. ``{s}`` stands for the quoted schema.
+"""
+
+from __future__ import annotations
+
+from holdfast.drivers.postgres import instance_sql
+from holdfast.drivers.postgres.job_sql import compose
+
+# One row, as it is under its lock, for a transaction that goes on with it.
+LOCK = """
+SELECT status, suspended, version, token, ended_at_us IS NOT NULL AS ended FROM {s}.instance
+WHERE id = $2 AND namespace || '' = $1
+FOR NO KEY UPDATE
+"""
+
+# The endings below act on ``was``: the row before, and ``now``: the row after, under LOCK.
+_WAS = """was AS MATERIALIZED (
+    SELECT ctid AS row, host FROM {s}.instance WHERE id = $2 AND namespace || '' = $1
+)"""
+
+_TOLD = """, direct AS MATERIALIZED (
+    SELECT w.host, 'operate/' || n.id AS topic FROM was w CROSS JOIN changed n
+    WHERE w.host IS NOT NULL
+), topic AS MATERIALIZED (
+    {topic}
+), {ring}
+SELECT n.id, (SELECT hosts FROM rung) AS rung FROM changed n
+"""
+
+_CLAIMABLE = """SELECT 'instances/' || n.kind || '/' || n.name AS topic, 1 AS items, false AS stays
+    FROM changed n WHERE n.session IS NULL AND NOT n.suspended AND n.ended_at_us IS NULL"""
+
+_RING = compose(instance_sql.RING, channel="$3")
+
+TERMINATE = compose(
+    """
+WITH {instant}, {was}, changed AS (
+    UPDATE {s}.instance i SET token = i.token + 1, status = 'terminated', outcome = $4,
+        session = NULL, host = NULL, worker = NULL, request = NULL, due_at_us = NULL,
+        suspended = false, updated_at_us = c.now_us, ended_at_us = c.now_us,
+        kept_until_us = c.now_us + i.retention_us
+    FROM was w CROSS JOIN instant c WHERE i.ctid = w.row
+    RETURNING i.id, i.kind, i.name
+), emptied AS (
+    DELETE FROM {s}.letter l USING (
+        SELECT t.row FROM changed n CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.letter
+            WHERE namespace = $1 AND box_kind = n.kind AND box_name = n.name AND instance = n.id
+            OFFSET 0
+        ) t
+    ) t
+    WHERE l.ctid = t.row
+){told}""",
+    instant=instance_sql.INSTANT,
+    was=_WAS,
+    told=compose(
+        _TOLD,
+        topic="SELECT 'instance/' || n.id AS topic, 1000 AS items, false AS stays FROM changed n",
+        ring=_RING,
+    ),
+)
+
+SUSPEND = compose(
+    """
+WITH {instant}, {was}, changed AS (
+    UPDATE {s}.instance i SET suspended = true, updated_at_us = c.now_us
+    FROM was w CROSS JOIN instant c WHERE i.ctid = w.row
+    RETURNING i.id, i.kind, i.name, i.session, i.suspended, i.ended_at_us
+){told}""",
+    instant=instance_sql.INSTANT,
+    was=_WAS,
+    told=compose(_TOLD, topic=_CLAIMABLE, ring=_RING),
+)
+
+# Without an owner it is due now, because what the last one left undone nobody else knows. One that
+# never ran has left nothing, and keeps the time that it was started for.
+RESUME = compose(
+    """
+WITH {instant}, {was}, changed AS (
+    UPDATE {s}.instance i SET suspended = false, updated_at_us = c.now_us,
+        due_at_us = CASE WHEN i.session IS NULL AND i.token > 0 THEN c.now_us ELSE i.due_at_us END
+    FROM was w CROSS JOIN instant c WHERE i.ctid = w.row
+    RETURNING i.id, i.kind, i.name, i.session, i.suspended, i.ended_at_us
+){told}""",
+    instant=instance_sql.INSTANT,
+    was=_WAS,
+    told=compose(_TOLD, topic=_CLAIMABLE, ring=_RING),
+)
+
+REOPEN = compose(
+    """
+WITH {instant}, {was}, changed AS (
+    UPDATE {s}.instance i SET status = 'running', outcome = NULL, suspended = false,
+        version = $4::bigint, due_at_us = c.now_us, updated_at_us = c.now_us, ended_at_us = NULL,
+        kept_until_us = NULL
+    FROM was w CROSS JOIN instant c WHERE i.ctid = w.row
+    RETURNING i.id, i.kind, i.name, i.session, i.suspended, i.ended_at_us, i.token, c.now_us
+), kept AS (
+    INSERT INTO {s}.instance_history (namespace, instance, version, commit, token, at_us, events)
+    SELECT $1, n.id, $4::bigint, $6, n.token, n.now_us, $5 FROM changed n
+){told}""",
+    instant=instance_sql.INSTANT,
+    was=_WAS,
+    told=compose(_TOLD, topic=_CLAIMABLE, ring=_RING),
+)
+
+# Whether this very row of history is there.
+WRITTEN = """
+SELECT events = $4 AND commit = $5 AS same FROM {s}.instance_history
+WHERE instance = $2 AND namespace || '' = $1 AND version = $3
+"""
+
+# All that hangs on the instances of ``gone`` (id, kind, name).
+_FORGET = """, histories AS (
+    DELETE FROM {s}.instance_history h USING (
+        SELECT t.row FROM gone g CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.instance_history
+            WHERE instance = g.id AND namespace || '' = $1 OFFSET 0
+        ) t
+    ) t
+    WHERE h.ctid = t.row
+), letters AS (
+    DELETE FROM {s}.letter l USING (
+        SELECT t.row FROM gone g CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.letter
+            WHERE namespace = $1 AND box_kind = g.kind AND box_name = g.name AND instance = g.id
+            OFFSET 0
+        ) t
+    ) t
+    WHERE l.ctid = t.row
+), ids AS (
+    DELETE FROM {s}.letter_id l USING (
+        SELECT t.row FROM gone g CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.letter_id
+            WHERE instance = g.id AND namespace || '' = $1 OFFSET 0
+        ) t
+    ) t
+    WHERE l.ctid = t.row
+), replies AS (
+    DELETE FROM {s}.instance_reply r USING (
+        SELECT t.row FROM gone g CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.instance_reply
+            WHERE instance = g.id AND namespace || '' = $1 OFFSET 0
+        ) t
+    ) t
+    WHERE r.ctid = t.row
+)"""
+
+PURGE = compose(
+    """
+WITH held AS MATERIALIZED (
+    SELECT r.n, i.row, i.ended FROM (
+        SELECT r.* FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) ORDER BY r.id COLLATE "C"
+    ) r CROSS JOIN LATERAL (
+        SELECT ctid AS row, ended_at_us IS NOT NULL AS ended FROM {s}.instance
+        WHERE id = r.id AND namespace || '' = $1
+        FOR UPDATE
+    ) i
+), gone AS (
+    DELETE FROM {s}.instance i USING held h WHERE i.ctid = h.row AND h.ended
+    RETURNING h.n, i.id, i.kind, i.name
+){forget}
+SELECT h.n, h.ended, g.n IS NOT NULL AS gone FROM held h LEFT JOIN gone g ON g.n = h.n
+""",
+    forget=_FORGET,
+)
+
+# Retention at work; notes of hosts that never came back go with it.
+PRUNE = compose(
+    """
+WITH {instant}, late AS MATERIALIZED (
+    SELECT ctid AS row FROM {s}.instance
+    WHERE namespace = $1 AND kept_until_us <= (SELECT now_us FROM instant)
+        AND kept_until_us IS NOT NULL
+    ORDER BY kept_until_us LIMIT $2
+    FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM {s}.instance i USING late l WHERE i.ctid = l.row
+    RETURNING i.id, i.kind, i.name
+){forget}, silent AS (
+    DELETE FROM {s}.watch
+    WHERE namespace = $1 AND until_us < (SELECT now_us FROM instant) - 60000000
+)
+SELECT count(*) AS pruned FROM gone
+""",
+    instant=instance_sql.INSTANT,
+    forget=_FORGET,
+)
+
+# Whoever a letter in these mailboxes would ring.
+RING = compose(
+    """
+WITH {instant}, box AS MATERIALIZED (
+    SELECT i.* FROM unnest($2::text[]) AS r(id) CROSS JOIN LATERAL (
+        SELECT id, kind, name, session, host, suspended FROM {s}.instance
+        WHERE id = r.id AND namespace || '' = $1 AND ended_at_us IS NULL OFFSET 0
+    ) i
+), direct AS MATERIALIZED (
+    SELECT b.host, 'mail/' || b.id AS topic FROM box b WHERE b.session IS NOT NULL
+), topic AS MATERIALIZED (
+    SELECT 'instances/' || b.kind || '/' || b.name AS topic, count(*) AS items, false AS stays
+    FROM box b WHERE b.session IS NULL AND NOT b.suspended GROUP BY b.kind, b.name
+), {ring}
+SELECT hosts AS rung FROM rung
+""",
+    instant=instance_sql.INSTANT,
+    ring=_RING,
+)

@@ -1,0 +1,93 @@
+"""The statements that show instances and their histories.
+
+Owns their text and nothing else. ``{s}`` stands for the quoted schema.
+"""
+
+from __future__ import annotations
+
+from holdfast.drivers.postgres import instance_sql
+from holdfast.drivers.postgres.job_sql import compose
+
+_STATUS = "CASE WHEN i.ended_at_us IS NULL AND i.suspended THEN 'suspended' ELSE i.status END"
+
+_COLUMNS = compose(
+    """i.id, i.kind, i.name, {status} AS status, i.input, i.outcome, i.custom, i.attributes,
+    i.headers, i.parent, i.token, i.version, i.base, i.session, i.worker, i.created_at_us,
+    i.began_at_us, i.updated_at_us, i.ended_at_us, i.due_at_us, i.number""",
+    status=_STATUS,
+)
+
+GET = compose(
+    "SELECT {columns} FROM {s}.instance i WHERE i.id = $2 AND i.namespace || '' = $1",
+    columns=_COLUMNS,
+)
+
+# A host that wants to be told, of an instance that lives.
+WATCH = compose(
+    """
+WITH {instant}
+INSERT INTO {s}.watch AS w (namespace, topic, host, since_us, until_us)
+SELECT $1, 'instance/' || i.id, $3, c.now_us, c.now_us + $4::bigint FROM instant c
+CROSS JOIN LATERAL (
+    SELECT id FROM {s}.instance
+    WHERE id = $2 AND namespace || '' = $1 AND ended_at_us IS NULL OFFSET 0
+) i
+ON CONFLICT (namespace, topic, host) DO UPDATE
+SET until_us = greatest(w.until_us, excluded.until_us)
+RETURNING w.topic
+""",
+    instant=instance_sql.INSTANT,
+)
+
+# The row, unless somebody is changing it just now: he may have begun before the note.
+GET_QUIET = (
+    GET
+    + """
+FOR SHARE SKIP LOCKED
+"""
+)
+
+HISTORY = """
+SELECT version, token, worker, at_us, events FROM {s}.instance_history
+WHERE instance = $2 AND namespace || '' = $1 AND version > $3
+ORDER BY version LIMIT $4
+"""
+
+_MATCHES = compose(
+    """($2::text IS NULL OR i.kind = $2::text)
+        AND ($3::text[] IS NULL OR i.name = ANY($3::text[]))
+        AND ($4::text[] IS NULL OR {status} = ANY($4::text[]))
+        AND ($5::text IS NULL OR starts_with(i.id, $5::text))
+        AND ($6::text IS NULL OR i.parent = $6::text)
+        AND ($7::text IS NULL OR i.attributes::jsonb @> $7::text::jsonb)
+        AND ($8::bigint IS NULL OR i.created_at_us >= $8::bigint)
+        AND ($9::bigint IS NULL OR i.created_at_us < $9::bigint)
+        AND ($10::bigint IS NULL OR i.ended_at_us < $10::bigint)""",
+    status=_STATUS,
+)
+
+# A page in order of creation.
+LIST = compose(
+    """
+SELECT {columns} FROM {s}.instance i
+WHERE i.namespace = $1 AND i.number > $11
+        AND {matches}
+ORDER BY i.number LIMIT $12
+""",
+    columns=_COLUMNS,
+    matches=_MATCHES,
+)
+
+COUNT = compose(
+    """
+SELECT i.status, count(*) AS instances FROM (
+    SELECT {status} AS status FROM {s}.instance i
+    WHERE i.namespace = $1 AND i.number > 0
+        AND {matches}
+    ORDER BY i.number OFFSET 0
+) i
+GROUP BY i.status
+""",
+    status=_STATUS,
+    matches=_MATCHES,
+)

@@ -1,0 +1,132 @@
+"""Instances and histories as people see them, and the notes of hosts that watch one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.drivers.postgres import instance_record_sql
+from holdfast.drivers.postgres.job_tables import JobTables
+from holdfast.errors import UsageError
+from holdfast.model.instance import HistoryRow, InstanceFilter, InstanceRecord, InstanceStatus
+from holdfast.model.lease import LIST_LIMIT_MAX
+from holdfast.names import HostId, InstanceId, Token
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# A commit under way may have begun before the note of a host that wants to hear of it: the row is
+# read again after so long, so often. Whoever still meets it locked then polls.
+_BUSY_PAUSE_S = 0.005
+_BUSY_TRIES = 20
+
+# Rows of one reading. Whoever replays a longer history reads on.
+_HISTORY_MAX = 10_000
+
+
+class InstanceReader:
+    """Reads the tables of one namespace."""
+
+    def __init__(self, tables: JobTables) -> None:
+        self._tables = tables
+        self._get_sql = tables.text(instance_record_sql.GET)
+        self._quiet_sql = tables.text(instance_record_sql.GET_QUIET)
+        self._watch_sql = tables.text(instance_record_sql.WATCH)
+        self._history_sql = tables.text(instance_record_sql.HISTORY)
+        self._list_sql = tables.text(instance_record_sql.LIST)
+        self._count_sql = tables.text(instance_record_sql.COUNT)
+
+    async def get(self, id_: InstanceId, *, wait_us: int) -> InstanceRecord | None:
+        """What is known of one instance; see the port."""
+        rows: Sequence[Any] = ()
+        if wait_us > 0 and await self._tables.fetch(
+            self._watch_sql, id_, self._tables.host, wait_us
+        ):
+            for _ in range(_BUSY_TRIES):
+                rows = await self._tables.fetch(self._quiet_sql, id_)
+                if rows:
+                    break
+                await self._tables.clock.sleep(_BUSY_PAUSE_S)
+        rows = rows or await self._tables.fetch(self._get_sql, id_, write=False)
+        return _record(rows[0]) if rows else None
+
+    async def history(self, id_: InstanceId, *, after: int, limit: int) -> Sequence[HistoryRow]:
+        """Rows of the current run; see the port."""
+        rows = await self._tables.fetch(
+            self._history_sql, id_, after, max(0, min(limit, _HISTORY_MAX)), write=False
+        )
+        return [HistoryRow(*row) for row in rows]
+
+    async def page(
+        self, wanted: InstanceFilter, *, after: str | None, limit: int
+    ) -> Sequence[InstanceRecord]:
+        """A page of instances in order of creation."""
+        rows = await self._tables.fetch(
+            self._list_sql,
+            *_filter(wanted),
+            _number(after),
+            max(0, min(limit, LIST_LIMIT_MAX)),
+            write=False,
+        )
+        return [_record(row) for row in rows]
+
+    async def count(self, wanted: InstanceFilter) -> dict[InstanceStatus, int]:
+        """How many match, by status."""
+        rows = await self._tables.fetch(self._count_sql, *_filter(wanted), write=False)
+        return {InstanceStatus(row["status"]): row["instances"] for row in rows}
+
+
+def _filter(wanted: InstanceFilter) -> tuple[Any, ...]:
+    return (
+        wanted.kind,
+        list(wanted.names) or None,
+        [status.value for status in wanted.statuses] or None,
+        wanted.prefix,
+        wanted.parent,
+        wanted.attributes,
+        wanted.created_from_us,
+        wanted.created_before_us,
+        wanted.ended_before_us,
+    )
+
+
+def _number(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit()):
+        raise UsageError(f"{cursor!r} is no cursor of a listing of instances")
+    return int(cursor)
+
+
+def _instant(at_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at_us)
+
+
+def _instant_if(at_us: int | None) -> datetime | None:
+    return None if at_us is None else _instant(at_us)
+
+
+def _record(row: Any) -> InstanceRecord:
+    return InstanceRecord(
+        id=InstanceId(row["id"]),
+        kind=row["kind"],
+        name=row["name"],
+        status=InstanceStatus(row["status"]),
+        input=row["input"],
+        outcome=row["outcome"],
+        custom=row["custom"],
+        attributes=row["attributes"],
+        headers=row["headers"],
+        parent=None if row["parent"] is None else InstanceId(row["parent"]),
+        token=Token(row["token"]),
+        version=row["version"],
+        base=row["base"],
+        owner=None if row["session"] is None else HostId(row["session"]),
+        owned_by=row["worker"],
+        created_at=_instant(row["created_at_us"]),
+        began_at_us=row["began_at_us"],
+        updated_at=_instant(row["updated_at_us"]),
+        ended_at=_instant_if(row["ended_at_us"]),
+        due_at=_instant_if(row["due_at_us"]),
+        cursor=str(row["number"]),
+    )

@@ -1,0 +1,270 @@
+"""The statements that every instance passes through: start and commit, and the parts they share.
+
+Owns their text and nothing else. Every statement carries the namespace as its first parameter.
+Instants are microseconds of the server's wall clock, read once in each statement (``instant``).
+``{s}`` stands for the quoted schema.
+
+As with jobs, nothing is left for the planner to choose: rows are looked up in LATERAL parts, and
+those to be changed are named by their addresses. A row that got a newer version between the
+snapshot and the lock is not found by its address, has no row in the answer, and is met again by who
+asked.
+"""
+
+from __future__ import annotations
+
+from holdfast.drivers.postgres.job_sql import compose
+
+# Somebody owns it, in words that no partial index answers to: it is looked up by its id.
+OWNED_NOW = "coalesce(session, '') <> ''"
+
+INSTANT = """instant AS MATERIALIZED (
+    SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us
+)"""
+
+# Hosts that are told of one instance at most; more of them poll.
+_WATCHERS_MAX = 1000
+
+# Tells the hosts that wait for the topics of ``topic`` (topic, items, stays): the oldest notes, one
+# more than there are items, and takes them away unless they stay; and the hosts of ``direct``
+# (host, topic), which own what it is about. Without either nothing is sent: a commit that notifies
+# takes a lock of the whole database.
+RING = """
+called AS MATERIALIZED (
+    SELECT t.topic, t.stays, w.host, w.row FROM topic t CROSS JOIN LATERAL (
+        SELECT host, ctid AS row FROM {s}.watch
+        WHERE namespace = $1 AND topic = t.topic AND until_us > (SELECT now_us FROM instant)
+        ORDER BY since_us LIMIT t.items + 1
+        FOR UPDATE SKIP LOCKED
+    ) w
+), silenced AS (
+    DELETE FROM {s}.watch w USING called c WHERE w.ctid = c.row AND NOT c.stays
+), rung AS MATERIALIZED (
+    SELECT count(pg_notify({channel}, json_build_object(
+        'ns', $1::text, 'host', c.host, 'topic', c.topic, 'waiter', 0, 'position', 0)::text))
+        AS hosts
+    FROM (SELECT host, topic FROM called UNION ALL SELECT host, topic FROM direct) c
+)"""
+
+NOBODY = "direct AS MATERIALIZED (SELECT NULL::text AS host, NULL::text AS topic WHERE false)"
+
+# The instances of ``new``, in their order; an id that is there already changes nothing.
+BORN = """born AS (
+    INSERT INTO {s}.instance (
+        namespace, id, kind, name, status, token, version, session, host, worker, origin, parent,
+        due_at_us, created_at_us, began_at_us, updated_at_us, retention_us, input, attributes,
+        headers
+    )
+    SELECT $1, r.id, r.kind, r.name, CASE WHEN r.session IS NULL THEN 'pending' ELSE 'running' END,
+        CASE WHEN r.session IS NULL THEN 0 ELSE 1 END, r.version, r.session, r.host,
+        CASE WHEN r.session IS NOT NULL THEN r.worker END, r.request, r.parent,
+        coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us, c.now_us, c.now_us, r.retention_us,
+        r.input, r.attributes, r.headers
+    FROM new r CROSS JOIN instant c
+    ORDER BY r.n
+    ON CONFLICT DO NOTHING
+    RETURNING id, kind, name, session, due_at_us, created_at_us
+)"""
+
+# What of ``born`` can be claimed at once.
+BORN_TOPIC = """
+    SELECT 'instances/' || b.kind || '/' || b.name AS topic, count(*) AS items, false AS stays
+    FROM born b WHERE b.session IS NULL AND b.due_at_us <= (SELECT now_us FROM instant)
+    GROUP BY b.kind, b.name"""
+
+# Instances of one or several calls.
+#
+# flight  a shared lock for each definition until commit, for hosts that are about to wait; see
+#         ``job_sql``. Not where a session owns what it starts, because nobody waits for that.
+# live    the sessions that are to own some, locked against a peer that would end them, and judged
+#         under that lock.
+# new     what may be started. With $17 a dead session keeps all from being started.
+_START = """
+WITH {instant}, req AS MATERIALIZED (
+    SELECT r.* FROM unnest(
+        $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::bigint[],
+        $15::bigint[]
+    ) WITH ORDINALITY AS r(
+        id, kind, name, input, request, session, worker, delay_us, due_at_us, parent, attributes,
+        headers, retention_us, version, n
+    )
+), flight AS MATERIALIZED (
+    SELECT count(pg_advisory_xact_lock_shared(hashtextextended({flight} || t.topic, 0))) AS held
+    FROM (
+        SELECT DISTINCT 'instances/' || r.kind || '/' || r.name AS topic FROM req r
+        WHERE r.session IS NULL
+    ) t
+), live AS MATERIALIZED (
+    SELECT h.id FROM (SELECT DISTINCT session FROM req WHERE session IS NOT NULL) r
+    CROSS JOIN LATERAL (
+        SELECT id, ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = r.session
+        FOR KEY SHARE
+    ) h
+    WHERE h.ended_at IS NULL AND h.expires_at > clock_timestamp()
+), new AS MATERIALIZED (
+    SELECT r.*, CASE WHEN r.session IS NOT NULL THEN $16::text END AS host FROM req r
+    WHERE (r.session IS NULL OR r.session = ANY(ARRAY(SELECT id FROM live)))
+        AND (SELECT held FROM flight) >= 0
+        AND NOT ($17::boolean AND EXISTS (
+            SELECT FROM req r
+            WHERE r.session IS NOT NULL AND r.session <> ALL(ARRAY(SELECT id FROM live))
+        ))
+), {born}{begun}, topic AS MATERIALIZED ({born_topic}
+), {nobody}, {ring}
+SELECT (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM born) AS made,
+    (SELECT hosts FROM rung) AS rung
+"""
+
+_START_PARTS = {
+    "instant": INSTANT,
+    "born": BORN,
+    "born_topic": BORN_TOPIC,
+    "nobody": NOBODY,
+    "ring": compose(RING, channel="$18"),
+}
+
+START = compose(_START, begun="", **_START_PARTS)
+
+# Rows to begin with, of instances that are new.
+START_BEGUN = compose(
+    _START,
+    begun=""", begun AS (
+    INSERT INTO {s}.instance_history (
+        namespace, instance, version, commit, token, worker, at_us, events
+    )
+    SELECT $1, h.id, h.version, '', 0, h.worker, b.created_at_us, h.events
+    FROM unnest($19::text[], $20::bigint[], $21::text[], $22::text[])
+        AS h(id, version, events, worker)
+    JOIN born b ON b.id = h.id
+)""",
+    **_START_PARTS,
+)
+
+# Who has these ids now.
+LOOK_STARTED = """
+SELECT r.n, i.origin, i.name, i.parent, i.created_at_us
+FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
+    SELECT origin, name, parent, created_at_us FROM {s}.instance
+    WHERE id = r.id AND namespace || '' = $1 OFFSET 0
+) i
+"""
+
+# The commits of a batch, each under its token and on the version before its own.
+#
+# held    the rows, locked in the order of their ids, so that two batches which share some cannot
+#         block each other. Judged under the lock.
+# moved   the rows as they are now. While nobody ends it or gives it up, no indexed column changes.
+# kept    the history, only of what was moved.
+HELD = compose(
+    """asked AS MATERIALIZED (
+    SELECT r.* FROM unnest(
+        $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+        $9::text[], $10::text[], $11::text[], $12::boolean[]{more_values}
+    ) WITH ORDINALITY AS r(
+        id, token, version, commit, events, due_at_us, status, outcome, custom, attributes,
+        release{more_names}, n
+    )
+), held AS MATERIALIZED (
+    SELECT r.*, r.status <> 'running' AS final, r.status <> 'running' OR r.release AS leaves,
+        i.row, i.worker
+    FROM (SELECT * FROM asked ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
+        SELECT ctid AS row, worker FROM {s}.instance
+        WHERE id = r.id AND namespace || '' = $1 AND token = r.token
+            AND version = r.version - 1 AND {owned}
+        FOR NO KEY UPDATE
+    ) i
+), moved AS (
+    UPDATE {s}.instance i SET version = h.version, status = h.status,
+        due_at_us = CASE WHEN NOT h.final THEN h.due_at_us END, updated_at_us = c.now_us,
+        ended_at_us = CASE WHEN h.final THEN c.now_us END,
+        kept_until_us = CASE WHEN h.final THEN c.now_us + i.retention_us END,
+        session = CASE WHEN NOT h.leaves THEN i.session END,
+        host = CASE WHEN NOT h.leaves THEN i.host END,
+        worker = CASE WHEN NOT h.leaves THEN i.worker END,
+        request = NULL, outcome = h.outcome, custom = coalesce(h.custom, i.custom),
+        attributes = coalesce(h.attributes, i.attributes),
+        suspended = i.suspended AND NOT h.final{more_set}
+    FROM held h CROSS JOIN instant c
+    WHERE i.ctid = h.row
+    RETURNING h.n, i.id, i.kind, i.name, i.suspended, i.due_at_us, h.final, h.leaves, h.version,
+        h.commit, h.token, h.worker, h.events, c.now_us{more_back}
+), kept AS (
+    INSERT INTO {s}.instance_history (
+        namespace, instance, version, commit, token, worker, at_us, events
+    )
+    SELECT $1, m.id, m.version, m.commit, m.token, m.worker, m.now_us, m.events FROM moved m
+), emptied AS (
+    DELETE FROM {s}.letter l USING (
+        SELECT t.row FROM moved m CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM {s}.letter
+            WHERE namespace = $1 AND box_kind = m.kind AND box_name = m.name AND instance = m.id
+            OFFSET 0
+        ) t WHERE m.final
+    ) t
+    WHERE l.ctid = t.row
+)""",
+    owned=OWNED_NOW,
+)
+
+# Who watches hears of an end, and who waits of what was given up and can be claimed at once.
+MOVED_TOPIC = compose(
+    """
+    SELECT 'instance/' || m.id AS topic, {watchers} AS items, false AS stays
+    FROM moved m WHERE m.final
+    UNION ALL
+    SELECT 'instances/' || m.kind || '/' || m.name, count(*), false
+    FROM moved m LEFT JOIN LATERAL (
+        SELECT true AS full_ FROM {s}.letter
+        WHERE namespace = $1 AND box_kind = m.kind AND box_name = m.name AND instance = m.id
+        LIMIT 1
+    ) l ON m.leaves
+    WHERE m.leaves AND NOT m.final AND NOT m.suspended AND (m.due_at_us <= m.now_us OR l.full_)
+    GROUP BY m.kind, m.name""",
+    watchers=str(_WATCHERS_MAX),
+)
+
+COMMIT = compose(
+    """
+WITH {instant}, {held}, topic AS MATERIALIZED ({topic}
+), {nobody}, {ring}
+SELECT m.n, m.suspended, m.now_us AS at_us, (SELECT hosts FROM rung) AS rung FROM moved m
+""",
+    instant=INSTANT,
+    held=compose(HELD, more_values="", more_names="", more_set="", more_back=""),
+    topic=MOVED_TOPIC,
+    nobody=NOBODY,
+    ring=compose(RING, channel="$13"),
+)
+
+# What became of commits that changed nothing: whether they could be tried again, and whether they
+# had been made before.
+LOOK_COMMITTED = compose(
+    """
+WITH {instant}
+SELECT r.n, (SELECT now_us FROM instant) AS at_us, i.suspended, i.stands, h.made
+FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[])
+    WITH ORDINALITY AS r(id, token, version, commit, n)
+LEFT JOIN LATERAL (
+    SELECT suspended, token = r.token AND version = r.version - 1 AND session IS NOT NULL AS stands
+    FROM {s}.instance WHERE id = r.id AND namespace || '' = $1 OFFSET 0
+) i ON true
+LEFT JOIN LATERAL (
+    SELECT true AS made FROM {s}.instance_history
+    WHERE instance = r.id AND namespace || '' = $1 AND version = r.version AND commit = r.commit
+    OFFSET 0
+) h ON true
+""",
+    instant=INSTANT,
+)
+
+# Whether somebody owns an instance, before anything is done in its name.
+OWNED = compose(
+    """
+WITH {instant}
+SELECT (SELECT now_us FROM instant) AS at_us, EXISTS (
+    SELECT FROM {s}.instance WHERE id = $2 AND namespace || '' = $1 AND {owned}
+) AS owned
+""",
+    instant=INSTANT,
+    owned=OWNED_NOW,
+)

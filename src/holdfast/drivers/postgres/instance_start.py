@@ -1,0 +1,160 @@
+"""How instances begin: alone, with others that start at the same time, and many in one call.
+
+Owns what became of each ``NewInstance``. The usual start is one statement, shared by those who
+start at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.drivers.postgres import instance_sql, job_record_sql
+from holdfast.drivers.postgres.coalescer import Coalescer
+from holdfast.drivers.postgres.job_tables import JobTables, judge_session, place
+from holdfast.drivers.postgres.transactions import Run
+from holdfast.errors import LeaseLost, StoreUnavailable, UsageError
+from holdfast.model.instance import START_MAX, Entry, NewInstance, Started
+from holdfast.names import InstanceId, Token
+
+
+class InstanceStarter:
+    """Starts instances in the tables of one namespace."""
+
+    def __init__(self, tables: JobTables) -> None:
+        self._tables = tables
+        self._start_sql = tables.text(instance_sql.START)
+        self._begun_sql = tables.text(instance_sql.START_BEGUN)
+        self._look_sql = tables.text(instance_sql.LOOK_STARTED)
+        self._session_sql = tables.text(job_record_sql.SESSION)
+        # One that is carried out late is an instance like any other, under the id and the request
+        # that its caller chose.
+        self._singles = Coalescer[NewInstance, Started](
+            self._start_singles, abandons=tables.abandons, lone=True
+        )
+
+    async def start(self, instances: Sequence[NewInstance]) -> Sequence[Started]:
+        """Start instances in a statement of our own; see the port."""
+        check_count(instances)
+        if len(instances) == 1 and not instances[0].history:
+            return [await self._singles.submit(instances[0].id, instances[0])]
+        return await self.start_within(self._tables.fetch, instances)
+
+    async def start_within(self, run: Run, instances: Sequence[NewInstance]) -> Sequence[Started]:
+        """Start all of ``instances`` or none with statements that ``run`` runs."""
+        if not instances:
+            return []
+        outcomes = await self._start(run, instances, together=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        return [outcome for outcome in outcomes if isinstance(outcome, Started)]
+
+    async def others(self, run: Run, instances: Sequence[NewInstance]) -> set[InstanceId]:
+        """The ids of ``instances`` that somebody else's request has."""
+        if not instances:
+            return set()
+        rows = await run(self._look_sql, [new.id for new in instances])
+        return {
+            instances[place(row)].id
+            for row in rows
+            if row["origin"] != instances[place(row)].request
+        }
+
+    async def close(self) -> None:
+        """End the batches. Repeatable."""
+        await self._singles.close()
+
+    async def _start_singles(
+        self, batch: Sequence[NewInstance]
+    ) -> Sequence[Started | LeaseLost | StoreUnavailable]:
+        return await self._start(self._tables.fetch, batch, together=False)
+
+    async def _start(
+        self, run: Run, instances: Sequence[NewInstance], *, together: bool
+    ) -> Sequence[Started | LeaseLost | StoreUnavailable]:
+        begun = any(new.history for new in instances)
+        (row,) = await run(
+            self._begun_sql if begun else self._start_sql,
+            *_columns(instances),
+            self._tables.host,
+            together,
+            self._tables.channel,
+            *(_histories(instances) if begun else ()),
+        )
+        if row["made"] == len(instances):
+            at_us = row["at_us"]
+            return [
+                Started(new.id, Entry.CREATED, new.name, new.parent, _token(new), at_us)
+                for new in instances
+            ]
+        found = {
+            place(row): row for row in await run(self._look_sql, [new.id for new in instances])
+        }
+        return [
+            await self._refusal(run, new) if found.get(index) is None else _met(new, found[index])
+            for index, new in enumerate(instances)
+        ]
+
+    async def _refusal(self, run: Run, new: NewInstance) -> LeaseLost | StoreUnavailable:
+        """Why an instance is not there."""
+        if new.session is not None:
+            rows = await run(self._session_sql, new.session)
+            try:
+                judge_session(rows, new.session)
+            except LeaseLost as error:
+                return error
+        return StoreUnavailable(f"the instance {new.id} was not started; try again")
+
+
+def check_count(instances: Sequence[NewInstance]) -> None:
+    """Refuse more instances than one call may bring."""
+    if len(instances) > START_MAX:
+        raise UsageError(
+            f"{len(instances)} instances in one call; at most {START_MAX} are allowed: send them "
+            "in several"
+        )
+
+
+def _token(new: NewInstance) -> Token:
+    return Token(0 if new.session is None else 1)
+
+
+def _met(new: NewInstance, row: Any) -> Started:
+    ours = row["origin"] == new.request
+    return Started(
+        new.id,
+        Entry.CREATED if ours else Entry.EXISTING,
+        row["name"],
+        None if row["parent"] is None else InstanceId(row["parent"]),
+        _token(new) if ours else Token(0),
+        row["created_at_us"],
+    )
+
+
+def _columns(instances: Sequence[NewInstance]) -> tuple[list[Any], ...]:
+    return (
+        [new.id for new in instances],
+        [new.kind for new in instances],
+        [new.name for new in instances],
+        [new.input for new in instances],
+        [new.request for new in instances],
+        [new.session for new in instances],
+        [new.worker for new in instances],
+        [new.delay_us for new in instances],
+        [new.due_at_us for new in instances],
+        [new.parent for new in instances],
+        [new.attributes for new in instances],
+        [new.headers for new in instances],
+        [new.retention_us for new in instances],
+        [len(new.history) for new in instances],
+    )
+
+
+def _histories(instances: Sequence[NewInstance]) -> tuple[list[Any], ...]:
+    rows = [
+        (new.id, version, events, new.worker or None)
+        for new in instances
+        for version, events in enumerate(new.history, 1)
+    ]
+    return tuple(list(column) for column in zip(*rows, strict=True))

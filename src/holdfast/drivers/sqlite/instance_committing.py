@@ -1,0 +1,237 @@
+"""Committing: instances advance by one version each, under the token of their claim.
+
+Owns what one commit writes: the fenced change of the row, the history row, and all that was decided
+with it. Commits of many callers share their statements. A repeated commit is known by its id, and
+changes nothing. Runs inside one write transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.drivers.sqlite import instance_sql as sql
+from holdfast.drivers.sqlite import statements
+from holdfast.drivers.sqlite.bells import Bells
+from holdfast.drivers.sqlite.instance_mail import InstanceMail
+from holdfast.drivers.sqlite.instance_starting import Starting, inline
+from holdfast.drivers.sqlite.joint import NOT_DONE, NotDone
+from holdfast.drivers.sqlite.statements import as_json
+from holdfast.drivers.sqlite.transaction import Turn
+from holdfast.model.instance import FINAL, Commit, Committed, Entry, NewInstance
+from holdfast.model.job import NewJob
+from holdfast.names import HostId, InstanceId
+
+# Adds jobs inside the transaction.
+Enqueue = Callable[[Turn, Sequence[NewJob]], object]
+
+# The number of an instance that a commit has changed, and whether it is suspended.
+_Changed = tuple[int, bool]
+_Row = tuple[Any, ...]
+
+
+class InstanceCommitting:
+    """The commits of one namespace."""
+
+    def __init__(
+        self,
+        mail: InstanceMail,
+        bells: Bells,
+        enqueue: Enqueue,
+        *,
+        namespace: str,
+        host: HostId,
+    ) -> None:
+        self._mail = mail
+        self._bells = bells
+        self._enqueue = enqueue
+        self._namespace = namespace
+        self._host = host
+
+    def commit(
+        self, turn: Turn, batches: Sequence[Sequence[Commit]]
+    ) -> Sequence[list[Committed] | NotDone]:
+        """Advance the instances of many callers; a second commit of one instance is left out."""
+        commits: dict[str, Commit] = {}
+        left = [False] * len(batches)
+        for place, batch in enumerate(batches):
+            if any(commit.id in commits for commit in batch):
+                left[place] = True
+            else:
+                commits.update((commit.id, commit) for commit in batch)
+        answers = self._advance(turn, commits)
+        return [
+            NOT_DONE if alone else [answers[commit.id] for commit in batch]
+            for alone, batch in zip(left, batches, strict=True)
+        ]
+
+    def one(self, turn: Turn, commit: Commit) -> tuple[Committed, bool]:
+        """Advance one instance; the second value says whether anything was changed by it."""
+        turn.savepoint()
+        changed = self._change(turn, [commit])
+        return self._answer(turn, commit, changed, self._follow(turn, [commit], changed)), bool(
+            changed
+        )
+
+    def _advance(self, turn: Turn, commits: Mapping[str, Commit]) -> dict[str, Committed]:
+        turn.savepoint()
+        all_ = list(commits.values())
+        changed = self._change(turn, all_)
+        taken = self._follow(turn, all_, changed)
+        return {id_: self._answer(turn, c, changed, taken) for id_, c in commits.items()}
+
+    def _answer(
+        self,
+        turn: Turn,
+        commit: Commit,
+        changed: Mapping[str, _Changed],
+        taken: frozenset[InstanceId],
+    ) -> Committed:
+        row = changed.get(commit.id)
+        if row is None:
+            return self._repeated(turn, commit)
+        if not commit.starts:
+            return Committed(True, turn.wall_us, row[1])
+        others = tuple([start.id for start in commit.starts if start.id in taken])
+        return Committed(True, turn.wall_us, row[1], others)
+
+    def _repeated(self, turn: Turn, commit: Commit) -> Committed:
+        """The answer to a commit that changed nothing: it was made before, or is refused."""
+        values = (commit.id, self._namespace, commit.version)
+        rows = turn.cursor.execute(sql.COMMITTED, values).fetchall()
+        if not rows or rows[0][0] != commit.commit:
+            return Committed(False, turn.wall_us)
+        return Committed(True, turn.wall_us, bool(rows[0][1]), self._taken(turn, commit.starts))
+
+    def _taken(self, turn: Turn, starts: Sequence[NewInstance]) -> tuple[InstanceId, ...]:
+        if not starts:
+            return ()
+        values = (as_json([start.id for start in starts]), self._namespace)
+        requests = {row[0]: row[1] for row in turn.cursor.execute(sql.STARTED, values).fetchall()}
+        return tuple(s.id for s in starts if requests.get(s.id, s.request) != s.request)
+
+    # -- the row and its history -------------------------------------------------------------------
+
+    def _change(self, turn: Turn, commits: Sequence[Commit]) -> dict[str, _Changed]:
+        """Fence and write rows and histories; returns what was changed, by id."""
+        values = (as_json([commit.id for commit in commits]), self._namespace)
+        standing = {row[0]: row for row in turn.cursor.execute(sql.STANDING, values).fetchall()}
+        now = turn.wall_us
+        changed: dict[str, _Changed] = {}
+        going: list[_Row] = []
+        leaving: list[_Row] = []
+        history: list[_Row] = []
+        for commit in commits:
+            found = standing.get(commit.id)
+            # Nobody else writes before this transaction ends: what was read stays true.
+            if found is None or found[2] != commit.token or found[3] != commit.version - 1:
+                continue
+            _, number, token, _, worker, suspended = found
+            version = commit.version
+            ended = commit.status in FINAL
+            changed[commit.id] = (number, bool(suspended and not ended))
+            history.append((number, version, commit.commit, token, worker, now, commit.events))
+            if ended:
+                end = (commit.status.value, commit.outcome, now)
+                leaving.append((number, token, version, now, None, *end))
+            elif commit.release:
+                on = (commit.status.value, None, None)
+                leaving.append((number, token, version, now, commit.due_at_us, *on))
+            else:
+                going.append((number, token, version, now, commit.due_at_us))
+        _write(turn, sql.GO_ON, going)
+        _write(turn, sql.GIVE_UP, leaving)
+        _write(turn, sql.ADD_HISTORY, history)
+        return changed
+
+    # -- what was decided with it ------------------------------------------------------------------
+
+    def _follow(
+        self, turn: Turn, commits: Sequence[Commit], changed: Mapping[str, _Changed]
+    ) -> frozenset[InstanceId]:
+        """Write all else that the changed ones brought; returns the starts that were there."""
+        done = [(changed[c.id][0], c) for c in commits if c.id in changed]
+        self._follow_rows(turn, done)
+        ended = [number for number, commit in done if commit.status in FINAL]
+        if ended:
+            self._mail.empty(turn, ended)
+        # Before its end is told, so that whoever hears of an end finds what it brought.
+        sends = [message for _, commit in done for message in commit.sends]
+        starts = [start for _, commit in done for start in commit.starts]
+        jobs = [job for _, commit in done for job in commit.jobs]
+        taken = self._start(turn, starts) if starts else frozenset[InstanceId]()
+        if sends:
+            self._mail.put(turn, sends, room=None)
+        if jobs:
+            self._enqueue(turn, jobs)
+        heard = {n: c.id for n, c in done if c.replies or c.status in FINAL}
+        if heard:
+            self._mail.tell(turn, heard, ended=ended)
+        freed = {n: c for n, c in done if c.release and c.status not in FINAL}
+        if freed:
+            self._ring(turn, freed, changed)
+        return taken
+
+    def _follow_rows(self, turn: Turn, done: Sequence[tuple[int, Commit]]) -> None:
+        """Write what belongs to the instances themselves."""
+        consumed: list[tuple[int, int]] = []
+        replies: list[tuple[int, str, str]] = []
+        for number, commit in done:
+            if commit.consumed:
+                consumed += [(letter, number) for letter in commit.consumed]
+            if commit.replies:
+                replies += [(number, reply.message, reply.payload) for reply in commit.replies]
+            if commit.custom is not None or commit.attributes is not None:
+                values = (commit.custom, commit.attributes, number)
+                turn.cursor.execute(sql.DESCRIBE, values)
+            if commit.restart is not None:
+                self._restart(turn, number, commit.version, commit.restart)
+        if consumed:
+            self._mail.consume(turn, consumed)
+        if replies:
+            turn.cursor.executemany(sql.ADD_REPLY, replies)
+
+    def _restart(self, turn: Turn, number: int, version: int, given: str) -> None:
+        short = inline(given)
+        turn.cursor.execute(sql.RESTART, (turn.wall_us, short, number))
+        turn.cursor.execute(sql.FORGET_HISTORY, (number, version))
+        if short is None:
+            turn.cursor.execute(sql.ADD_INPUT, (number, given))
+        else:
+            turn.cursor.execute(sql.DROP_INPUT, (number,))
+
+    def _start(self, turn: Turn, instances: Sequence[NewInstance]) -> frozenset[InstanceId]:
+        unowned = [replace(new, session=None) if new.session else new for new in instances]
+        starting = Starting(self._namespace, self._host, unowned, turn.wall_us)
+        answers = statements.run(starting.run(), turn.cursor)
+        self._bells.ring(turn, starting.fresh)
+        return frozenset(answer.id for answer in answers if answer.entry is Entry.EXISTING)
+
+    def _ring(
+        self, turn: Turn, freed: Mapping[int, Commit], changed: Mapping[str, _Changed]
+    ) -> None:
+        """Ring for instances that were given up although there is something to do."""
+        with_mail = turn.cursor.execute(sql.HAVE_MAIL, (as_json(list(freed)),)).fetchall()
+        waiting = {number for (number,) in with_mail}
+        claimable = [
+            number
+            for number, commit in freed.items()
+            if not changed[commit.id][1]
+            and (
+                number in waiting
+                or (commit.due_at_us is not None and commit.due_at_us <= turn.wall_us)
+            )
+        ]
+        if claimable:
+            rows = turn.cursor.execute(sql.DEFINITIONS, (as_json(claimable),)).fetchall()
+            self._bells.ring(turn, Counter(definition for _, definition in rows))
+
+
+def _write(turn: Turn, statement: str, rows: Sequence[_Row]) -> None:
+    if len(rows) == 1:
+        turn.cursor.execute(statement, rows[0])
+    elif rows:
+        turn.cursor.executemany(statement, rows)

@@ -1,0 +1,158 @@
+"""The statements that start, claim and advance instances.
+
+Owns the SQL of the hot paths. Every statement carries the namespace, or a number that was found
+under it in the same transaction. Conditions of partial indexes are written out, because only then
+does SQLite see that they apply. Rows are looked up by one statement for a whole batch and written
+by number: RETURNING costs more than both together.
+"""
+
+from __future__ import annotations
+
+# A write that changes nothing: a lazy connection of the user's begins its transaction with it.
+LOCK = "UPDATE holdfast_instance_waiter SET called = called WHERE note = 0"
+
+# Of a JSON list of ids, those that are there.
+STARTED = """
+SELECT i.id, i.request, i.name, i.parent, i.created_at_us, i.number
+FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
+"""
+
+# Namespace and instant; then what is told of each instance.
+START = """
+INSERT INTO holdfast_instance (
+    namespace, began_at_us, updated_at_us, created_at_us, id, kind, name, status, token, version,
+    session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input
+) VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+"""
+
+ADD_INPUT = """
+INSERT INTO holdfast_instance_input (instance, input) VALUES (?, ?)
+ON CONFLICT (instance) DO UPDATE SET input = excluded.input
+"""
+DROP_INPUT = "DELETE FROM holdfast_instance_input WHERE instance = ?"
+
+ADD_HISTORY = """
+INSERT INTO holdfast_history (instance, version, commit_id, token, worker, at_us, events)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+# -- commits --------------------------------------------------------------------------------------
+
+# Where the instances of a JSON list of ids stand; those without an owner accept no commit.
+STANDING = """
+SELECT i.id, i.number, i.token, i.version, i.worker, i.suspended
+FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
+WHERE i.session IS NOT NULL
+"""
+
+# The fence once more: the token of the newest claim, not given up, at the version before. Two
+# statements, because one writes the entries of every index whose columns it names: an instance that
+# goes on with its owner has none to be written.
+_FENCE = "WHERE number = ?1 AND token = ?2 AND version = ?3 - 1 AND session IS NOT NULL"
+GO_ON = """
+UPDATE holdfast_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL
+"""
+GO_ON += _FENCE
+GIVE_UP = """
+UPDATE holdfast_instance
+SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NULL, status = ?6,
+    outcome = ?7, ended_at_us = ?8, prune_at_us = ?8 + retention_us,
+    suspended = CASE WHEN ?8 IS NULL THEN suspended ELSE 0 END
+"""
+GIVE_UP += _FENCE
+
+# The commit that made a version, for callers who ask again.
+COMMITTED = """
+SELECT h.commit_id, i.suspended FROM holdfast_instance AS i
+JOIN holdfast_history AS h ON h.instance = i.number AND h.version = ?3
+WHERE i.id = ?1 AND i.namespace = ?2
+"""
+
+DESCRIBE = """
+UPDATE holdfast_instance
+SET custom = coalesce(?1, custom), attributes = coalesce(?2, attributes) WHERE number = ?3
+"""
+RESTART = """
+UPDATE holdfast_instance SET base = version - 1, began_at_us = ?1, input = ?2 WHERE number = ?3
+"""
+FORGET_HISTORY = "DELETE FROM holdfast_history WHERE instance = ? AND version < ?"
+ADD_REPLY = """
+INSERT INTO holdfast_reply (instance, message, payload) VALUES (?, ?, ?)
+ON CONFLICT (instance, message) DO NOTHING
+"""
+HAVE_MAIL = """
+SELECT m.instance FROM json_each(?1) AS j JOIN holdfast_mailbox AS m ON m.instance = j.value
+"""
+DEFINITIONS = """
+SELECT i.number, i.kind || '/' || i.name
+FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.number = j.value
+"""
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+_DUE = """d.namespace = ?1 AND d.kind = ?2 AND d.name = j.value AND d.session IS NULL
+          AND d.ended_at_us IS NULL AND d.suspended = 0 AND d.due_at_us IS NOT NULL"""
+
+# The longest due of each name, and those that have letters; one may be both.
+_CLAIMABLE = """
+SELECT number FROM (
+    SELECT i.number AS number, i.due_at_us AS since
+    FROM json_each(?3) AS j CROSS JOIN holdfast_instance AS i ON i.number IN (
+        SELECT d.number FROM holdfast_instance AS d INDEXED BY holdfast_instance_due
+        WHERE {due} AND d.due_at_us <= ?4 ORDER BY d.due_at_us LIMIT ?5
+    )
+    UNION ALL
+    SELECT i.number, m.since_at_us
+    FROM json_each(?3) AS j
+    CROSS JOIN holdfast_mailbox AS m ON m.namespace = ?1 AND m.kind = ?2 AND m.name = j.value
+    CROSS JOIN holdfast_instance AS i ON i.number = m.instance
+        AND i.session IS NULL AND i.ended_at_us IS NULL AND i.suspended = 0
+)
+GROUP BY number ORDER BY min(since), number LIMIT ?5
+"""
+CLAIMABLE = _CLAIMABLE.format(due=_DUE)
+
+_NEXT_DUE = """
+SELECT min((
+    SELECT d.due_at_us FROM holdfast_instance AS d INDEXED BY holdfast_instance_due
+    WHERE {due} ORDER BY d.due_at_us LIMIT 1
+)) FROM json_each(?3) AS j
+"""
+NEXT_DUE = _NEXT_DUE.format(due=_DUE)
+
+_COLUMNS = """number, id, kind, name, token, version, base,
+    coalesce(input, (SELECT t.input FROM holdfast_instance_input AS t WHERE t.instance = number)),
+    began_at_us, parent, headers, attributes, custom"""
+
+# Rows come back in no order that counts.
+_TAKE = """
+UPDATE holdfast_instance
+SET session = ?1, host = ?2, worker = ?3, claim = ?4, token = token + 1, status = 'running'
+WHERE number IN (SELECT value FROM json_each(?5))
+RETURNING {columns}
+"""
+TAKE = _TAKE.format(columns=_COLUMNS)
+_BEFORE = """
+SELECT {columns} FROM holdfast_instance
+WHERE namespace = ? AND session = ? AND ended_at_us IS NULL AND claim = ?
+"""
+CLAIMED_BEFORE = _BEFORE.format(columns=_COLUMNS)
+
+# Instances of a session whose mailboxes are not empty, except those of a JSON list of numbers.
+OWN_MAIL = """
+SELECT i.id FROM holdfast_mailbox AS m CROSS JOIN holdfast_instance AS i ON i.number = m.instance
+WHERE m.namespace = ?1 AND i.session = ?2 AND i.number NOT IN (SELECT value FROM json_each(?3))
+"""
+
+RELEASE = """
+UPDATE holdfast_instance AS i
+SET session = NULL, claim = NULL,
+    due_at_us = CASE WHEN json_extract(j.value, '$[2]') THEN min(?3, coalesce(i.due_at_us, ?3))
+        ELSE i.due_at_us END
+FROM json_each(?1) AS j
+WHERE i.id = json_extract(j.value, '$[0]') AND i.namespace = ?2
+  AND i.token = json_extract(j.value, '$[1]') AND i.session IS NOT NULL
+RETURNING id, number, suspended, due_at_us
+"""

@@ -1,0 +1,227 @@
+"""Instances on PostgreSQL: what its batches and its statements must not get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.drivers.postgres.driver import PostgresDriver
+from holdfast.model.instance import (
+    Entry,
+    Handback,
+    InstanceFilter,
+    InstanceStatus,
+    Opened,
+    Reply,
+    Sent,
+)
+from holdfast.model.job import Completion, QueueMode, QueueSettings
+from holdfast.model.job import Entry as JobEntry
+from holdfast.names import InstanceId
+from tests.unit.drivers.postgres.instances import ask, letter, mine, new, news, step
+from tests.unit.drivers.postgres.jobs import hosts, job, open_host, wish
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+async def driver(postgres_url: str) -> AsyncIterator[PostgresDriver]:
+    opened = await open_host(postgres_url)
+    yield opened
+    await opened.close()
+
+
+async def test_a_flow_lives_from_start_to_end(driver: PostgresDriver) -> None:
+    store = driver.instances
+    (started,) = await store.start([mine("a")])
+    assert (started.entry, started.token) == (Entry.CREATED, 1)
+    first = step(started, events='["one"]')
+    (made,) = await store.commit([first])
+    assert made.ok
+    assert not made.suspended
+    (again,) = await store.commit([first])
+    assert again.ok
+    last = step(first, events='["two"]', status=InstanceStatus.COMPLETED, outcome="7")
+    assert (await store.commit([last]))[0].ok
+    assert (await store.commit([last]))[0].ok
+    assert not (await store.commit([step(last)]))[0].ok
+    record = await store.get(InstanceId("a"))
+    assert record is not None
+    assert (record.status, record.outcome, record.version) == (InstanceStatus.COMPLETED, "7", 2)
+    assert record.owner is None
+    rows = await store.history(InstanceId("a"), after=0, limit=10)
+    assert [(row.version, row.events, row.worker) for row in rows] == [
+        (1, '["one"]', "h"),
+        (2, '["two"]', "h"),
+    ]
+
+
+async def test_many_commits_at_once_share_statements(driver: PostgresDriver) -> None:
+    store = driver.instances
+    sent = 0
+    fetch = driver._connections.fetch
+
+    async def counting(*args, **more):
+        nonlocal sent
+        sent += 1
+        return await fetch(*args, **more)
+
+    driver._connections.fetch = counting
+    started = await asyncio.gather(*(store.start([mine()]) for _ in range(64)))
+    commits = [step(one[0]) for one in started]
+    made = await asyncio.gather(*(store.commit([commit]) for commit in commits))
+    assert all(one[0].ok for one in made)
+    assert sent <= 4
+
+
+async def test_letters_between_commits_of_one_batch_arrive(driver: PostgresDriver) -> None:
+    store = driver.instances
+    one, two = await store.start([mine("a"), mine("b")])
+    made = await store.commit(
+        [
+            step(one, sends=(letter("b", "x"), letter("a", "self"), letter("gone"))),
+            step(two, sends=(letter("a", "y"), letter("c", "child")), starts=(new("c"),)),
+        ]
+    )
+    assert [answer.ok for answer in made] == [True, True]
+    assert [got.id for got in await store.letters(InstanceId("a"), after=0, limit=9)] == [
+        "self",
+        "y",
+    ]
+    assert [got.id for got in await store.letters(InstanceId("b"), after=0, limit=9)] == ["x"]
+    (child,) = (await store.claim(ask())).instances
+    assert [got.id for got in child.letters] == ["child"]
+
+
+async def test_a_refused_commit_brings_nothing_along(driver: PostgresDriver) -> None:
+    store = driver.instances
+    (one, two) = await store.start([mine("a"), mine("b")])
+    stale = step(
+        one,
+        version=5,
+        sends=(letter("b"),),
+        starts=(new("c"),),
+        jobs=(job(),),
+        replies=(Reply("m", "1"),),
+        restart="2",
+        consumed=(1,),
+    )
+    answers = await store.commit([stale, step(two, replies=(Reply("m", "3"),))])
+    assert [answer.ok for answer in answers] == [False, True]
+    assert await store.letters(InstanceId("b"), after=0, limit=9) == []
+    assert await store.get(InstanceId("c")) is None
+    assert (await driver.jobs.claim(wish(9))).jobs == ()
+    assert await store.reply(InstanceId("a"), "m") is None
+    assert await store.reply(InstanceId("b"), "m") == "3"
+
+
+async def test_a_commit_says_which_starts_others_had(driver: PostgresDriver) -> None:
+    store = driver.instances
+    await store.start([new("c")])
+    (one,) = await store.start([mine("a")])
+    commit = step(one, starts=(new("c"), new("d"), new("e", history=('["x"]', '["y"]'))))
+    for _ in range(2):
+        (made,) = await store.commit([commit])
+        assert (made.ok, made.taken) == (True, ("c",))
+    rows = await store.history(InstanceId("e"), after=0, limit=9)
+    assert [row.events for row in rows] == ['["x"]', '["y"]']
+
+
+async def test_a_new_run_keeps_the_mailbox_and_drops_the_past(driver: PostgresDriver) -> None:
+    store = driver.instances
+    (one,) = await store.start([mine("a")])
+    first = step(one)
+    await store.commit([first])
+    await store.send([letter("a", "x"), letter("a", "y")])
+    read, _ = await store.letters(InstanceId("a"), after=0, limit=9)
+    second = step(first, restart="2", consumed=(read.number,), release=True)
+    assert (await store.commit([second]))[0].ok
+    (claimed,) = (await store.claim(ask())).instances
+    assert (claimed.version, claimed.base, claimed.input) == (2, 1, "2")
+    assert [got.id for got in claimed.letters] == ["y"]
+    assert [row.version for row in await store.history(claimed.id, after=0, limit=9)] == [2]
+
+
+async def test_an_ended_job_answers_its_instance(driver: PostgresDriver) -> None:
+    store = driver.instances
+    (one,) = await store.start([mine("a")])
+    asked = job("gpu", instance=InstanceId("a"), step="s#0", retention_us=0)
+    assert (await store.commit([step(one, jobs=(asked,))]))[0].ok
+    (claimed,) = (await driver.jobs.claim(wish(1, "gpu"))).jobs
+    await driver.jobs.complete([Completion(claimed.id, claimed.token, "42")])
+    (got,) = await store.letters(InstanceId("a"), after=0, limit=9)
+    assert (got.id, got.kind, got.name) == (f"job/{asked.id}", "step", "s#0")
+    assert got.payload == '{"state":"done","outcome":42}'
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_job_that_a_draining_queue_refuses_is_answered(
+    driver: PostgresDriver, keyed: bool
+) -> None:
+    await driver.jobs.put_queue(QueueSettings(name="q", mode=QueueMode.DRAINING))
+    (one,) = await driver.instances.start([mine("a")])
+    key = {"ordering_key": "k"} if keyed else {}
+    first, second = (job(instance=InstanceId("a"), step="s", **key) for _ in range(2))
+    assert (await driver.instances.commit([step(one, jobs=(first,))]))[0].ok
+    (refused,) = await driver.jobs.enqueue([second])
+    assert refused.entry is JobEntry.CLOSED
+    got = await driver.instances.letters(InstanceId("a"), after=0, limit=9)
+    assert [(one.id, one.payload.partition(",")[0]) for one in got] == [
+        (f"job/{first.id}", '{"state":"cancelled"'),
+        (f"job/{second.id}", '{"state":"cancelled"'),
+    ]
+
+
+async def test_claims_of_two_hosts_share_what_is_due(postgres_url: str) -> None:
+    async with hosts(postgres_url, "h", "g") as (one, two):
+        await one.instances.start(news(40))
+        claims = await asyncio.gather(
+            *(one.instances.claim(ask(10)) for _ in range(2)),
+            *(two.instances.claim(ask(10, host="g")) for _ in range(2)),
+        )
+        ids = [got.id for claim in claims for got in claim.instances]
+        assert len(ids) == len(set(ids)) == 40
+
+
+async def test_what_lies_in_a_mailbox_is_claimed_by_it(driver: PostgresDriver) -> None:
+    store = driver.instances
+    (one,) = await store.start([mine("a")])
+    parked = step(one, release=True)
+    await store.commit([parked])
+    assert (await store.claim(ask())).instances == ()
+    assert await store.send([letter("a", "x"), letter("a", "x"), letter("b")]) == [
+        Sent.SENT,
+        Sent.DUPLICATE,
+        Sent.NOT_FOUND,
+    ]
+    (claimed,) = (await store.claim(ask())).instances
+    assert (claimed.token, claimed.version) == (2, 1)
+    assert (await store.claim(ask())).letters == ("a",)
+    assert not (await store.commit([step(parked)]))[0].ok
+    assert await store.release([Handback(claimed.id, claimed.token)]) == [True]
+    assert await store.release([Handback(claimed.id, claimed.token)]) == [False]
+
+
+async def test_operators_change_what_they_may(driver: PostgresDriver) -> None:
+    store = driver.instances
+    (one,) = await store.start([mine("a")])
+    id_ = InstanceId("a")
+    assert await store.suspend(id_) is Opened.CHANGED
+    first = step(one)
+    (made,) = await store.commit([first])
+    assert made.suspended
+    assert await store.resume(id_) is Opened.CHANGED
+    assert await store.terminate(id_, outcome='"stop"') is Opened.CHANGED
+    assert not (await store.commit([step(first)]))[0].ok
+    assert await store.purge([InstanceId("b")]) == [Opened.NOT_FOUND]
+    assert await store.reopen(id_, version=2, events='["r"]') is Opened.CHANGED
+    assert await store.reopen(id_, version=2, events='["r"]') is Opened.CHANGED
+    assert await store.purge([id_]) == [Opened.REFUSED]
+    (claimed,) = (await store.claim(ask())).instances
+    assert (claimed.token, claimed.version) == (3, 2)
+    assert await store.terminate(id_, outcome="1") is Opened.CHANGED
+    assert await store.count(InstanceFilter()) == {InstanceStatus.TERMINATED: 1}
+    assert await store.purge([id_, id_]) == [Opened.CHANGED, Opened.CHANGED]
+    assert await store.list(InstanceFilter(), after=None, limit=9) == []
