@@ -192,7 +192,11 @@ class LiveFlow:
     @property
     def pending(self) -> bool:
         """Whether it would go on by itself, without waiting for anything."""
-        return not self._begun or bool(self._inbox or self._held or self._transactions) or not self.run.waiting
+        return (
+            not self._begun
+            or bool(self._inbox or self._held or self._transactions)
+            or not self.run.waiting
+        )
 
     @property
     def _still(self) -> bool:
