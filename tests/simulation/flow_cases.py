@@ -25,7 +25,7 @@ TTL_S = 2.0
 RETRY = Retry(max_attempts=1000, first=0.05, longest=0.2)
 
 # Bodies last a while, so that hosts are stopped and killed in the middle of some.
-STEP_S = TTL_S / 8
+STEP_S = TTL_S / 4
 NAPS_S = (0.01, 0.3, TTL_S)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.host import Holdfast
 from tests.simulation.flow_cases import CASES, TTL_S, Case, Program
 
@@ -48,8 +48,9 @@ class FlowClient:
             wish = self._wish()
             if await self._started(wish):
                 await self._signal(wish)
-            if self.wishes and self._draw.random() < 0.5:
-                await self._operate(self._draw.choice(list(self.wishes.values())))
+            if self._draw.random() < 0.5:
+                # The newest are the ones that still run.
+                await self._operate(self._draw.choice(list(self.wishes.values())[-4:]))
 
     def _wish(self) -> Wish:
         case = self._draw.choice(list(CASES.values()))
@@ -57,10 +58,9 @@ class FlowClient:
 
     async def _started(self, wish: Wish) -> bool:
         flow = self._app.flows[wish.case.name]
-        started = await self._ask(lambda: self._flows.start(flow, wish.input, id=wish.id))
-        if started is not None:
-            self.wishes[wish.id] = wish
-        return started is not None
+        # Also one without an answer may be there.
+        self.wishes[wish.id] = wish
+        return await self._ask(lambda: self._flows.start(flow, wish.input, id=wish.id)) is not None
 
     async def _signal(self, wish: Wish) -> None:
         """Send what it waits for, each when the one before was acknowledged."""
@@ -104,11 +104,12 @@ class FlowClient:
             await self._signal(wish)
 
     async def _ask(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Ask a few times; ``None`` if there was no answer. What has ended answers everything."""
+        """Ask a few times; ``None`` if there was no answer."""
         for _ in range(5):
             try:
                 answer = await call()
-            except NotFound:
+            except (Conflict, NotFound):
+                # It is not there yet, or not any more.
                 return None
             except HoldfastError as error:
                 self._fleet.seen[f"met {type(error).__name__}"] += 1

@@ -8,7 +8,8 @@ import json
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.model.instance import FINAL, InstanceFilter, InstanceRecord
+from holdfast.flows.events import SignalReceived, StepEnded, TimerFired, decode_events
+from holdfast.model.instance import FINAL, Commit, InstanceFilter, InstanceRecord
 from holdfast.model.options import LeaseOptions
 from holdfast.ports.driver import Driver, DriverFactory
 from holdfast.testing.instance_checker import check_instances
@@ -93,10 +94,32 @@ class FlowFleet(Course):
         for served in self.flows.served:
             self.seen[f"{served.op} {served.outcome}"] += 1
         self.seen["steps"] += len(self.flows.ran)
+        self._count_commits()
         outcome = self.outcome
         outcome.violations += check_instances(self.flows, drifted=outcome.drifted)
         for wish in self.wishes.values():
             outcome.violations += self._judge(wish)
+
+    def _count_commits(self) -> None:
+        """What the commits say that happened, and how often one was carried out again."""
+        known: set[tuple[str, str]] = set()
+        self.seen["takeover"] += self.seen["reclaim ok"]
+        for served in self.flows.served:
+            commit = served.asked
+            if not isinstance(commit, Commit) or served.outcome != "ok":
+                continue
+            if (commit.id, commit.commit) in known:
+                self.seen["repeated commit"] += 1
+                continue
+            known.add((commit.id, commit.commit))
+            self.seen["new run"] += commit.restart is not None
+            self.seen["child"] += len(commit.starts)
+            for event in decode_events(commit.events):
+                self.seen["timer fired"] += isinstance(event, TimerFired)
+                self.seen["signal received"] += isinstance(event, SignalReceived)
+                failure = event.error if isinstance(event, StepEnded) else None
+                unknown = failure is not None and failure.type == "OutcomeUnknown"
+                self.seen["unknown once"] += unknown
 
     def _judge(self, wish: Wish) -> list[Violation]:
         """What a flow came to must be what its code says, whatever happened on the way."""
