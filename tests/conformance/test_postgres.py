@@ -14,6 +14,7 @@ import pytest
 from holdfast.drivers.postgres import PostgresFactory
 from holdfast.testing.conformance import (
     HostStoreSuite,
+    InstanceStoreSuite,
     JobStoreSuite,
     Lab,
     LeaseStoreSuite,
@@ -83,6 +84,12 @@ class TestJobs(JobStoreSuite):
         return direct
 
 
+class TestInstances(InstanceStoreSuite):
+    @pytest.fixture
+    def lab(self, direct: Lab) -> Lab:
+        return direct
+
+
 # Behind a pooler the statements are the same, and only the connections differ: a run shows the
 # cases that lean on them, and the whole suites are a long form.
 class TestSomeLeasesBehindPooler(AcquireCases, RenewCases, LeaseConcurrencyCases):
@@ -118,6 +125,13 @@ class TestWakeupsBehindPooler(WakeupsSuite):
 
 @pytest.mark.soak
 class TestJobsBehindPooler(JobStoreSuite):
+    @pytest.fixture
+    def lab(self, pooled: Lab) -> Lab:
+        return pooled
+
+
+@pytest.mark.soak
+class TestInstancesBehindPooler(InstanceStoreSuite):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:
         return pooled

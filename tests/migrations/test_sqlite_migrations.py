@@ -13,10 +13,22 @@ from holdfast.clock import SystemClock
 from holdfast.drivers.sqlite import SqliteFactory, schema
 from holdfast.drivers.sqlite.domain import clock_domain
 from holdfast.errors import SchemaMismatch, StoreUnavailable
-from holdfast.model.job import Enqueued, Entry, NewJob
+from holdfast.model.instance import NewInstance
+from holdfast.model.job import (
+    ClaimRequest,
+    Completion,
+    Enqueued,
+    Entry,
+    JobFilter,
+    JobState,
+    NewJob,
+    Settled,
+    Want,
+)
 from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
-from holdfast.names import HostId, JobId, Owner
+from holdfast.model.session import HostSession
+from holdfast.names import HostId, InstanceId, JobId, Owner
 from holdfast.ports.driver import DriverContext
 
 NEWEST = schema.steps()[-1].number
@@ -170,3 +182,44 @@ async def test_a_store_of_leases_alone_learns_to_keep_jobs_and_loses_nothing(
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT id FROM holdfast_store").fetchone() == store
         assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)
+
+
+async def test_a_store_of_jobs_learns_to_keep_flows_and_loses_nothing(tmp_path: Path) -> None:
+    """Written by schema 4, opened by this release while its jobs wait."""
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        schema.bring_up(connection, schema.steps()[:4])
+        for number, state in ((1, "ready"), (2, "scheduled"), (3, "done")):
+            connection.execute(
+                "INSERT INTO holdfast_job (number, namespace, id, queue, state, priority, seq, "
+                "due_at_us, token, max_attempts, max_losses, enqueued_at_us, retention_us, retry, "
+                "headers, payload) VALUES (?1, 'default', 'j' || ?1, 'mail', ?2, 0, ?1, 1, ?1, 5, "
+                "5, 1, 1, '{}', '{}', '{\"n\":1}')",
+                (number, state),
+            )
+        connection.execute("UPDATE holdfast_job_counter SET last = 3")
+    driver = await SqliteFactory().open(parse_url(f"sqlite:///{path}"), context())
+    session = HostSession(id=HostId("host-1"), name="h", ttl_us=60_000_000, metadata="{}")
+    await driver.hosts.open(session)
+    found = await driver.jobs.list(JobFilter(), after=None, limit=9)
+    assert [(one.id, one.state, one.payload) for one in found] == [
+        ("j1", JobState.READY, '{"n":1}'),
+        ("j2", JobState.SCHEDULED, '{"n":1}'),
+        ("j3", JobState.DONE, '{"n":1}'),
+    ]
+    asked = ClaimRequest(
+        session=HostId("host-1"), worker="h", request="r", wants=(Want("mail", 5),), limit=5
+    )
+    claimed = (await driver.jobs.claim(asked)).jobs
+    # What was written before answers nobody, and ends as it always did.
+    ended = await driver.jobs.complete([Completion(one.id, one.token) for one in claimed])
+    assert ended == [Settled.OK] * 2
+    new = NewInstance(
+        id=InstanceId("f"), kind="flow", name="order", input="1", request="r", session=session.id
+    )
+    (started,) = await driver.instances.start([new])
+    assert started.token == 1
+    await driver.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

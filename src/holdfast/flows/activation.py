@@ -8,27 +8,16 @@ everything here: nothing begins, and what runs is stopped.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
 
-from holdfast.flows.arguments import text_of
-from holdfast.flows.decision import Decision, RetryDue, StepTask
-from holdfast.flows.events import (
-    Event,
-    Fed,
-    StepEnded,
-    StepRetrying,
-    UpdateReceived,
-    encode_events,
-)
-from holdfast.flows.executing import Executor
-from holdfast.flows.letters import SIGNAL, rejection
-from holdfast.flows.run import FlowRun
+from holdfast.flows.decision import Decision, StepTask
+from holdfast.flows.events import StepEnded, StepRetrying, encode_events
+from holdfast.flows.home import Home
+from holdfast.flows.intake import Happened, Intake, Taken
+from holdfast.flows.rousing import Rouser
 from holdfast.flows.step_run import StepRun
-from holdfast.flows.store_clock import StoreClock
 from holdfast.model.instance import (
     LETTERS_MAX,
     ClaimedInstance,
@@ -37,108 +26,28 @@ from holdfast.model.instance import (
     HistoryRow,
     InstanceStatus,
     Letter,
-    Reply,
 )
-from holdfast.names import InstanceId, JobId
+from holdfast.names import InstanceId
 from holdfast.runtime.session import LiveSession
-
-# Fed before the next commit. More would make one row of the history, and one wait for the store,
-# long enough to be felt by everybody else on this loop.
-_FED_MAX = 500
-
-# A timer of the loop may ring a moment before the store's clock is certain to be there.
-_AGAIN_S = 0.001
-
-
-class Home(Protocol):
-    """What a flow needs of the host that owns it."""
-
-    clock: StoreClock
-    executor: Executor
-
-    def new_run(self, live: LiveFlow, input: str, began_at_us: int) -> FlowRun:  # noqa: A002
-        """A run of its definition, not begun."""
-        ...
-
-    def commit(
-        self, live: LiveFlow, commit: Commit, done: Callable[[Committed | None], None]
-    ) -> None:
-        """Write it, and call ``done`` once it is known what became of it."""
-        ...
-
-    def transact(self, live: LiveFlow, call: StepTask) -> None:
-        """Run a step inside a transaction of the store; ``transacted`` is called at its end."""
-        ...
-
-    def read_mail(self, live: LiveFlow) -> None:
-        """Read its mailbox; ``delivered`` is called with what was there."""
-        ...
-
-    def stop_jobs(self, jobs: Sequence[JobId]) -> None:
-        """Nobody waits for these any more: let them be cancelled."""
-        ...
-
-    def rested(self, live: LiveFlow) -> None:
-        """It only waits now."""
-        ...
-
-    def woke(self, live: LiveFlow) -> None:
-        """Something happened to it while it rested."""
-        ...
-
-    def hand_back(self, live: LiveFlow) -> None:
-        """It can do nothing here now: let it go."""
-        ...
-
-    def ended(self, live: LiveFlow, status: InstanceStatus, outcome: str | None) -> None:
-        """It has ended, and its end is stored."""
-        ...
-
-    def lost(self, live: LiveFlow, *, fenced: bool) -> None:
-        """It is not ours any more."""
-        ...
-
-    def stuck(self, live: LiveFlow, error: Exception) -> None:
-        """Its code and its history do not go together: it cannot go on here."""
-        ...
-
-    def fired(self, late_us: int) -> None:
-        """A timer was fired so late."""
-        ...
-
-
-class _Taken(NamedTuple):
-    """Children were not started, because others have their ids."""
-
-    ids: Sequence[InstanceId]
-    at: int
-
-
-_Happened = tuple[Any, int, bool]
-"""What happened, the number of the letter that brought it (or 0), whether it is recorded."""
 
 
 class LiveFlow:
     """A flow in the memory of its owner."""
 
     __slots__ = (
-        "_armed_us",
         "_attributes",
         "_begun",
-        "_consumed",
         "_held",
         "_home",
-        "_inbox",
+        "_intake",
         "_mail",
+        "_noted",
         "_reading",
-        "_recorded",
-        "_replies",
-        "_timer",
+        "_rouser",
         "_transactions",
         "attributes",
         "base",
         "closed",
-        "committed",
         "committing",
         "custom",
         "headers",
@@ -170,21 +79,16 @@ class LiveFlow:
         # Attributes that the next commit writes though the flow's code did not ask for it.
         self._attributes: str | None = None
         self.steps: dict[str, StepRun] = {}
-        self._inbox: deque[_Happened] = deque()
-        self._consumed: list[int] = []
-        self._replies: list[Reply] = []
-        # Fed, but recorded before.
-        self._recorded: list[Event] = []
+        self._intake = Intake()
         # Local steps that wait until the flow is resumed, and those that need a transaction.
         self._held: list[StepTask] = []
         self._transactions: deque[StepTask] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_us: int | None = None
+        self._rouser = Rouser(home.clock, self._roused)
         # Until its history was read, nothing can be fed: what happens meanwhile waits.
         self._begun = self._mail = self._reading = False
+        # Whether the store knows what it waits for.
+        self._noted = False
         self.committing = self.suspended = self.closed = self.idle = False
-        # Whether the store knows from us when it is due.
-        self.committed = False
         # Whether the host lets it go as soon as its commit is through.
         self.leaving = False
         self.run = home.new_run(self, claimed.input, claimed.began_at_us)
@@ -192,11 +96,9 @@ class LiveFlow:
     @property
     def pending(self) -> bool:
         """Whether it would go on by itself, without waiting for anything."""
-        return (
-            not self._begun
-            or bool(self._inbox or self._held or self._transactions)
-            or not self.run.waiting
-        )
+        if not self._begun or self._intake or self._held or self._transactions:
+            return True
+        return not self.run.waiting
 
     @property
     def _still(self) -> bool:
@@ -215,8 +117,31 @@ class LiveFlow:
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
             self._home.stuck(self, error)
             return
-        self._take(letters)
+        self._intake.put_letters(self.run, letters, self._home.clock.now_us())
         self._advance()
+
+    def parting(self) -> Commit | None:
+        """The commit that says what it waits for and gives it up; ``None`` if the store knows.
+
+        What is claimed is due, and stays so until a commit says otherwise.
+        """
+        if self._noted:
+            return None
+        return Commit(
+            id=self.id,
+            token=self.token,
+            version=self.version + 1,
+            commit=f"{self.token}.{self.version + 1}",
+            events="[]",
+            due_at_us=self.run.due_at_us,
+            release=True,
+        )
+
+    def chosen_children(self) -> list[InstanceId]:
+        """Ids of open children that its code chose, and that others may have had."""
+        own = f"{self.id}/"
+        ids = [] if self.closed else self.run.calling.child_ids
+        return [InstanceId(each) for each in ids if not each.startswith(own)]
 
     def mark(self, attributes: str) -> None:
         """Write these attributes with the next commit."""
@@ -230,18 +155,18 @@ class LiveFlow:
             del self.steps[run.call.identity]
         self.happened(event)
 
-    def happened(self, event: Fed | RetryDue) -> None:
+    def happened(self, event: Happened) -> None:
         """Feed it, now or after the commit that is under way."""
         if self.closed:
             return
-        self._inbox.append((event, 0, False))
+        self._intake.put(event)
         self._wake()
 
     def mail(self) -> None:
         """There may be letters."""
         if self.closed or self._still:
             return
-        if not self._begun or self.committing or self._inbox or self._reading:
+        if not self._begun or self.committing or self._intake or self._reading:
             self._mail = True
         else:
             self._read()
@@ -254,7 +179,7 @@ class LiveFlow:
         if len(letters) >= LETTERS_MAX:
             self._mail = True
         if letters and not self._still:
-            self._take(letters)
+            self._intake.put_letters(self.run, letters, self._home.clock.now_us())
             self._wake()
         elif not self.committing:
             self._rest()
@@ -267,9 +192,8 @@ class LiveFlow:
         if self.committing or not self._begun:
             return
         if not self._still:
-            held, self._held = self._held, []
-            self._start(held)
             self._mail = True
+            self._start(())
         self._advance()
 
     def leave(self, *, now: bool) -> None:
@@ -278,8 +202,7 @@ class LiveFlow:
         if self.closed:
             return
         if not self._begun:
-            self._home.drop(self)
-            self._home.give_up(self, due=True)
+            self._home.hand_back(self)
             return
         if now:
             for identity in list(self.steps):
@@ -295,14 +218,14 @@ class LiveFlow:
         if self.closed:
             return
         self.suspended = answer.suspended
-        self._inbox.appendleft((event, 0, True))
+        self._intake.put_recorded(event)
         self._go_on()
 
     def not_transacted(self, event: StepEnded | StepRetrying) -> None:
         """The transaction of a step was rolled back."""
         self.committing = False
         if not self.closed:
-            self._inbox.append((event, 0, False))
+            self._intake.put(event)
             self._go_on()
 
     def close(self) -> None:
@@ -310,7 +233,7 @@ class LiveFlow:
         if self.closed:
             return
         self.closed = True
-        self._disarm()
+        self._rouser.cancel()
         for run in self.steps.values():
             self._home.executor.stop(run)
         self.steps.clear()
@@ -324,62 +247,27 @@ class LiveFlow:
         if not self.committing:
             self._advance()
 
-    def _take(self, letters: Iterable[Letter]) -> None:
-        now_us = self._home.clock.now_us()
-        for letter in letters:
-            if letter.kind == SIGNAL and self.run.full:
-                # It stays in the mailbox, where it counts against those who send.
-                continue
-            event = self.run.read(letter, now_us)
-            if event is None:
-                # Of no meaning to it: taken out of the mailbox, where it would wait for ever.
-                self._consumed.append(letter.number)
-            else:
-                self._inbox.append((event, letter.number, False))
-
     def _advance(self) -> None:
         """Feed what happened, and commit what follows from it."""
         if self._still:
             self._record()
             return
         try:
-            for _ in range(min(_FED_MAX, len(self._inbox))):
-                self._feed(*self._inbox.popleft())
-                if self.run.ended:
-                    break
+            self._intake.feed(self.run)
             decision = self.run.take()
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
             self._home.stuck(self, error)
             return
-        if decision.durable or self._consumed or self._replies:
+        if decision.durable or self._intake.consumed or self._intake.replies:
             self._commit(decision)
         else:
             self._act(decision)
 
-    def _feed(self, event: Any, number: int, recorded: bool) -> None:  # noqa: FBT001
-        if number:
-            self._consumed.append(number)
-        if type(event) is UpdateReceived:
-            try:
-                self.run.accept_update(event.name, text_of(event.payload))
-            except Exception as error:  # noqa: BLE001 - the sender is told, nothing is recorded
-                self._replies.append(rejection(event.id, event.name, error))
-                return
-        if type(event) is _Taken:
-            self.run.children_taken(event.ids, event.at)
-            return
-        if recorded:
-            self._recorded.append(event)
-        self.run.feed(event)
-
     def _record(self) -> None:
         """Write down how steps ended, without going on from it."""
-        ends = [each for each in self._inbox if isinstance(each[0], StepEnded | StepRetrying)]
-        fresh = tuple(event for event, number, recorded in ends if not (number or recorded))
-        # What letters brought is still in the mailbox, and timers will be due again.
-        self._inbox = deque((event, 0, True) for event, number, _ in ends if not number)
-        if fresh or self._consumed:
-            self._commit(Decision(events=fresh, durable=True))
+        ended = self._intake.record()
+        if ended or self._intake.consumed:
+            self._commit(Decision(events=ended, durable=True))
         else:
             self._rest()
 
@@ -387,13 +275,11 @@ class LiveFlow:
         if decision.restart is not None and self.version == 0:
             self._number_first_run(decision)
             return
-        events = decision.events
-        if self._recorded:
-            known, self._recorded = self._recorded, []
-            events = tuple(each for each in events if all(each is not one for one in known))
-            if not events and not self._consumed and _only_acts(decision):
-                self._act(decision)
-                return
+        events = self._intake.unrecorded(decision.events)
+        if not events and decision.events and _only_acts(decision) and not self._intake.consumed:
+            self._act(decision)
+            return
+        consumed, replies = self._intake.emptied()
         attributes, self._attributes = self._attributes, None
         commit = Commit(
             id=self.id,
@@ -407,17 +293,13 @@ class LiveFlow:
             outcome=decision.outcome,
             custom=decision.custom,
             attributes=attributes if decision.attributes is None else decision.attributes,
-            consumed=tuple(self._consumed),
+            consumed=consumed,
             sends=decision.sends,
             starts=decision.starts,
             jobs=decision.jobs,
-            replies=(*decision.replies, *self._replies) if self._replies else decision.replies,
+            replies=(*decision.replies, *replies) if replies else decision.replies,
             restart=decision.restart,
         )
-        if self._consumed:
-            self._consumed = []
-        if self._replies:
-            self._replies = []
         self.committing = True
         self._home.commit(self, commit, partial(self._committed, decision, commit))
 
@@ -454,7 +336,8 @@ class LiveFlow:
             self._home.lost(self, fenced=answer is not None)
             return
         self._home.clock.heard(answer.at_us)
-        self.version, self.committed = commit.version, True
+        self.version = commit.version
+        self._noted = True
         if self.closed:
             return
         self.suspended = answer.suspended
@@ -463,7 +346,7 @@ class LiveFlow:
         if commit.attributes is not None:
             self.attributes = commit.attributes
         if answer.taken:
-            self._inbox.append((_Taken(answer.taken, answer.at_us), 0, False))
+            self._intake.put(Taken(answer.taken, answer.at_us))
         if decision.restart is None:
             self._act(decision)
         else:
@@ -487,12 +370,15 @@ class LiveFlow:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._inbox and not (self._still and all(each[2] for each in self._inbox)):
+        if self._intake and not (self._still and not self._intake.fresh):
             self._advance()
         else:
             self._rest()
 
-    def _start(self, calls: Iterable[StepTask]) -> None:
+    def _start(self, calls: Sequence[StepTask]) -> None:
+        if self._held:
+            calls = (*self._held, *calls)
+            self._held = []
         for call in calls:
             if call.step.options.transactional:
                 self._transactions.append(call)
@@ -533,7 +419,7 @@ class LiveFlow:
             return
         if self._mail and not self._reading:
             self._read()
-        self._arm()
+        self._rouser.set(self.run.due_at_us)
         if self.run.waiting and not self._reading:
             if not self.idle:
                 home.rested(self)
@@ -544,36 +430,19 @@ class LiveFlow:
         self._mail, self._reading = False, True
         self._home.read_mail(self)
 
-    def _arm(self) -> None:
-        due_us = self.run.due_at_us
-        if due_us == self._armed_us:
-            return
-        self._disarm()
-        if due_us is not None:
-            self._armed_us = due_us
-            wait_s = self._home.clock.wait_s(due_us)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._armed_us = None
-
-    def _ring(self) -> None:
-        due_us, self._timer, self._armed_us = self._armed_us, None, None
-        if self.closed or self.committing or self._still or due_us is None:
-            # What is under way arms it again.
+    def _roused(self, due_us: int) -> None:
+        """Something that it waits for has come due."""
+        if self.closed or self.committing or self._still:
+            # What is under way sets the timer again.
             return
         now_us = self._home.clock.now_us()
         due = self.run.due(now_us)
         if due:
             self._home.fired(now_us - due_us)
-            self._inbox.extend((each, 0, False) for each in due)
+            self._intake.put(*due)
             self._wake()
         else:
-            self._armed_us = due_us
-            self._timer = asyncio.get_running_loop().call_later(_AGAIN_S, self._ring)
+            self._rest()
 
 
 def _only_acts(decision: Decision) -> bool:

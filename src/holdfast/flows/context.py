@@ -5,6 +5,7 @@ Everything here is the same at every replay. Outside of a flow each raises ``Usa
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random as _random
 import uuid as _uuid
@@ -242,6 +243,8 @@ def on_query(given: Any = None, /) -> Any:
 
     def register(function: Function, name: str | None = None) -> Function:
         known = check_key(name or function.__name__)
+        if inspect.iscoroutinefunction(function):
+            raise UsageError(f"query {known!r} is answered at once: write it as a plain `def`")
         run.inbox.queries[known] = Answerer(function, f"query {known}")
         return function
 

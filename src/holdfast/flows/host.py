@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from functools import partial
 from typing import Any
 
 from holdfast.errors import HoldfastError, LeaseLost, StoreError
@@ -17,7 +18,7 @@ from holdfast.flows.activation import LiveFlow
 from holdfast.flows.bell import FlowBell
 from holdfast.flows.claiming import FlowClaimer
 from holdfast.flows.household import Household
-from holdfast.flows.stuck import unmarked
+from holdfast.flows.intake import Taken
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import (
     FINAL,
@@ -28,6 +29,7 @@ from holdfast.model.instance import (
     InstanceStatus,
 )
 from holdfast.model.options import seconds
+from holdfast.names import InstanceId
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm
@@ -239,10 +241,26 @@ class FlowHost:
             return
         if self.home.telemetry.active:
             self.home.telemetry.flows_counted("replayed")
-        plain = unmarked(claimed.attributes)
-        if plain is not None:
-            live.mark(plain)
+        self.home.stuck_flows.enter(live)
         live.begin(rows, claimed.letters)
+        await self._look_for_taken(live)
+
+    async def _look_for_taken(self, live: LiveFlow) -> None:
+        """Find children whose chosen ids others had: the last owner may have died knowing it."""
+        chosen = live.chosen_children()
+        taken: list[InstanceId] = []
+        for id in chosen:  # noqa: A001 - it is one
+            try:
+                record = await while_held(
+                    self.home.runtime, live.session, partial(self.home.store.get, id)
+                )
+            except HoldfastError as error:
+                self._log.warning("child %s of flow %s was not looked at: %s", id, live.id, error)
+                return
+            if record is None or record.parent != live.id:
+                taken.append(id)
+        if taken:
+            live.happened(Taken(taken, self.home.clock.now_us()))
 
     async def _history(self, live: LiveFlow, claimed: ClaimedInstance) -> list[HistoryRow]:
         rows: list[HistoryRow] = []

@@ -189,29 +189,12 @@ class Household:
 
     def hand_back(self, live: LiveFlow) -> None:
         """Let it go: anybody may have it, at once if it would go on by itself."""
-        pending, due_us = live.pending, None if live.closed else live.run.due_at_us
+        pending, parting = live.pending, live.parting()
         self.drop(live)
-        if pending or live.committed:
+        if pending or parting is None:
             self.give_up(live, due=pending)
         else:
-            self._give_up_until(live, due_us)
-
-    def _give_up_until(self, live: LiveFlow, due_us: int | None) -> None:
-        """Give up what we have committed nothing of, and say when it is due.
-
-        The store knows only that it was due when it was started, resumed or taken over, so that
-        everybody would claim it again at once.
-        """
-        commit = Commit(
-            id=live.id,
-            token=live.token,
-            version=live.version + 1,
-            commit=f"{live.token}.{live.version + 1}",
-            events="[]",
-            due_at_us=due_us,
-            release=True,
-        )
-        self.commits.put(commit, live.session, _gone)
+            self.commits.put(parting, live.session, _parted)
 
     def give_up(self, live: LiveFlow, *, due: bool) -> None:
         """Write that it is not ours any more."""
@@ -267,8 +250,8 @@ def _nothing_in(seconds: float) -> None:
     """Nobody looks for flows."""
 
 
-def _gone(answer: Committed | None) -> None:
-    """Whoever took it from us before we gave it up has it."""
+def _parted(committed: Committed | None) -> None:
+    """The same."""
 
 
 def _heard(released: bool | None) -> None:  # noqa: FBT001 - it is an answer

@@ -38,6 +38,15 @@ class Stuck:
         self._home = home
         self._backoffs: dict[str, Backoff] = {}
         self._held: dict[str, tuple[LiveFlow, asyncio.TimerHandle]] = {}
+        # What the store says of each that was stuck before.
+        self._marked: dict[str, str] = {}
+
+    def enter(self, live: LiveFlow) -> None:
+        """A flow is about to be replayed: if it goes on now, it is not stuck any more."""
+        if ATTRIBUTE in live.attributes:
+            attributes = cast("dict[str, Any]", msgspec.json.decode(live.attributes))
+            self._marked[live.id] = attributes.pop(ATTRIBUTE, "")
+            live.mark(msgspec.json.encode(attributes).decode())
 
     def hold(self, live: LiveFlow, error: Exception) -> None:
         """Keep a flow that cannot go on, tell about it, and let it go later."""
@@ -62,8 +71,8 @@ class Stuck:
 
     def recovered(self, id: str) -> None:  # noqa: A002 - it is one
         """It went on: what was remembered of it is forgotten."""
-        if self._backoffs:
-            self._backoffs.pop(id, None)
+        self._backoffs.pop(id, None)
+        self._marked.pop(id, None)
 
     def let_all_go(self) -> None:
         """The host stops."""
@@ -76,9 +85,10 @@ class Stuck:
         self._home.give_up(live, due=True)
 
     def _mark(self, live: LiveFlow, said: str) -> None:
-        attributes = cast("dict[str, Any]", msgspec.json.decode(live.attributes))
-        if attributes.get(ATTRIBUTE) == said:
+        if self._marked.get(live.id) == said:
             return
+        self._marked[live.id] = said
+        attributes = cast("dict[str, Any]", msgspec.json.decode(live.attributes))
         attributes[ATTRIBUTE] = said
         commit = Commit(
             id=live.id,
@@ -95,12 +105,3 @@ class Stuck:
                 self._home.log.warning("flow %s was not marked as stuck", live.id)
 
         self._home.commits.put(commit, live.session, marked)
-
-
-def unmarked(attributes: str) -> str | None:
-    """The attributes of a flow that goes on again, or ``None`` if it was not stuck."""
-    if ATTRIBUTE not in attributes:
-        return None
-    kept = cast("dict[str, Any]", msgspec.json.decode(attributes))
-    kept.pop(ATTRIBUTE, None)
-    return msgspec.json.encode(kept).decode()

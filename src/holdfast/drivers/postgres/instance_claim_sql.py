@@ -29,7 +29,7 @@ _LETTERS = compose(
 #
 # host    the session, locked against a peer that would end it, and judged under that lock: a claim
 #         never commits for a session that was reaped meanwhile.
-# full    the mailboxes of the kind that are not empty: one step in the index each.
+# full_   the mailboxes that are not empty: one step in the index each.
 # mail    whose they are. Those of the session itself are named in the answer.
 # cand    what can be claimed, the longest due first: by index for each definition, and from the
 #         mailboxes. More than are wanted, because others are taking some.
@@ -45,19 +45,18 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
     ) AS alive
 ), full_ AS (
     (
-        SELECT box_name, instance FROM {s}.letter
-        WHERE namespace = $1 AND box_kind = $5
-        ORDER BY box_name, instance LIMIT 1
+        SELECT box_kind, box_name, instance FROM {s}.letter WHERE namespace = $1
+        ORDER BY box_kind, box_name, instance LIMIT 1
     )
     UNION ALL
-    SELECT n.box_name, n.instance FROM full_ f CROSS JOIN LATERAL (
-        SELECT box_name, instance FROM {s}.letter
-        WHERE namespace = $1 AND box_kind = $5
-            AND (box_name, instance) > (f.box_name, f.instance)
-        ORDER BY box_name, instance LIMIT 1
+    SELECT n.* FROM full_ f CROSS JOIN LATERAL (
+        SELECT box_kind, box_name, instance FROM {s}.letter
+        WHERE namespace = $1
+            AND (box_kind, box_name, instance) > (f.box_kind, f.box_name, f.instance)
+        ORDER BY box_kind, box_name, instance LIMIT 1
     ) n
 ), mail AS MATERIALIZED (
-    SELECT f.instance AS id, f.box_name, i.* FROM full_ f
+    SELECT f.instance AS id, f.box_kind, f.box_name, i.* FROM full_ f
     CROSS JOIN LATERAL (
         SELECT number, token, session, suspended FROM {s}.instance
         WHERE id = f.instance AND namespace || '' = $1 AND ended_at_us IS NULL
@@ -79,7 +78,8 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
             WHERE namespace = $1 AND box_kind = $5 AND box_name = m.box_name AND instance = m.id
             ORDER BY number LIMIT 1
         ) l
-        WHERE m.session IS NULL AND NOT m.suspended AND m.box_name = ANY($6::text[])
+        WHERE m.session IS NULL AND NOT m.suspended AND m.box_kind = $5
+            AND m.box_name = ANY($6::text[])
     ) c
     GROUP BY c.id, c.number, c.token ORDER BY min(c.since_us), c.number LIMIT $8
 ), picked AS MATERIALIZED (

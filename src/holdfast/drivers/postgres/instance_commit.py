@@ -91,14 +91,12 @@ class InstanceCommitter:
     async def commit_in(self, run: Run, commit: Commit) -> tuple[Committed, bool]:
         """Commit with statements of a transaction; the second says that it had been made before."""
         check_size(commit)
-        keyed = tuple(job for job in commit.jobs if has_key(job))
-        bare = msgspec.structs.replace(
-            commit, jobs=tuple(job for job in commit.jobs if not has_key(job))
-        )
+        keyed = _has_keys(commit)
         repeats: set[int] = set()
+        bare = msgspec.structs.replace(commit, jobs=()) if keyed else commit
         (made,) = await self._advance(run, [bare], repeats)
         if made.ok and keyed and not repeats:
-            await self._enqueuer.enqueue_within(run, keyed)
+            await self._enqueuer.enqueue_within(run, commit.jobs)
         return made, bool(repeats)
 
     async def close(self) -> None:

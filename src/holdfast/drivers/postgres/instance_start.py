@@ -45,10 +45,12 @@ class InstanceStarter:
         if not instances:
             return []
         outcomes = await self._start(run, instances, together=True)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
-        return [outcome for outcome in outcomes if isinstance(outcome, Started)]
+        started = [outcome for outcome in outcomes if isinstance(outcome, Started)]
+        if len(started) < len(instances):
+            errors = [outcome for outcome in outcomes if not isinstance(outcome, Started)]
+            # The others are not there because of the session of one.
+            raise next((error for error in errors if isinstance(error, LeaseLost)), errors[0])
+        return started
 
     async def others(self, run: Run, instances: Sequence[NewInstance]) -> set[InstanceId]:
         """The ids of ``instances`` that somebody else's request has."""

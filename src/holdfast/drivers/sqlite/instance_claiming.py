@@ -74,7 +74,7 @@ class InstanceClaiming:
             return []
         turn.savepoint()
         order = {number: place for place, (number,) in enumerate(found)}
-        who = (request.session, self._host, request.worker, request.request)
+        who = (request.session, self._host, request.worker, request.request, turn.wall_us)
         rows = turn.cursor.execute(sql.TAKE, (*who, as_json(list(order)))).fetchall()
         rows.sort(key=lambda row: order[row[0]])
         return rows

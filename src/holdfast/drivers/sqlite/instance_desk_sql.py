@@ -147,7 +147,8 @@ WHERE namespace = ? AND ended_at_us IS NULL AND session IS NOT NULL
 """
 RECLAIM = """
 UPDATE holdfast_instance
-SET session = NULL, claim = NULL, token = token + 1, due_at_us = min(?1, coalesce(due_at_us, ?1))
+SET session = NULL, claim = NULL, token = token + 1, updated_at_us = ?1,
+    due_at_us = min(?1, coalesce(due_at_us, ?1))
 WHERE number IN (
     SELECT i.number FROM holdfast_instance AS i INDEXED BY holdfast_instance_live
     WHERE i.namespace = ?2 AND i.ended_at_us IS NULL

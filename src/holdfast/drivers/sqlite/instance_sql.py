@@ -129,8 +129,9 @@ _COLUMNS = """number, id, kind, name, token, version, base,
 # Rows come back in no order that counts.
 _TAKE = """
 UPDATE holdfast_instance
-SET session = ?1, host = ?2, worker = ?3, claim = ?4, token = token + 1, status = 'running'
-WHERE number IN (SELECT value FROM json_each(?5))
+SET session = ?1, host = ?2, worker = ?3, claim = ?4, token = token + 1, status = 'running',
+    updated_at_us = ?5
+WHERE number IN (SELECT value FROM json_each(?6))
 RETURNING {columns}
 """
 TAKE = _TAKE.format(columns=_COLUMNS)
@@ -148,7 +149,7 @@ WHERE m.namespace = ?1 AND i.session = ?2 AND i.number NOT IN (SELECT value FROM
 
 RELEASE = """
 UPDATE holdfast_instance AS i
-SET session = NULL, claim = NULL,
+SET session = NULL, claim = NULL, updated_at_us = ?3,
     due_at_us = CASE WHEN json_extract(j.value, '$[2]') THEN min(?3, coalesce(i.due_at_us, ?3))
         ELSE i.due_at_us END
 FROM json_each(?1) AS j

@@ -80,8 +80,9 @@ class ConcurrencyCases:
                     letters = held.letters
                     mine = await one.advance(held, consumed=tuple(it.number for it in letters))
                     read.extend(letter.id for letter in letters)
+                    # Something may come now, and it parks without a look.
+                    await asyncio.sleep(0.001)
                     busy.clear()
-                    # It parks without a look whether something came meanwhile.
                     await one.advance(mine, release=True)
                 await asyncio.sleep(0.001)
 

@@ -217,6 +217,7 @@ class LetterCases:
         (letter,) = await gone.mail("i")
         await gone.advance(held, consumed=(letter.number,))
         await a.send("i", "m2")
+        assert await gone.mail_ids("i") == ["m2"]
         await gone.end()
         await a.send("i", "m3")
         assert await a.reclaim() == ["i"]

@@ -84,9 +84,10 @@ class ListCases:
         while page := await a.instances.list(InstanceFilter(), after=after, limit=3):
             seen.extend(record.id for record in page)
             after = page[-1].cursor
-            # What changes between two pages neither hides nor repeats anything.
-            await a.claim_one()
             if len(seen) == 3:
+                # What changes between two pages neither hides nor repeats anything.
+                await a.claim(100)
+                await a.terminate(names[-1])
                 await a.put("new")
         assert seen == [*names, "new"]
 

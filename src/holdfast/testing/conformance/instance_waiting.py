@@ -58,6 +58,7 @@ class WaitingCases:
         bell = await wait(b)
         await a.release(held, due=True)
         assert await bell.next() == RING
+        assert await b.ids() == ["i"]
 
     @scenario
     async def test_a_commit_that_parks_what_is_due_rings(self, lab: Lab) -> None:
@@ -67,6 +68,7 @@ class WaitingCases:
         bell = await wait(b)
         await a.advance(held, release=True, due_at_us=0)
         assert await bell.next() == RING
+        assert await b.ids() == ["i"]
 
     @scenario
     async def test_a_commit_that_parks_with_letters_rings(self, lab: Lab) -> None:
@@ -77,6 +79,7 @@ class WaitingCases:
         bell = await wait(b)
         await a.advance(held, release=True)
         assert await bell.next() == RING
+        assert await b.ids() == ["i"]
 
     @scenario
     async def test_a_letter_for_what_is_parked_rings(self, lab: Lab) -> None:
@@ -104,6 +107,7 @@ class WaitingCases:
         await gone.end()
         assert await a.reclaim() == ["i"]
         assert await bell.next() == RING
+        assert await b.ids() == ["i"]
 
     @scenario
     async def test_a_resumed_instance_rings(self, lab: Lab) -> None:
@@ -114,6 +118,7 @@ class WaitingCases:
         bell = await wait(b)
         await a.resume("i")
         assert await bell.next() == RING
+        assert await b.ids() == ["i"]
 
     @scenario
     async def test_a_reopened_instance_rings(self, lab: Lab) -> None:
@@ -123,6 +128,7 @@ class WaitingCases:
         bell = await wait(b)
         await a.reopen("i", 2)
         assert await bell.next() == RING
+        assert await b.ids() == ["i"]
 
     @scenario
     async def test_a_host_waits_for_several_definitions(self, lab: Lab) -> None:

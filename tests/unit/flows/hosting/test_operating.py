@@ -26,7 +26,7 @@ async def test_a_suspended_flow_records_what_runs_and_begins_nothing(fleet):
     async def flow() -> int:
         return await step(0) + await step(1)
 
-    hf, spy = await fleet.spied(app)
+    hf, _ = await fleet.spied(app)
     handle = await hf.flows.start(flow, id="f")
     await until(lambda: began == [0])
     await handle.suspend()

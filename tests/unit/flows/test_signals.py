@@ -1,0 +1,346 @@
+"""Signals, updates and queries: what others say to a flow, and ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import App, InvalidPayload, UpdateRejected, UsageError
+from holdfast.flows import inbox
+from holdfast.flows.letters import read_told
+from holdfast.model.instance import InstanceStatus
+from tests.unit.flows.driving import Driven
+
+app = App("signals")
+
+
+@app.step
+def add(number: int) -> int:
+    return number + 1
+
+
+@dataclass
+class Approval:
+    by: str
+
+
+def flow(function):
+    return App("a").flow(name="f")(function)
+
+
+def test_signals_are_read_in_order_also_those_that_came_before():
+    async def code() -> list[int]:
+        await add(1)
+        return [await holdfast.wait_signal("n", int) for _ in range(4)]
+
+    driven = Driven(flow(code))
+    for number in range(3):
+        driven.signal("n", number)
+    driven.work()
+    driven.crash()
+    assert driven.status is None
+    driven.signal("other", 9)
+    driven.signal("n", 3)
+    assert driven.outcome == [0, 1, 2, 3]
+    assert Driven(flow(code), rows=driven.rows).run.ended
+
+
+def test_a_signal_is_of_the_type_that_is_asked_for():
+    async def code() -> str:
+        try:
+            await holdfast.wait_signal("ok", Approval)
+        except InvalidPayload:
+            plain = await holdfast.wait_signal("ok")
+            return (await holdfast.wait_signal("ok", Approval)).by + plain["by"]
+        return ""
+
+    driven = Driven(flow(code))
+    driven.signal("ok", {"with": "x"})
+    driven.signal("ok", {"by": "b"})
+    driven.signal("ok", {"by": "a"})
+    assert driven.outcome == "ab"
+
+
+def test_a_wait_ends_by_a_durable_timer():
+    async def code() -> str:
+        try:
+            return await holdfast.wait_signal("ok", str, timeout=60)
+        except TimeoutError:
+            return "late"
+
+    late = Driven(flow(code))
+    assert late.told() == ["TimerSet"]
+    late.crash()
+    late.elapse(61)
+    assert late.outcome == "late"
+
+    early = Driven(flow(code))
+    early.signal("ok", "yes")
+    assert early.outcome == "yes"
+    assert early.run.due_at_us is None
+
+
+def test_a_wait_that_was_given_up_leaves_the_signal_to_the_next():
+    async def code() -> list[str]:
+        first = holdfast.wait_signal("ok", str, timeout=600)
+        second = holdfast.wait_signal("ok", str)
+        await asyncio.wait([first, second], timeout=5)
+        first.cancel()
+        got = await second
+        return [got, await holdfast.wait_signal("ok", str)]
+
+    driven = Driven(flow(code))
+    driven.elapse(5)
+    driven.signal("ok", "a")
+    driven.signal("ok", "b")
+    assert driven.outcome == ["a", "b"]
+
+
+def test_first_of_two_signals_and_a_timer():
+    async def code() -> str:
+        waits = {name: holdfast.wait_signal(name) for name in ("yes", "no")}
+        done, pending = await asyncio.wait(
+            waits.values(), timeout=10, return_when=asyncio.FIRST_COMPLETED
+        )
+        for wait in pending:
+            wait.cancel()
+        return next((name for name, wait in waits.items() if wait in done), "neither")
+
+    yes = Driven(flow(code))
+    yes.signal("no")
+    assert yes.outcome == "no"
+    neither = Driven(flow(code))
+    neither.elapse(10)
+    assert neither.outcome == "neither"
+
+
+def test_a_flow_signals_another_once():
+    async def code() -> None:
+        holdfast.signal("other", "hello", {"n": 1})
+        holdfast.signal("other", "hello", {"n": 2})
+        await add(1)
+
+    driven = Driven(flow(code), id="me")
+    first, second = driven.decisions[-1].sends
+    assert (first.to, first.kind, first.name, first.payload) == (
+        *("other", "signal", "hello"),
+        '{"n":1}',
+    )
+    assert first.id != second.id
+    driven.crash()
+    assert driven.decisions[-1].sends == ()
+    again = Driven(flow(code), id="me")
+    assert again.decisions[-1].sends == (first, second)
+
+
+def test_a_flow_that_never_asks_says_when_it_is_full(monkeypatch):
+    monkeypatch.setattr("holdfast.flows.run.SIGNALS_MAX", 3)
+    assert inbox.SIGNALS_MAX == 10_000
+
+    async def code() -> None:
+        await add(1)
+        await holdfast.wait_signal("n")
+        await add(2)
+
+    driven = Driven(flow(code))
+    for number in range(3):
+        assert not driven.run.full
+        driven.signal("n", number)
+    assert driven.run.full
+    driven.work()
+    assert not driven.run.full
+
+
+def test_a_letter_that_makes_no_sense_is_dropped():
+    async def code() -> None:
+        await add(1)
+
+    driven = Driven(flow(code))
+    assert driven.letter("child", "nobody", {"result": 1}).events == ()
+    assert driven.letter("child", "nobody", "x").events == ()
+    assert driven.letter("step", "add#0", {"state": "done"}, "job/unknown").events == ()
+    assert driven.letter("cancel", "", [1]).events == ()
+    assert driven.letter("gossip", "x").events == ()
+
+
+# -- updates and queries --------------------------------------------------------------------------
+
+
+async def account(balance: int) -> int:
+    state = {"balance": balance, "seen": 0}
+
+    @holdfast.on_query
+    def total() -> int:
+        return state["balance"]
+
+    @holdfast.on_query("plus")
+    def added(more: int) -> int:
+        return state["balance"] + more
+
+    def positive(amount: int, note: str = "") -> None:
+        if amount <= 0:
+            raise ValueError("deposit something")
+
+    @holdfast.on_update(validator=positive)
+    async def deposit(amount: int, note: str = "") -> int:
+        state["balance"] += await add(amount)
+        return state["balance"]
+
+    @holdfast.on_update("fail")
+    def failing() -> None:
+        raise RuntimeError("always")
+
+    await holdfast.wait_signal("close")
+    return state["balance"]
+
+
+def replies(driven: Driven) -> dict[str, object]:
+    found = {}
+    for decision in driven.decisions:
+        for reply in decision.replies:
+            told = read_told(reply.payload)
+            found[reply.message] = (
+                msgspec.json.decode(told.result) if told.error is None else told.error.type
+            )
+    return found
+
+
+def test_a_query_looks_and_changes_nothing():
+    driven = Driven(flow(account), (5,))
+    assert driven.run.query("total") == 5
+    assert driven.run.query("plus", 2) == 7
+    with pytest.raises(UsageError, match="no query 'gone'; it has: plus, total"):
+        driven.run.query("gone")
+    assert driven.run.take().events == ()
+
+
+def test_a_query_cannot_decide_anything():
+    async def code() -> None:
+        holdfast.on_query("sneaky")(lambda: add(1))
+        holdfast.on_query("time")(lambda: holdfast.now().year)
+
+        with pytest.raises(UsageError, match="plain `def`"):
+
+            @holdfast.on_query
+            async def slow() -> None: ...
+
+        await add(1)
+
+    driven = Driven(flow(code))
+    with pytest.raises(UsageError, match="only looks"):
+        driven.run.query("sneaky")
+    assert driven.run.query("time") == 2023
+
+
+def test_an_update_is_checked_recorded_handled_and_replied_to():
+    driven = Driven(flow(account), (5,))
+    driven.run.accept_update("deposit", "[3]")
+    assert driven.letter("update", "deposit", [3], "u1").replies == ()
+    assert list(driven.steps) == ["add#0"]
+    driven.crash()
+    assert list(driven.steps) == ["add#0"]
+    driven.work()
+    assert replies(driven) == {"u1": 9}
+    assert driven.run.query("total") == 9
+    driven.letter("update", "fail", [], "u2")
+    assert replies(driven)["u2"] == "RuntimeError"
+    driven.letter("update", "deposit", {"amount": 1, "note": "x"}, "u3")
+    driven.work()
+    assert replies(driven)["u3"] == 11
+    driven.signal("close")
+    assert driven.outcome == 11
+    assert Driven(flow(account), (5,), rows=driven.rows).run.ended
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "kind"),
+    [
+        ("deposit", "[0]", ValueError),
+        ("deposit", '["x"]', UpdateRejected),
+        ("deposit", "[1, 2, 3]", UsageError),
+        ("gone", "[]", UpdateRejected),
+    ],
+)
+def test_an_update_that_is_not_accepted_records_nothing(name, payload, kind):
+    driven = Driven(flow(account), (5,))
+    with pytest.raises(kind):
+        driven.run.accept_update(name, payload)
+    assert driven.run.take().events == ()
+
+
+def test_an_update_that_nobody_takes_is_replied_to():
+    driven = Driven(flow(account), (5,))
+    decision = driven.letter("update", "gone", [], "u1")
+    assert decision.events == ()
+    assert replies(driven)["u1"] == "holdfast.errors.UpdateRejected"
+
+
+def test_an_update_that_the_flow_does_not_finish_is_rejected():
+    driven = Driven(flow(account), (5,))
+    driven.letter("update", "deposit", [3], "u1")
+    driven.signal("close")
+    assert driven.status is InstanceStatus.COMPLETED
+    assert replies(driven)["u1"] == "holdfast.errors.UpdateRejected"
+    assert driven.stopped == ["add#0"]
+
+
+def test_status_and_attributes_are_written_when_they_change():
+    async def code() -> None:
+        holdfast.set_status({"phase": 1})
+        holdfast.set_attributes({"tenant": "a", "size": 3})
+        await add(1)
+        holdfast.set_status("done")
+        holdfast.set_attributes({"size": None, "big": True})
+        await add(2)
+
+    driven = Driven(flow(code))
+    assert driven.decisions[-1].durable
+    assert (driven.custom, driven.attributes) == ('{"phase":1}', '{"size":3,"tenant":"a"}')
+    driven.work(1)
+    assert (driven.custom, driven.attributes) == ('"done"', '{"big":true,"tenant":"a"}')
+    driven.crash()
+    assert driven.decisions[-1].custom is None
+    assert driven.decisions[-1].attributes is None
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: holdfast.set_attributes({"a": [1]}),
+        lambda: holdfast.set_attributes({str(n): n for n in range(100)}),
+        lambda: holdfast.set_status("x" * 100_000),
+        lambda: holdfast.set_status(object()),
+        lambda: holdfast.signal("to", "name", object()),
+        lambda: holdfast.start_child(lambda: None),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(ask):
+    async def code() -> None:
+        with pytest.raises(UsageError):
+            ask()
+
+    assert Driven(flow(code)).status is InstanceStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        holdfast.now,
+        holdfast.uuid,
+        holdfast.random,
+        holdfast.logger,
+        holdfast.saga,
+        holdfast.flow_id,
+        holdfast.continue_as_new,
+        lambda: holdfast.wait_signal("x"),
+        lambda: holdfast.patched("x"),
+        lambda: holdfast.set_status(1),
+    ],
+)
+def test_outside_of_a_flow_there_is_nobody_to_ask(ask):
+    with pytest.raises(UsageError, match="for the code of a flow"):
+        ask()
