@@ -349,20 +349,22 @@ class LiveFlow:
             self._intake.put(Taken(answer.taken, answer.at_us))
         if decision.restart is None:
             self._act(decision)
-        else:
-            self._restart(decision.restart, commit, answer.at_us)
+            return
+        if decision.stopped_jobs:
+            self._home.stop_jobs(decision.stopped_jobs)
+        self._restart(decision.restart, commit, answer.at_us)
 
     # -- what is done -----------------------------------------------------------------------------
 
     def _act(self, decision: Decision) -> None:
+        if decision.stopped_jobs:
+            self._home.stop_jobs(decision.stopped_jobs)
         if decision.ended is not None:
             self.close()
             self._home.ended(self, decision.ended, decision.outcome)
             return
         for identity in decision.stopped:
             self._stop(identity)
-        if decision.stopped_jobs:
-            self._home.stop_jobs(decision.stopped_jobs)
         if self._still:
             self._held.extend(decision.steps)
         else:

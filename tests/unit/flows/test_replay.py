@@ -520,8 +520,6 @@ def test_a_forged_history_is_told_apart():
         Driven(flow(two), (1,), rows=rows)
     rows = [
         HistoryRow(1, Token(1), "w", 0, encode_events([Forked(at=0, id="x", version=0)])),
-        HistoryRow(
-            2, Token(1), "w", 0, encode_events([SignalReceived(at=1, name="a", id="1")])
-        ),
+        HistoryRow(2, Token(1), "w", 0, encode_events([SignalReceived(at=1, name="a", id="1")])),
     ]
     assert list(Driven(flow(two), (1,), rows=rows).steps) == ["add#0"]
