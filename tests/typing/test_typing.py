@@ -62,6 +62,9 @@ def test_the_public_types_are_as_promised() -> None:
             "    await w.enqueue(h, 'not a number')\n"
         ),
         "async def f(w: holdfast.Work) -> None:\n    await w.enqueue('q', 1, colour='red')\n",
+        "async def f(s: holdfast.Step[[int], str]) -> int:\n    return await s(1)\n",
+        "async def f(s: holdfast.Step[[int], str]) -> str:\n    return await s('one')\n",
+        "async def f(s: holdfast.Flow[[int], str]) -> None:\n    holdfast.start_child(s, 'one')\n",
     ],
 )
 def test_a_wrong_use_is_found(lie: str, tmp_path: Path) -> None:
