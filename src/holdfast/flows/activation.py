@@ -140,7 +140,7 @@ class LiveFlow:
     def chosen_children(self) -> list[InstanceId]:
         """Ids of open children that its code chose, and that others may have had."""
         own = f"{self.id}/"
-        ids = [] if self.closed else self.run.calling.child_ids
+        ids = self.run.calling.child_ids
         return [InstanceId(each) for each in ids if not each.startswith(own)]
 
     def mark(self, attributes: str) -> None:
