@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.charts import area as charts
+from benchmarks.flows import area as flows
 from benchmarks.leases import area as leases
 from benchmarks.report import Report
 from benchmarks.work import area as work
 
-_AREAS = {"charts": charts, "leases": leases, "work": work}
+_AREAS = {"charts": charts, "flows": flows, "leases": leases, "work": work}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,16 +1,11 @@
 """The area ``leases``: which measurements there are, on which backends, in which order.
 
-Owns the places they run in: a temporary directory for SQLite, private servers for the others. What
-cannot be had here is said in the report's last lines, never silently left out.
+The places they run in are had by ``benchmarks.places``.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
-from functools import partial
-from pathlib import Path
 
 from benchmarks.leases import (
     azblob_backend,
@@ -22,14 +17,13 @@ from benchmarks.leases import (
     uncontended,
     versus,
 )
-from benchmarks.leases.backend import FULL, QUICK, Absent, Backend, Effort
+from benchmarks.leases.backend import FULL, QUICK, Backend, Effort
 from benchmarks.leases.cosmos_backend import cosmos
 from benchmarks.leases.etcd_backend import etcd
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
-from benchmarks.leases.sqlite_backend import SqliteBackend
+from benchmarks.places import Places
 from benchmarks.report import Report, Row
-from benchmarks.running import run_measurements
 
 Measure = Callable[[Backend, Effort], Awaitable[list[Row]]]
 
@@ -57,24 +51,19 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
     "cosmos": {uncontended.NAME: uncontended.measure},
 }
 
-# What each server is called, and how a private one is had.
-_SERVERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Backend]]]] = {
-    "postgres": ("PostgreSQL", postgres),
-    "redis": ("Redis", redis),
-    "etcd": ("etcd", etcd),
-    "azblob": ("Azure Blob Storage", azblob_backend.azblob),
-    "cosmos": ("Azure Cosmos DB", cosmos),
-}
+_PLACES = Places(
+    _MEASUREMENTS,
+    {
+        "postgres": ("PostgreSQL", postgres),
+        "redis": ("Redis", redis),
+        "etcd": ("etcd", etcd),
+        "azblob": ("Azure Blob Storage", azblob_backend.azblob),
+        "cosmos": ("Azure Cosmos DB", cosmos),
+    },
+)
 
-
-def names() -> list[str]:
-    """Every measurement as ``backend/measurement``."""
-    return [f"{backend}/{name}" for backend, found in _MEASUREMENTS.items() for name in found]
-
-
-def chosen(only: str | None) -> list[str]:
-    """The measurements that ``only`` is part of; all of them for ``None``."""
-    return [name for name in names() if only is None or only in name]
+names = _PLACES.names
+chosen = _PLACES.chosen
 
 
 def run(
@@ -82,24 +71,4 @@ def run(
 ) -> None:
     """Measure what is chosen, into ``report``. ``peers`` installs nothing: they must be there."""
     del peers
-    wanted = chosen(only)
-    effort = QUICK if quick else FULL
-    if any(name.startswith("sqlite/") for name in wanted):
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
-            _run_all(report, SqliteBackend(Path(directory)), wanted, effort)
-    for name, (said, server) in _SERVERS.items():
-        if any(measurement.startswith(f"{name}/") for measurement in wanted):
-            try:
-                with server() as backend:
-                    _run_all(report, backend, wanted, effort)
-            except Absent as error:
-                report.absent.append(f"{said}: {error}")
-
-
-def _run_all(report: Report, backend: Backend, wanted: list[str], effort: Effort) -> None:
-    measurements = {
-        f"{backend.name}/{name}": partial(measure, backend, effort)
-        for name, measure in _MEASUREMENTS[backend.name].items()
-        if f"{backend.name}/{name}" in wanted
-    }
-    run_measurements(report, backend.name, measurements)
+    _PLACES.run(report, only, QUICK if quick else FULL)

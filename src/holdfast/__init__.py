@@ -58,6 +58,7 @@ from holdfast.errors import (
     UsageError,
     WaitTimeout,
 )
+from holdfast.fencing import fence
 from holdfast.flows.calls import ChildCall, SignalWait, StepCall
 from holdfast.flows.context import (
     continue_as_new,
@@ -77,6 +78,9 @@ from holdfast.flows.context import (
     wait_signal,
 )
 from holdfast.flows.flow import Flow
+from holdfast.flows.flows import Flows
+from holdfast.flows.handle import FlowHandle
+from holdfast.flows.info import FlowCommit, FlowInfo
 from holdfast.flows.saga import Saga, saga
 from holdfast.flows.scheduling import Scheduling
 from holdfast.flows.step import Step
@@ -85,6 +89,8 @@ from holdfast.leases.events import AtRisk, LeaseEvent, Lost, Released, Renewed, 
 from holdfast.leases.info import LeaseInfo
 from holdfast.leases.lease import Lease
 from holdfast.leases.leases import Leases
+from holdfast.model.flow_options import FlowOptions
+from holdfast.model.instance import InstanceStatus
 from holdfast.model.job import Attempt, JobState, QueueMode
 from holdfast.model.lease import Ended, Tenancy
 from holdfast.model.options import LeaseOptions
@@ -97,7 +103,7 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.tracing import TracingTelemetry
 from holdfast.work.claim import Claim
-from holdfast.work.current import Current, current
+from holdfast.work.current import Current, cancelled, current
 from holdfast.work.definition import CronTick
 from holdfast.work.handler import Handler
 from holdfast.work.job import Job, JobInfo
@@ -132,17 +138,23 @@ __all__ = [
     "Fenced",
     "Flow",
     "FlowCancelled",
+    "FlowCommit",
     "FlowError",
     "FlowExists",
     "FlowFailed",
+    "FlowHandle",
+    "FlowInfo",
     "FlowNotFound",
+    "FlowOptions",
     "FlowTerminated",
+    "Flows",
     "GroupReleased",
     "Handler",
     "Health",
     "HistoryTooLong",
     "Holdfast",
     "HoldfastError",
+    "InstanceStatus",
     "InvalidChart",
     "InvalidName",
     "InvalidPayload",
@@ -204,10 +216,12 @@ __all__ = [
     "WaitTimeout",
     "Work",
     "__version__",
+    "cancelled",
     "combine",
     "connect",
     "continue_as_new",
     "current",
+    "fence",
     "flow_id",
     "logger",
     "now",

@@ -23,6 +23,7 @@ from holdfast import settings as settings_module
 from holdfast.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.host import Holdfast, HostPlan
+from holdfast.model.flow_options import FlowOptions
 from holdfast.model.location import Location, parse_url
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId, check_host, check_namespace
@@ -176,6 +177,8 @@ class _Connecting:
             leases=settings.leases,
             metadata=_metadata(name, host_id, runtime),
             session=settings.session,
+            flows=settings.flows,
+            claim_batch=settings.claim_batch,
         )
         driver = await factory.open(location, context)
 
@@ -213,7 +216,9 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     host: str | None = None,
     namespace: str | None = None,
     session_ttl: Duration | None = None,
+    claim_batch: int | None = None,
     leases: LeaseOptions | None = None,
+    flows: FlowOptions | None = None,
     migrate: bool | None = None,
     session: bool | None = None,
     create: bool | None = None,
@@ -234,7 +239,9 @@ def connect(  # noqa: PLR0913 - the options are the public promise
         host: A human name for this host; default the app's name, else the machine's.
         namespace: Separates tenants of one store; every statement carries it.
         session_ttl: How long peers wait before they take over from this host.
+        claim_batch: How many jobs or flows one claim brings at most.
         leases: The default options of leases.
+        flows: How this host runs flows.
         migrate: Whether an older schema may be migrated on connect.
         session: Whether to keep a session row; off for short-lived tools.
         create: Whether a store that is not there yet may be made; off for tools that only look.
@@ -248,19 +255,12 @@ def connect(  # noqa: PLR0913 - the options are the public promise
         SchemaMismatch: The store's schema is another release's, or there is none and ``create``
             is off; names the command to run.
     """
+    # Before anything else is bound: the settings, as they were given.
+    arguments = dict(locals())
+    for name in ("app", "runtime", "telemetry"):
+        del arguments[name]
     if sys.platform == "win32":
         raise ConfigurationError(
             "Holdfast does not run on Windows: it needs unix sockets and POSIX clocks; use WSL 2"
         )
-    arguments = {
-        "url": url,
-        "host": host,
-        "namespace": namespace,
-        "session_ttl": session_ttl,
-        "leases": leases,
-        "migrate": migrate,
-        "session": session,
-        "create": create,
-        "options": options,
-    }
     return _Connecting(arguments, app, runtime or Runtime(), telemetry)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.errors import Fenced, UsageError
+from holdfast.work.current import Current, current
 
 # The name becomes part of a statement: plain identifiers, as every database knows them, with the
 # table's name before it if one is wanted.
@@ -69,6 +70,44 @@ class Fence:
     def where(self) -> str:
         """For the WHERE clause: the row has seen no newer token."""
         return f"{self.column} <= {self.parameter}"
+
+
+class RunningFence:
+    """The fence of the handler or step that runs: its token, read anew for each write."""
+
+    __slots__ = ("_current",)
+
+    def __init__(self, running: Current) -> None:
+        self._current = running
+
+    def __repr__(self) -> str:
+        return f"<fence of {self.key!r}>"
+
+    @property
+    def key(self) -> str:
+        """What owns: the flow whose step runs, or the job."""
+        return self._current.flow or self._current.job
+
+    @property
+    def token(self) -> int:
+        """Grows with each owner; raises ``ClaimLost`` once this one does not own any more."""
+        return self._current.token
+
+    def check(self, changed: int | str) -> None:
+        """Judge a fenced statement by the number of rows it changed; raises ``Fenced``."""
+        check(self, changed)
+
+
+def fence() -> RunningFence:
+    """The fence of the handler or step that this code runs for, for a ``Fence`` column.
+
+    Of one flow, or of one job, tokens only grow: a row that has seen a newer one was written by
+    whoever took over.
+
+    Raises:
+        UsageError: Not inside a handler or a step.
+    """
+    return RunningFence(current())
 
 
 def check(lease: Tokened, changed: int | str) -> None:

@@ -10,18 +10,25 @@ import asyncio
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.app import App
 from holdfast.codec import encode_metadata
 from holdfast.errors import HoldfastError, StoreError, UnsupportedByDriver, UsageError
+from holdfast.flows.desk import FlowDesk
+from holdfast.flows.flows import Flows
+from holdfast.flows.host import FlowHost
+from holdfast.flows.hosting import flow_host
+from holdfast.flows.remote import RemoteSteps
+from holdfast.flows.schedule import start_handler
 from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
 from holdfast.leases.tenure import caller_now
+from holdfast.model.flow_options import FlowOptions
 from holdfast.model.options import Duration, LeaseOptions, seconds
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
@@ -32,14 +39,16 @@ from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.logs import HostLogs, bind_host
 from holdfast.runtime.reaper import RECLAIM_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.sessions import Sessions
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
 from holdfast.work.claiming import Claimer
+from holdfast.work.handler import Handler
 from holdfast.work.scheduler import Scheduler
 from holdfast.work.schedules import Schedules
 from holdfast.work.work import Work
-from holdfast.work.worker import GRACE_S, Worker
+from holdfast.work.worker import CLAIM_BATCH_MAX, GRACE_S, Worker
 
 # A store that does not answer must not keep a process from ending (what it held ends by its ttl),
 # nor a health check from saying so.
@@ -57,6 +66,8 @@ class HostPlan:
     leases: LeaseOptions
     metadata: Mapping[str, Any]
     session: bool = True
+    flows: FlowOptions = field(default_factory=FlowOptions)
+    claim_batch: int = CLAIM_BATCH_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,27 +116,22 @@ class Holdfast:
             runtime,
             self._heartbeat,
             reclaimed=lambda taken: telemetry.jobs_reclaimed(len(taken)),
+            taken_over=lambda taken: telemetry.flows_counted("taken_over", len(taken)),
         )
-        ownership = Ownership(
+        self.leases, renewals = self._leasing(logs, telemetry)
+        self._sessions = Sessions(
             runtime,
-            driver.leases,
-            host=plan.name,
-            telemetry=telemetry,
-            log=logs.logger("holdfast.leases"),
+            self._heartbeat,
+            self._keeper,
+            kept=plan.session and driver.hosts is not None,
+            log=logs.logger("holdfast.host"),
         )
-        renewals = Renewals(ownership, self._keeper, self._watchdog)
-        requests = Requests(
-            driver.capabilities,
-            plan.leases,
-            host_name=plan.name,
-            host_id=plan.id,
-            metadata=plan.metadata,
-        )
-        self.leases = Leases(driver, ownership, renewals, requests)
         self._work = self._working(logs, telemetry)
+        self._desk = self._flowing(logs, telemetry)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
         self._worker: Worker | None = None
+        self._remote: RemoteSteps | None = None
         # Sets what ``run`` waits for, while it runs.
         self._told: Callable[[], object] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -165,6 +171,20 @@ class Holdfast:
         return self._work
 
     @property
+    def flows(self) -> Flows:
+        """The flows of the namespace: start, find, look, operate.
+
+        Raises:
+            UnsupportedByDriver: The backend keeps no flows.
+        """
+        if self._desk is None:
+            raise UnsupportedByDriver(
+                f"{self.capabilities.backend} keeps no flows; see which backends do in "
+                "docs/reference/capabilities.md"
+            )
+        return Flows(self._desk, lambda: self.schedules)
+
+    @property
     def driver(self) -> Driver:
         """The open driver and its ports, for those who serve them to others."""
         return self._driver
@@ -196,18 +216,19 @@ class Holdfast:
     async def run(self, *, grace: Duration = GRACE_S) -> None:
         """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.
 
-        Told to stop, it claims no more jobs, lets handlers end within ``grace``, gives back the
-        jobs of those that did not, steps down from every leadership in order and hands over at
-        once. Cancelled, it does the same without the grace.
+        Told to stop, it claims no more jobs and flows, lets handlers and steps end within
+        ``grace``, gives back those that did not, steps down from every leadership in order and
+        hands over at once. Cancelled, it does the same without the grace.
 
         Raises:
             UsageError: The connection was made without an app, so that there is nothing to do, or
                 it runs already.
-            UnsupportedByDriver: The app has handlers, and the backend keeps no jobs.
+            UnsupportedByDriver: The app has handlers or flows, and the backend keeps none.
         """
         self._check_runnable()
         grace_s = seconds(grace, "grace")
         self._worker = worker = self._make_worker()
+        flows = self._make_flow_host()
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         self._told = lambda: loop.call_soon_threadsafe(stop.set)
@@ -215,6 +236,8 @@ class Holdfast:
         tasks = self._start_roles()
         if worker is not None:
             tasks.append(self._runtime.spawn(worker.run(), name="holdfast-worker"))
+        if flows is not None:
+            tasks.append(self._runtime.spawn(flows.run(), name="holdfast-flows"))
         waiting = self._runtime.spawn(stop.wait(), name="holdfast-run")
         try:
             await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -223,9 +246,14 @@ class Holdfast:
             raise
         finally:
             try:
-                if worker is not None:
-                    await worker.stop(grace_s)
+                # Together: both have the same grace.
+                stops = [each.stop(grace_s) for each in (worker, flows) if each is not None]
+                await asyncio.gather(*stops)
             finally:
+                if self._desk is not None:
+                    self._desk.host = None
+                if self._remote is not None:
+                    self._remote.close()
                 # Also for a caller who is cancelled once more: no role may outlive this call.
                 self._told = None
                 for number in handled:
@@ -257,17 +285,43 @@ class Holdfast:
             self._told()
 
     def _make_worker(self) -> Worker | None:
-        assert self._app is not None
-        if not self._app.handlers:
+        handlers = self._handlers()
+        if not handlers:
             return None
+        assert self._app is not None
         return Worker(
             self.work,
             self.leases,
-            list(self._app.handlers.values()),
+            handlers,
             self._app.middlewares,
             host=self.name,
             log=self._logs.logger("holdfast.work"),
+            claim_batch=self._plan.claim_batch,
         )
+
+    def _handlers(self) -> list[Handler[Any, Any]]:
+        """Those of the app, those of steps that run in queues, and the one that starts flows."""
+        app = self._app
+        assert app is not None
+        self._remote = RemoteSteps(app.steps, self._runtime, self._plan.flows.threads)
+        handlers = [*app.handlers.values(), *self._remote.handlers(app.handlers)]
+        if app.flows and self._desk is not None and self._driver.schedules is not None:
+            handlers.append(start_handler(self._desk))
+        return handlers
+
+    def _make_flow_host(self) -> FlowHost | None:
+        assert self._app is not None
+        if not self._app.flows:
+            return None
+        _ = self.flows
+        assert self._desk is not None
+        self._desk.host = flow_host(
+            self._desk,
+            self._app.middlewares,
+            options=self._plan.flows,
+            claim_batch=self._plan.claim_batch,
+        )
+        return self._desk.host
 
     def _start_roles(self) -> list[asyncio.Task[None]]:
         assert self._app is not None
@@ -345,6 +399,10 @@ class Holdfast:
     async def _close(self, closer: object) -> None:
         if self._worker is not None:
             await self._patiently(self._worker.stop(0.0), "giving back jobs that run")
+        if self._desk is not None:
+            if self._desk.host is not None:
+                await self._patiently(self._desk.host.stop(0.0), "giving back flows that run")
+            await self._patiently(self._desk.close(), "giving back flows")
         await self._patiently(self.leases.close(closer), "releasing leases")
         if self._work is not None:
             await self._patiently(self._work.close(), "giving back claims")
@@ -355,12 +413,13 @@ class Holdfast:
 
     async def _end_session(self) -> None:
         """End the session, and let others have at once what still hangs on it."""
-        hosts, jobs = self._driver.hosts, self._driver.jobs
+        hosts = self._driver.hosts
         assert hosts is not None
         await hosts.close(self._heartbeat.session.id)
-        if jobs is not None:
-            while len(await jobs.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
-                continue
+        for store in (self._driver.jobs, self._driver.instances):
+            if store is not None:
+                while len(await store.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
+                    continue
 
     async def _patiently(self, step: Awaitable[None], what: str) -> None:
         try:
@@ -371,6 +430,25 @@ class Holdfast:
         except Exception:  # noqa: BLE001 - whatever it is, the rest must be given back
             self._log.exception("%s failed; the ttl does it", what)
 
+    def _leasing(self, logs: HostLogs, telemetry: Telemetry) -> tuple[Leases, Renewals]:
+        runtime, driver, plan = self._runtime, self._driver, self._plan
+        ownership = Ownership(
+            runtime,
+            driver.leases,
+            host=plan.name,
+            telemetry=telemetry,
+            log=logs.logger("holdfast.leases"),
+        )
+        renewals = Renewals(ownership, self._keeper, self._watchdog)
+        requests = Requests(
+            driver.capabilities,
+            plan.leases,
+            host_name=plan.name,
+            host_id=plan.id,
+            metadata=plan.metadata,
+        )
+        return Leases(driver, ownership, renewals, requests), renewals
+
     def _working(self, logs: HostLogs, telemetry: Telemetry) -> Work | None:
         driver = self._driver
         if driver.jobs is None:
@@ -378,14 +456,25 @@ class Holdfast:
         claimer = Claimer(
             self._runtime,
             driver.jobs,
-            heartbeat=self._heartbeat,
-            keeper=self._keeper,
+            sessions=self._sessions,
             bell=Bell(driver.wakeups, logs.logger("holdfast.work")),
             host=self.name,
             log=logs.logger("holdfast.work"),
         )
-        claimer.session_kept = self._plan.session and driver.hosts is not None
         return Work(driver, claimer, telemetry)
+
+    def _flowing(self, logs: HostLogs, telemetry: Telemetry) -> FlowDesk | None:
+        if self._driver.instances is None:
+            return None
+        return FlowDesk(
+            self._runtime,
+            self._driver,
+            self._sessions,
+            self._app.flows if self._app is not None else {},
+            telemetry=telemetry,
+            host_name=self.name,
+            log=logs.logger("holdfast.flows"),
+        )
 
     def _session(self) -> HostSession:
         plan = self._plan

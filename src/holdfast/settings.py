@@ -15,14 +15,21 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.errors import ConfigurationError, UsageError
+from holdfast.model.flow_options import FlowOptions, check_claim_batch
 from holdfast.model.location import parse_url
 from holdfast.model.options import TTL_MAX_S, LeaseOptions, seconds
 
+T = TypeVar("T")
+
 NAMESPACE_DEFAULT = "default"
+
+# One claim is one statement that holds its rows until it commits; whoever has more room asks again
+# at once.
+CLAIM_BATCH_DEFAULT = 100
 
 # Peers take over this long after a host dies. 10 s rides out two lost heartbeats, a pause of the
 # collector and most failovers of a database; shorter trades that for a faster takeover.
@@ -64,6 +71,7 @@ _TOP = {
     "host": "text",
     "namespace": "text",
     "session_ttl": "seconds",
+    "claim_batch": "count",
     "migrate": "flag",
 }
 _LEASES = {
@@ -79,9 +87,20 @@ _LEASES = {
     "timeout": "seconds",
     "stall_limit": "seconds",
 }
-_KINDS = {**_TOP, **{f"leases.{name}": kind for name, kind in _LEASES.items()}}
+_FLOWS = {
+    "concurrency": "count",
+    "threads": "count",
+    "poll": "seconds",
+    "poll_floor": "seconds",
+    "park_grace": "seconds",
+}
+_TABLES = {"leases": _LEASES, "flows": _FLOWS}
+_KINDS = {
+    **_TOP,
+    **{f"{table}.{name}": kind for table, names in _TABLES.items() for name, kind in names.items()},
+}
 _FLAGS = ("session", "create")
-_ARGUMENTS = (*_TOP, *_FLAGS, "leases", "options")
+_ARGUMENTS = (*_TOP, *_FLAGS, *_TABLES, "options")
 
 _Found = dict[str, tuple[Any, str]]
 
@@ -97,7 +116,9 @@ class Settings:
     host: str | None
     namespace: str
     session_ttl_s: float
+    claim_batch: int
     leases: LeaseOptions
+    flows: FlowOptions
     migrate: bool | None
     session: bool
     create: bool
@@ -115,7 +136,7 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
     """Settle every setting from ``arguments``, ``environ`` and the files in ``directory``.
 
     An argument of ``None`` and an empty variable count as not given. ``leases`` given as
-    ``LeaseOptions`` wins whole.
+    ``LeaseOptions`` wins whole, and so does ``flows`` given as ``FlowOptions``.
 
     Raises:
         ConfigurationError: A name is unknown, a value has the wrong type or range, a file cannot
@@ -129,12 +150,8 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
     found.update(_referred(found, environ))
     options = {name: value for name, (value, _) in found.items() if name.startswith("options.")}
     origins = dict.fromkeys((*_TOP, *_FLAGS, *_KINDS), "default")
-    leases, from_argument = arguments.get("leases"), "argument"
-    if leases is None:
-        leases = _lease_options(found)
-    else:
-        _check_kind(isinstance(leases, LeaseOptions), "leases", from_argument, "a LeaseOptions")
-        found.update({f"leases.{name}": (None, from_argument) for name in _LEASES})
+    leases = _options_of("leases", LeaseOptions, arguments, found)
+    flows = _options_of("flows", FlowOptions, arguments, found)
     origins.update({name: origin for name, (_, origin) in found.items()})
 
     def value(name: str, default: Any = None) -> Any:
@@ -145,7 +162,9 @@ def load(arguments: Mapping[str, Any], *, environ: Mapping[str, str], directory:
         host=value("host"),
         namespace=value("namespace", NAMESPACE_DEFAULT),
         session_ttl_s=value("session_ttl", SESSION_TTL_DEFAULT_S),
+        claim_batch=_claim_batch(*found.get("claim_batch", (CLAIM_BATCH_DEFAULT, "default"))),
         leases=leases,
+        flows=flows,
         migrate=value("migrate"),
         session=value("session", True),
         create=value("create", True),
@@ -205,7 +224,7 @@ def _from_arguments(arguments: Mapping[str, Any]) -> _Found:
     for name, value in arguments.items():
         if name not in _ARGUMENTS:
             raise _unknown(f"argument {name!r}", name, _ARGUMENTS)
-        if value is None or name == "leases":
+        if value is None or name in _TABLES:
             continue
         if name == "options":
             _check_kind(isinstance(value, Mapping), name, "argument", "a mapping")
@@ -243,11 +262,12 @@ def _from_file(path: Path) -> _Found:
     for name, value in document.items():
         if name in _TOP:
             found[name] = _checked(_TOP[name], value, name, path.name), path.name
-        elif name in ("leases", "options"):
+        elif name in (*_TABLES, "options"):
             _check_kind(isinstance(value, dict), f"[{name}]", path.name, "a table")
             found.update(_table(name, value, path.name))
         else:
-            raise _unknown(f"key {name[:100]!r} in {path.name}", name, (*_TOP, "leases", "options"))
+            known = (*_TOP, *_TABLES, "options")
+            raise _unknown(f"key {name[:100]!r} in {path.name}", name, known)
     if any(_holds_secret(name, value) for name, (value, _) in found.items()):
         _check_private(path)
     return found
@@ -258,9 +278,10 @@ def _table(table: str, values: Mapping[object, Any], source: str) -> _Found:
         return _options(values, source)
     found: _Found = {}
     for name, value in values.items():
-        if name not in _LEASES:
-            raise _unknown(f"key 'leases.{str(name)[:100]}' in {source}", str(name), _LEASES)
-        full = f"leases.{name}"
+        if name not in _TABLES[table]:
+            what = f"key '{table}.{str(name)[:100]}' in {source}"
+            raise _unknown(what, str(name), _TABLES[table])
+        full = f"{table}.{name}"
         found[full] = _checked(_KINDS[full], value, full, source), source
     return found
 
@@ -295,13 +316,26 @@ def _referred(found: _Found, environ: Mapping[str, str]) -> _Found:
     return referred
 
 
-def _lease_options(found: _Found) -> LeaseOptions:
-    given = {name: found[f"leases.{name}"] for name in _LEASES if f"leases.{name}" in found}
+def _options_of(table: str, kind: type[T], arguments: Mapping[str, Any], found: _Found) -> T:
+    """The options of a table: those that were given as an argument, or those that were found."""
+    given = arguments.get(table)
+    if given is not None:
+        _check_kind(isinstance(given, kind), table, "argument", f"a {kind.__name__}")
+        found.update({f"{table}.{name}": (None, "argument") for name in _TABLES[table]})
+        return cast("T", given)
+    names = [name for name in _TABLES[table] if f"{table}.{name}" in found]
     try:
-        return LeaseOptions(**{name: value for name, (value, _) in given.items()})
+        return kind(**{name: found[f"{table}.{name}"][0] for name in names})
     except UsageError as error:
-        sources = ", ".join(f"{name} from {origin}" for name, (_, origin) in given.items())
-        raise ConfigurationError(f"{error} (leases: {sources})") from None
+        sources = ", ".join(f"{name} from {found[f'{table}.{name}'][1]}" for name in names)
+        raise ConfigurationError(f"{error} ({table}: {sources})") from None
+
+
+def _claim_batch(value: object, source: str) -> int:
+    try:
+        return check_claim_batch(value)
+    except UsageError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

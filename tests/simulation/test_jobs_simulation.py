@@ -5,20 +5,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Iterable
-
 import pytest
 
 from holdfast.testing.faults import Fault
-from tests.simulation.job_fleet import JobFleet, Outcome
+from tests.simulation.course import ONLY, Run, outputs_in_other_processes
+from tests.simulation.job_fleet import JobFleet
 
 SEEDS = 300
 SOAK_SEEDS = range(10_000, 15_000)
-ONLY = os.environ.get("HOLDFAST_SEED")
 
 # Things that must have happened often enough for silence to mean something, over all seeds.
 # Wake-ups are not listened to here: a host that hears nothing must lose nothing either.
@@ -46,25 +40,9 @@ FLOORS = {
 }
 
 
-class Run:
-    """What many seeds did together."""
-
-    def __init__(self, seeds: Iterable[int]) -> None:
-        self.seen: Counter[str] = Counter()
-        self.broken: list[Outcome] = []
-        for seed in seeds:
-            outcome = JobFleet(seed).run()
-            self.seen += outcome.seen
-            if outcome.violations:
-                self.broken.append(outcome)
-
-    def explain(self) -> str:
-        return "\n\n".join(outcome.explain() for outcome in self.broken[:3])
-
-
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return Run(range(SEEDS) if ONLY is None else [int(ONLY)])
+    return Run(JobFleet, range(SEEDS))
 
 
 @pytest.mark.timeout(600)
@@ -75,14 +53,13 @@ def test_no_invariant_is_broken(run):
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(ONLY is not None, reason="one seed alone reaches no floor")
 def test_enough_went_wrong_to_mean_something(run):
-    short = {what: run.seen[what] for what, floor in FLOORS.items() if run.seen[what] < floor}
-    assert short == {}
+    assert run.below(FLOORS) == {}
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_no_invariant_is_broken_in_a_long_run():
-    run = Run(SOAK_SEEDS)
+    run = Run(JobFleet, SOAK_SEEDS)
     assert not run.broken, run.explain()
 
 
@@ -94,19 +71,6 @@ def test_one_seed_is_one_run_in_any_process():
         "fleet.run()\n"
         "print(fleet.simulation.loop.steps, len(fleet.history.jobs.served), fleet.simulation.now)\n"
     )
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": hash_seed,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "2", "3")
-    }
+    printed = outputs_in_other_processes(program)
     assert len(printed) == 1
     assert printed != {""}

@@ -12,6 +12,7 @@ from holdfast.drivers.memory.job_rows import JobRow
 from holdfast.drivers.memory.job_step import JobStep
 from holdfast.drivers.memory.job_store import MemoryJobStore
 from holdfast.model.job import Enqueued, Entry, JobState
+from tests.simulation.course import require_found
 from tests.simulation.job_fleet import JobFleet
 from tests.simulation.job_host import JobHost
 
@@ -147,9 +148,4 @@ FOUND: dict[Plant, set[str]] = {
 @pytest.mark.parametrize("plant", FOUND, ids=lambda plant: plant.__name__)
 def test_a_planted_defect_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch):
     plant(monkeypatch)
-    reported: set[str] = set()
-    for seed in range(SEEDS):
-        reported |= {violation.rule for violation in JobFleet(seed).run().violations}
-        if reported & FOUND[plant]:
-            return
-    pytest.fail(f"{SEEDS} seeds did not find {FOUND[plant]}; reported: {sorted(reported)}")
+    require_found(JobFleet, FOUND[plant], SEEDS)

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.telemetry import (
+    FLOW_COUNTS,
+    FLOW_OUTCOMES,
     JOB_OUTCOMES,
     OTHER,
     OUTCOMES,
     REASONS,
+    STEP_OUTCOMES,
     UNITS,
     Telemetry,
     Watched,
@@ -40,6 +43,13 @@ _RENEW_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 _JOB_BUCKETS_S = (
     *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
+)
+
+# Flow code runs for microseconds, a step for a millisecond or a day; a timer is late by as much as
+# a store is away.
+_FLOW_BUCKETS_S = (
+    *(0.00005, 0.0002, 0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+    *(30.0, 60.0, 300.0, 3600.0, 86_400.0),
 )
 
 # Where a registry keeps our collector: two hosts of one process find the same one, and it lives
@@ -129,6 +139,33 @@ class PrometheusTelemetry(Telemetry):
         """Count claims that were taken back from hosts that are gone."""
         self._metrics.jobs.reclaimed.inc(count)
 
+    def flows_counted(self, what: str, count: int = 1) -> None:
+        """Count what happened to flows."""
+        events = self._metrics.flows.events
+        events.get(what, events[OTHER]).inc(count)
+
+    def flows_active(self, change: int) -> None:
+        """Follow how many flows do something here."""
+        self._metrics.flows.active.inc(change)
+
+    def flow_ended(self, outcome: str) -> None:
+        """Count a flow that ended here."""
+        ended = self._metrics.flows.ended
+        ended.get(outcome, ended[OTHER]).inc()
+
+    def flow_activated(self, seconds: float) -> None:
+        """Time a run of flow code."""
+        self._metrics.flows.activation_seconds.observe(seconds)
+
+    def step_ended(self, outcome: str, seconds: float) -> None:
+        """Time an attempt of a step."""
+        steps = self._metrics.flows.step_seconds
+        steps.get(outcome, steps[OTHER]).observe(seconds)
+
+    def timer_fired(self, late_s: float) -> None:
+        """Follow how late timers are."""
+        self._metrics.flows.timer_seconds.observe(late_s)
+
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Read the gauges of this host at each scrape, until it closes or is dropped."""
         return self._metrics.watch(watched)
@@ -185,6 +222,43 @@ class _JobMetrics:
         )
 
 
+class _FlowMetrics:
+    """What is told of flows."""
+
+    def __init__(self) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        def seconds(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(
+                f"holdfast_{name}_seconds", text, labels, buckets=_FLOW_BUCKETS_S, registry=None
+            )
+
+        events = Counter(
+            "holdfast_flows", "What happened to flows of this process.", ("event",), registry=None
+        )
+        ended = Counter(
+            "holdfast_flows_ended",
+            "Flows that ended here, by outcome.",
+            ("outcome",),
+            registry=None,
+        )
+        step_seconds = seconds("step_run", "Time of one attempt of a step, by outcome.", "outcome")
+        self.active = Gauge(
+            "holdfast_flows_active", "Flows that do something here now.", registry=None
+        )
+        self.activation_seconds = seconds(
+            "flow_activation", "Time that flow code ran, to its next wait."
+        )
+        self.timer_seconds = seconds("flow_timer_lag", "How late timers of flows were fired.")
+        self.events = {value: events.labels(value) for value in (*FLOW_COUNTS, OTHER)}
+        self.ended = {value: ended.labels(value) for value in (*FLOW_OUTCOMES, OTHER)}
+        self.step_seconds = {value: step_seconds.labels(value) for value in (*STEP_OUTCOMES, OTHER)}
+        self.told: tuple[Collector, ...] = (
+            *(events, ended, step_seconds, self.active),
+            *(self.activation_seconds, self.timer_seconds),
+        )
+
+
 class _Metrics:
     """The collector: counters and histograms that are told, gauges that are read at a scrape.
 
@@ -228,8 +302,10 @@ class _Metrics:
             registry=None,
         )
         self.jobs = _JobMetrics()
+        self.flows = _FlowMetrics()
         self._told: tuple[Collector, ...] = (
             *self.jobs.told,
+            *self.flows.told,
             *(acquisitions, acquire_seconds, losses, self.conflicts, self.takeovers),
             *(self.releases, self.renew_failures, self.renew_seconds, spent),
         )

@@ -12,10 +12,12 @@ import logging
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import HoldfastError
+from holdfast.model.instance import ReclaimedInstance
 from holdfast.model.job import JobState, Reclaimed
 from holdfast.model.session import HostSession
 from holdfast.ports.driver import Driver
 from holdfast.ports.host_store import HostStore
+from holdfast.ports.instance_store import InstanceStore
 from holdfast.ports.job_store import JobStore
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.runtime import Runtime
@@ -51,10 +53,12 @@ class Reaper:
         heartbeat: Heartbeat,
         *,
         reclaimed: Callable[[Sequence[Reclaimed]], None] | None = None,
+        taken_over: Callable[[Sequence[ReclaimedInstance]], None] | None = None,
     ) -> None:
         self._runtime = runtime
         self._heartbeat = heartbeat
         self._reclaimed = reclaimed
+        self._taken_over = taken_over
         self._task: asyncio.Task[None] | None = None
         first_s = min(_SOON_S, heartbeat.ttl_s / 10)
         self._due = runtime.clock.monotonic() + first_s
@@ -77,7 +81,7 @@ class Reaper:
             self._due = self._sweep_due = now
         if now >= self._due:
             self._due = now + heartbeat.ttl_s / 2
-            look = self._look(hosts, driver.jobs, now)
+            look = self._look(hosts, driver, now)
             self._task = self._runtime.spawn(look, name="holdfast-reaper")
         return self._due
 
@@ -87,7 +91,7 @@ class Reaper:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _look(self, hosts: HostStore, jobs: JobStore | None, now: float) -> None:
+    async def _look(self, hosts: HostStore, driver: Driver, now: float) -> None:
         ttl_s, more = self._heartbeat.ttl_s, False
         try:
             async with asyncio.timeout(ttl_s):
@@ -100,9 +104,12 @@ class Reaper:
                 full = len(sessions) == SESSIONS_MAX
                 dead = await self._reap(hosts, others, now, unseen=full)
                 more = len(dead) == REAP_MAX
-                if jobs is not None and (dead or now >= self._sweep_due):
+                if dead or now >= self._sweep_due:
                     self._sweep_due = now + ttl_s
-                    more = await self._reclaim(jobs) or more
+                    if driver.jobs is not None:
+                        more = await self._reclaim(driver.jobs) or more
+                    if driver.instances is not None:
+                        more = await self._take_over(driver.instances) or more
         except (HoldfastError, TimeoutError) as error:
             self._due = now + min(_SOON_S, ttl_s / 3)
             _log.warning(
@@ -150,6 +157,22 @@ class Reaper:
                 )
                 if self._reclaimed is not None:
                     self._reclaimed(taken)
+            if len(taken) < RECLAIM_MAX:
+                return False
+        return True
+
+    async def _take_over(self, instances: InstanceStore) -> bool:
+        """Let others have the instances of ended sessions; true if there may be more."""
+        for _ in range(_RECLAIM_ROUNDS_MAX):
+            taken = await instances.reclaim(limit=RECLAIM_MAX)
+            if taken:
+                _log.info(
+                    "took %d flows from hosts that are gone",
+                    len(taken),
+                    extra={"host": self._heartbeat.session.name},
+                )
+                if self._taken_over is not None:
+                    self._taken_over(taken)
             if len(taken) < RECLAIM_MAX:
                 return False
         return True

@@ -34,6 +34,20 @@ REASONS = (
 JOB_OUTCOMES = ("completed", "failed", "dead", "lost", "cancelled", "released")
 """How a claim of a job ends: ``failed`` is tried again, ``dead`` never."""
 
+FLOW_COUNTS = (
+    *("started", "claimed", "taken_over", "replayed", "parked"),
+    *("fenced", "conflict", "stuck"),
+)
+"""What is counted of flows: ``fenced`` is a commit that was refused, because others own the flow
+by now; ``conflict`` one whose outcome stayed unknown until the session ended; ``stuck`` one whose
+code does not do what its history says."""
+
+FLOW_OUTCOMES = ("completed", "failed", "cancelled", "terminated")
+"""How a flow ends."""
+
+STEP_OUTCOMES = ("completed", "failed", "retried")
+"""How an attempt of a step ends: after ``retried`` another follows."""
+
 UNITS = ("request_units",)
 """What a store charges in, where it charges for each request."""
 
@@ -130,6 +144,24 @@ class Telemetry:
     def jobs_reclaimed(self, count: int) -> None:
         """So many claims were taken back from hosts that are gone."""
 
+    def flows_counted(self, what: str, count: int = 1) -> None:
+        """So many of one of ``FLOW_COUNTS`` happened."""
+
+    def flows_active(self, change: int) -> None:
+        """So many more flows do something on this host now, or fewer."""
+
+    def flow_ended(self, outcome: str) -> None:
+        """A flow of this host ended, with one of ``FLOW_OUTCOMES``."""
+
+    def flow_activated(self, seconds: float) -> None:
+        """The code of a flow ran for so long, to its next wait; the event loop stood still."""
+
+    def step_ended(self, outcome: str, seconds: float) -> None:
+        """An attempt of a step ended, with one of ``STEP_OUTCOMES``, after ``seconds``."""
+
+    def timer_fired(self, late_s: float) -> None:
+        """A timer of a flow was fired so long after it was due, by the store's clock."""
+
     def carrier(self) -> dict[str, str]:
         """The headers that carry the caller's trace to where a job runs (W3C trace context)."""
         return {}
@@ -225,6 +257,30 @@ class CombinedTelemetry(Telemetry):
     def jobs_reclaimed(self, count: int) -> None:
         """Tell all."""
         self._tell("jobs_reclaimed", count)
+
+    def flows_counted(self, what: str, count: int = 1) -> None:
+        """Tell all."""
+        self._tell("flows_counted", what, count)
+
+    def flows_active(self, change: int) -> None:
+        """Tell all."""
+        self._tell("flows_active", change)
+
+    def flow_ended(self, outcome: str) -> None:
+        """Tell all."""
+        self._tell("flow_ended", outcome)
+
+    def flow_activated(self, seconds: float) -> None:
+        """Tell all."""
+        self._tell("flow_activated", seconds)
+
+    def step_ended(self, outcome: str, seconds: float) -> None:
+        """Tell all."""
+        self._tell("step_ended", outcome, seconds)
+
+    def timer_fired(self, late_s: float) -> None:
+        """Tell all."""
+        self._tell("timer_fired", late_s)
 
     def carrier(self) -> dict[str, str]:
         """The headers of all listeners that trace."""

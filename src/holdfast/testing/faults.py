@@ -126,11 +126,14 @@ class Faults:
             self.counts[Fault.WALL_JUMP] += host.clock.jumps
             self.counts[Fault.CLOCK_RATE] += host.rate != 1.0
 
-    async def call(self, host: SimHost, operation: Callable[[], Awaitable[T]]) -> T:
+    async def call(
+        self, host: SimHost, operation: Callable[[], Awaitable[T]], *, answered_once: bool = False
+    ) -> T:
         """Send ``operation`` from ``host`` to the store's side and wait for the reply.
 
         The store's side goes on whatever becomes of the host. Cancelling the caller takes
-        nothing back that was sent.
+        nothing back that was sent. With ``answered_once`` it is carried out a second time only if
+        its reply was lost: no connection delivers twice what was answered.
 
         Raises:
             StoreUnavailable: It was not applied.
@@ -142,7 +145,10 @@ class Faults:
             await asyncio.sleep(self._latency_s())
             raise StoreUnavailable("simulated: the request was refused")
         reply: asyncio.Future[T] = loop.create_future()
-        serving = self._serve(host, operation, reply, self._fate())
+        fate = self._fate()
+        if answered_once and fate.lost is None:
+            fate.again_after_s = None
+        serving = self._serve(host, operation, reply, fate)
         loop.create_task(serving, name=f"serve/{host.name}", context=_world())
         return await reply
 

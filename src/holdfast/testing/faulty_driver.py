@@ -23,10 +23,13 @@ from holdfast.ports.host_store import HostStore
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.ports.wakeups import Listener, Wakeup, Wakeups
 from holdfast.testing.faults import Faults
+from holdfast.testing.faulty_instances import FaultyInstanceStore
 from holdfast.testing.faulty_jobs import FaultyJobStore
+from holdfast.testing.faulty_port import FaultyPort
 from holdfast.testing.faulty_schedules import FaultyScheduleStore
 from holdfast.testing.history import Call, History, Served
-from holdfast.testing.job_history import JobHistory, JobServed
+from holdfast.testing.instance_history import InstanceServed
+from holdfast.testing.job_history import JobServed
 from holdfast.testing.simulation import SimHost
 
 T = TypeVar("T")
@@ -184,24 +187,23 @@ class FaultyLeaseStore:
         # A cancelled or killed caller never learns the outcome: the call stays open.
 
 
-class FaultyHostStore:
+class FaultyHostStore(FaultyPort):
     """A host store as a host sees it through the network."""
 
     def __init__(
-        self, store: HostStore, faults: Faults, host: SimHost, history: JobHistory | None = None
+        self, store: HostStore, faults: Faults, host: SimHost, history: History | None = None
     ) -> None:
+        super().__init__(faults, host)
         self._store = store
-        self._faults = faults
-        self._host = host
         self._history = history
 
     async def open(self, session: HostSession) -> None:
         """See the port."""
-        await self._faults.call(self._host, lambda: self._store.open(session))
+        await self._call(lambda: self._store.open(session))
 
     async def renew(self, host: HostId, ttl_us: int) -> None:
         """See the port."""
-        await self._faults.call(self._host, lambda: self._store.renew(host, ttl_us))
+        await self._call(lambda: self._store.renew(host, ttl_us))
 
     async def close(self, host: HostId) -> None:
         """See the port."""
@@ -210,7 +212,7 @@ class FaultyHostStore:
             await self._store.close(host)
             self._ended(host)
 
-        await self._faults.call(self._host, apply)
+        await self._call(apply)
 
     async def reap(self, *, limit: int) -> Sequence[HostSession]:
         """See the port."""
@@ -221,17 +223,19 @@ class FaultyHostStore:
                 self._ended(session.id)
             return reaped
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.list(limit=limit))
+        return await self._call(lambda: self._store.list(limit=limit))
 
     def _ended(self, host: HostId) -> None:
-        # Claims hang on sessions: whose has ended is part of the story of the jobs.
+        # What is claimed hangs on sessions: whose has ended is part of its story.
         if self._history is not None:
-            at = self._faults.simulation.now
-            self._history.served.append(JobServed(at=at, op="session.end", job="", session=host))
+            at, op = self._now, "session.end"
+            jobs, instances = self._history.jobs, self._history.instances
+            jobs.served.append(JobServed(at=at, op=op, job="", session=host))
+            instances.served.append(InstanceServed(at=at, op=op, instance="", session=host))
 
 
 class FaultyWakeups:
@@ -279,8 +283,12 @@ class FaultyDriver:
         hosts, jobs = driver.hosts, driver.jobs
         self._hosts = None
         if hosts is not None:
-            self._hosts = FaultyHostStore(hosts, faults, host, history.jobs)
+            self._hosts = FaultyHostStore(hosts, faults, host, history)
         self._jobs = None if jobs is None else FaultyJobStore(jobs, faults, host, history.jobs)
+        instances = driver.instances
+        self._instances = None
+        if instances is not None:
+            self._instances = FaultyInstanceStore(instances, faults, host, history.instances)
         schedules = driver.schedules
         self._schedules = (
             None if schedules is None else FaultyScheduleStore(schedules, faults, host)
@@ -308,9 +316,9 @@ class FaultyDriver:
         return self._jobs
 
     @property
-    def instances(self) -> None:
-        """No instances are kept."""
-        return
+    def instances(self) -> FaultyInstanceStore | None:
+        """Instances through the network."""
+        return self._instances
 
     @property
     def schedules(self) -> FaultyScheduleStore | None:

@@ -31,19 +31,19 @@ from holdfast.model.job import (
 from holdfast.names import JobId
 from holdfast.ports.job_store import JobStore
 from holdfast.testing.faults import Faults
+from holdfast.testing.faulty_port import FaultyPort
 from holdfast.testing.job_history import JobHistory, JobServed
 from holdfast.testing.simulation import SimHost
 
 _Settling = Completion | Failure | Return | Extension
 
 
-class FaultyJobStore:
+class FaultyJobStore(FaultyPort):
     """A job store as a host sees it through the network; each request is recorded."""
 
     def __init__(self, store: JobStore, faults: Faults, host: SimHost, history: JobHistory) -> None:
+        super().__init__(faults, host)
         self._store = store
-        self._faults = faults
-        self._host = host
         self._history = history
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
@@ -63,7 +63,7 @@ class FaultyJobStore:
                 )
             return outcomes
 
-        outcomes = await self._faults.call(self._host, apply)
+        outcomes = await self._call(apply)
         kept = (Entry.CREATED, Entry.REPLACED)
         self._history.acknowledged.update(one.id for one in outcomes if one.entry in kept)
         return outcomes
@@ -81,7 +81,7 @@ class FaultyJobStore:
                 self._serve("claim", job.id, token=job.token, session=request.session)
             return claimed
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def complete(self, completions: Sequence[Completion]) -> Sequence[Settled]:
         """See the port."""
@@ -91,7 +91,7 @@ class FaultyJobStore:
             self._settled("complete", completions, outcomes)
             return outcomes
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def fail(self, failures: Sequence[Failure]) -> Sequence[Settled]:
         """See the port."""
@@ -101,7 +101,7 @@ class FaultyJobStore:
             self._settled("fail", failures, outcomes)
             return outcomes
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def release(self, returns: Sequence[Return]) -> Sequence[Settled]:
         """See the port."""
@@ -111,7 +111,7 @@ class FaultyJobStore:
             self._settled("release", returns, outcomes)
             return outcomes
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def extend(self, extensions: Sequence[Extension]) -> Sequence[Settled]:
         """See the port."""
@@ -121,7 +121,7 @@ class FaultyJobStore:
             self._settled("extend", extensions, outcomes)
             return outcomes
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def reclaim(self, *, limit: int) -> Sequence[Reclaimed]:
         """See the port."""
@@ -132,7 +132,7 @@ class FaultyJobStore:
                 self._serve("reclaim", one.id, one.state)
             return taken
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def cancel(self, ids: Sequence[JobId], *, reason: str) -> Sequence[Changed]:
         """See the port."""
@@ -143,7 +143,7 @@ class FaultyJobStore:
                 self._serve("cancel", job, outcome)
             return outcomes
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def retry(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """See the port."""
@@ -154,39 +154,37 @@ class FaultyJobStore:
                 self._serve("retry", job, outcome)
             return outcomes
 
-        return await self._faults.call(self._host, apply)
+        return await self._call(apply)
 
     async def purge(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.purge(ids))
+        return await self._call(lambda: self._store.purge(ids))
 
     async def tend(self, *, limit: int) -> Tended:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.tend(limit=limit))
+        return await self._call(lambda: self._store.tend(limit=limit))
 
     async def get(self, id: JobId) -> JobRecord | None:  # noqa: A002 - it is one
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.get(id))
+        return await self._call(lambda: self._store.get(id))
 
     async def list(
         self, wanted: JobFilter, *, after: str | None, limit: int
     ) -> Sequence[JobRecord]:
         """See the port."""
-        return await self._faults.call(
-            self._host, lambda: self._store.list(wanted, after=after, limit=limit)
-        )
+        return await self._call(lambda: self._store.list(wanted, after=after, limit=limit))
 
     async def attempts(self, id: JobId) -> Sequence[Attempt]:  # noqa: A002 - it is one
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.attempts(id))
+        return await self._call(lambda: self._store.attempts(id))
 
     async def put_queue(self, settings: QueueSettings) -> None:
         """See the port."""
-        await self._faults.call(self._host, lambda: self._store.put_queue(settings))
+        await self._call(lambda: self._store.put_queue(settings))
 
     async def queues(self) -> Sequence[QueueRecord]:
         """See the port."""
-        return await self._faults.call(self._host, self._store.queues)
+        return await self._call(self._store.queues)
 
     def _settled(self, op: str, asked: Sequence[_Settling], outcomes: Sequence[Settled]) -> None:
         for one, outcome in zip(asked, outcomes, strict=True):
@@ -207,7 +205,7 @@ class FaultyJobStore:
     ) -> None:
         self._history.served.append(
             JobServed(
-                at=self._faults.simulation.now,
+                at=self._now,
                 op=op,
                 job=job,
                 outcome=outcome,

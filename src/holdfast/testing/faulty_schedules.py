@@ -10,49 +10,45 @@ from collections.abc import Sequence
 from holdfast.model.schedule import Due, Fired, Firing, NewSchedule, ScheduleRecord
 from holdfast.ports.schedule_store import ScheduleStore
 from holdfast.testing.faults import Faults
+from holdfast.testing.faulty_port import FaultyPort
 from holdfast.testing.simulation import SimHost
 
 
-class FaultyScheduleStore:
+class FaultyScheduleStore(FaultyPort):
     """A store of schedules as a host sees it through the network."""
 
     def __init__(self, store: ScheduleStore, faults: Faults, host: SimHost) -> None:
+        super().__init__(faults, host)
         self._store = store
-        self._faults = faults
-        self._host = host
 
     async def put(self, schedule: NewSchedule) -> ScheduleRecord:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.put(schedule))
+        return await self._call(lambda: self._store.put(schedule))
 
     async def get(self, name: str) -> ScheduleRecord | None:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.get(name))
+        return await self._call(lambda: self._store.get(name))
 
     async def list(self, *, after: str | None, limit: int) -> Sequence[ScheduleRecord]:
         """See the port."""
-        return await self._faults.call(
-            self._host, lambda: self._store.list(after=after, limit=limit)
-        )
+        return await self._call(lambda: self._store.list(after=after, limit=limit))
 
     async def delete(self, name: str) -> bool:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.delete(name))
+        return await self._call(lambda: self._store.delete(name))
 
     async def pause(self, name: str) -> ScheduleRecord | None:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.pause(name))
+        return await self._call(lambda: self._store.pause(name))
 
     async def resume(self, name: str, *, next_at_us: int) -> ScheduleRecord | None:
         """See the port."""
-        return await self._faults.call(
-            self._host, lambda: self._store.resume(name, next_at_us=next_at_us)
-        )
+        return await self._call(lambda: self._store.resume(name, next_at_us=next_at_us))
 
     async def due(self, *, limit: int) -> Due:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.due(limit=limit))
+        return await self._call(lambda: self._store.due(limit=limit))
 
     async def fire(self, firing: Firing) -> Fired:
         """See the port."""
-        return await self._faults.call(self._host, lambda: self._store.fire(firing))
+        return await self._call(lambda: self._store.fire(firing))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.testing.instance_history import InstanceHistory
 from holdfast.testing.job_history import JobHistory
 
 
@@ -179,9 +180,11 @@ class History:
     crashed: dict[str, float] = field(default_factory=dict[str, float])
     frozen: bool = False
     jobs: JobHistory = field(init=False)
+    instances: InstanceHistory = field(init=False)
 
     def __post_init__(self) -> None:
         self.jobs = JobHistory(self.seed, self.clock)
+        self.instances = InstanceHistory(self.seed, self.clock)
 
     def start(  # noqa: PLR0913
         self,

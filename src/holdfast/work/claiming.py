@@ -9,31 +9,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, UsageError
-from holdfast.model.job import Claimed, ClaimRequest, Return, Want
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown
+from holdfast.model.job import Claimed, ClaimedJob, ClaimRequest, Return, Want
 from holdfast.names import JobId
 from holdfast.ports.job_store import JobStore
-from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
+from holdfast.runtime.sessions import Sessions
 from holdfast.work.bell import Alarm, Bell
 from holdfast.work.repeating import until_known, while_held
-from holdfast.work.strays import Strays
+from holdfast.work.strays import Held, Strays
 
 # The safety net behind wake-ups: a ring that was lost costs this much at most.
 POLL_S = 5.0
 
 # Where rings are known not to arrive.
 POLL_DEAF_S = 1.0
-
-# A session that the store refused is opened anew by the keeper; look again this often.
-_SESSION_LOOK_S = 0.05
 
 
 class Claimer:
@@ -44,48 +40,20 @@ class Claimer:
         runtime: Runtime,
         store: JobStore,
         *,
-        heartbeat: Heartbeat,
-        keeper: Keeper,
+        sessions: Sessions,
         bell: Bell,
         host: str,
         log: logging.Logger,
     ) -> None:
         self.runtime = runtime
         self.store = store
+        self.sessions = sessions
         self.bell = bell
-        self.closed = False
-        # A tool that keeps no session has nothing that a claim could hang on.
-        self.session_kept = True
-        self._heartbeat = heartbeat
-        self._keeper = keeper
         self._host = host
         self._log = log
         self._numbers = itertools.count(1)
         self._later: set[asyncio.Task[Any]] = set()
-        self._strays = Strays(runtime, store, log)
-
-    def on_lost(self, listener: Callable[[LiveSession], None]) -> Callable[[], None]:
-        """Call ``listener`` on the running loop with each session that is lost, until ended."""
-        loop = asyncio.get_running_loop()
-
-        def post(session: LiveSession) -> None:
-            try:
-                loop.call_soon_threadsafe(listener, session)
-            except RuntimeError:
-                # The loop has closed: nothing runs on it any more.
-                self._log.debug("no loop to tell of the lost session %s", session.id)
-
-        return self._heartbeat.on_lost(post)
-
-    @property
-    def session(self) -> LiveSession:
-        """The session that claims hang on now."""
-        return self._heartbeat.live
-
-    @property
-    def ttl_s(self) -> float:
-        """How long peers wait for a host that died."""
-        return self._heartbeat.ttl_s
+        self._strays = Strays(runtime, log)
 
     @property
     def poll_s(self) -> float:
@@ -131,7 +99,7 @@ class Claimer:
         Given up after a few seconds, the asking goes on by itself until the answer is known, and
         what was claimed is given back. So is what a request claims that arrives after its repeat.
         """
-        session, repeated = await self._live(), False
+        session, repeated = await self.sessions.held(), False
         number = next(self._numbers)
         turned = tuple(wants)
         if len(turned) > 1:
@@ -155,19 +123,14 @@ class Claimer:
         try:
             claimed = await until_known(self.runtime, once)
         except LeaseLost:
-            self.doubt(session)
+            self.sessions.doubt(session)
             raise
         except OutcomeUnknown:
             self.later(self._find_out(request, session))
             raise
         if repeated:
-            self._strays.watch(request, session, claimed.jobs)
+            self._watch(request, session, claimed.jobs)
         return session, claimed
-
-    def doubt(self, session: LiveSession) -> None:
-        """The store refused a session that we believe in: let the keeper look at it now."""
-        self._heartbeat.doubt(session)
-        self._keeper.wake()
 
     async def _find_out(self, request: ClaimRequest, session: LiveSession) -> None:
         """Learn what a claim without an answer was given, and give it back."""
@@ -179,9 +142,24 @@ class Claimer:
 
         try:
             await while_held(self.runtime, session, give_back)
-            self._strays.watch(request, session)
+            self._watch(request, session)
         except HoldfastError as error:
             self._log.warning("a claim stays unknown until this session ends: %s", error)
+
+    def _watch(
+        self, request: ClaimRequest, session: LiveSession, known: Sequence[ClaimedJob] = ()
+    ) -> None:
+        """Give back what is claimed under ``request`` from now on, beside what is known."""
+        # Asked again for nothing, a request tells what was claimed under it, and claims no more.
+        look = replace(request, again=True, limit=0, wait_us=0)
+
+        async def find() -> list[Held]:
+            return [(job.id, job.token) for job in (await self.store.claim(look)).jobs]
+
+        async def give_back(strays: Sequence[Held]) -> None:
+            await self.store.release([Return(JobId(job), token) for job, token in strays])
+
+        self._strays.watch(find, give_back, session, [(job.id, job.token) for job in known])
 
     async def ask_to_the_end(
         self, wants: Sequence[Want], limit: int, *, job: JobId | None, wait_s: float
@@ -212,33 +190,11 @@ class Claimer:
 
     async def close(self) -> None:
         """Claim no more, and wait for what goes on by itself. Repeatable."""
-        self.closed = True
+        self.sessions.closed = True
         here = asyncio.get_running_loop()
         while mine := [task for task in list(self._later) if task.get_loop() is here]:
             await asyncio.wait(mine)
         await self._strays.close()
-
-    async def _live(self) -> LiveSession:
-        """The session, waiting for the keeper to open one if the last was lost."""
-        clock, until = self.runtime.clock, None
-        while True:
-            if self.closed:
-                raise UsageError("this connection is closed; connect again")
-            if not self.session_kept:
-                raise UsageError("claims hang on a session: connect with session=True")
-            session = self._heartbeat.live
-            if session.held:
-                return session
-            now = clock.monotonic()
-            until = now + self._heartbeat.ttl_s if until is None else until
-            if now >= until:
-                raise LeaseLost(
-                    f"host/{session.id}",
-                    "expired",
-                    "this host's session was lost, and no new one could be opened: see that the "
-                    "store answers, then claim again",
-                )
-            await clock.sleep(_SESSION_LOOK_S)
 
 
 def _again(request: ClaimRequest) -> ClaimRequest:

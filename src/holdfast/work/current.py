@@ -1,4 +1,4 @@
-"""``holdfast.current()``: what a handler may know and say of the job that it runs.
+"""``holdfast.current()``: what a handler or a step may know and say of what it runs.
 
 Owns the context variable. Safe from the thread of a synchronous handler as well.
 """
@@ -12,26 +12,65 @@ from typing import Any, Protocol
 
 from holdfast.errors import UsageError
 from holdfast.names import JobId, Token
-from holdfast.work.claim import Claim
+
+
+class Held(Protocol):
+    """What is being run under a token: the claim of a job, or a step of a flow that we own."""
+
+    @property
+    def id(self) -> JobId:
+        """The same at every attempt, and of nothing else."""
+        ...
+
+    @property
+    def queue(self) -> str:
+        """Where it came from; empty for a step that runs where its flow does."""
+        ...
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """What travels along."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is: 1 is the first."""
+        ...
+
+    @property
+    def token(self) -> Token:
+        """The fencing token; raises ``ClaimLost`` once it is not ours any more."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``ClaimLost`` unless it is ours."""
+        ...
 
 
 class Reporting(Protocol):
-    """What takes the progress of a running job."""
+    """What takes the progress of what runs."""
 
     def report(self, progress: object) -> None:
         """Keep it, soon. Safe from any thread."""
         ...
 
 
+# Headers of a job that runs a step for a flow.
+FLOW_HEADER = "flow"
+STEP_HEADER = "step"
+STEP_NAME_HEADER = "name"
+
+
 class Current:
-    """The job that is being run."""
+    """The job, or the step of a flow, that is being run."""
 
-    __slots__ = ("_claim", "_log", "_reporting", "cancelled", "host")
+    __slots__ = ("_claim", "_log", "_reporting", "_tx", "cancelled", "host")
 
-    def __init__(self, claim: Claim, host: str, log: logging.Logger, reporting: Reporting) -> None:
+    def __init__(self, claim: Held, host: str, log: logging.Logger, reporting: Reporting) -> None:
         self._claim = claim
         self._log = log
         self._reporting = reporting
+        self._tx: Any = None
         self.host = host
         """The name of the host that runs it."""
         self.cancelled = False
@@ -39,17 +78,28 @@ class Current:
         host stops. An async handler is cancelled as well; a synchronous one looks here."""
 
     def __repr__(self) -> str:
-        return f"<Current job {self.job} in {self.queue!r}, attempt {self.attempt}>"
+        where = f" in {self.queue!r}" if self.queue else ""
+        return f"<Current {self.job}{where}, attempt {self.attempt}>"
 
     @property
     def job(self) -> JobId:
-        """The id of the job."""
+        """The id of the job; of a step that runs where its flow does, its idempotency key."""
         return self._claim.id
 
     @property
     def queue(self) -> str:
-        """The queue it came from."""
+        """The queue it came from; empty for a step that runs where its flow does."""
         return self._claim.queue
+
+    @property
+    def flow(self) -> str | None:
+        """The id of the flow whose step runs, if one does."""
+        return self._claim.headers.get(FLOW_HEADER)
+
+    @property
+    def step(self) -> str | None:
+        """The identity of the step in its flow (``charge#0``), if one runs."""
+        return self._claim.headers.get(STEP_HEADER)
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -63,7 +113,7 @@ class Current:
 
     @property
     def idempotency_key(self) -> str:
-        """The same at every attempt of this job, and of no other."""
+        """The same at every attempt of this job or step, and of no other."""
         return self._claim.id
 
     @property
@@ -77,8 +127,28 @@ class Current:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records carry the job's id, queue and attempt."""
-        return _JobLog(self._log, {"job": self.job, "queue": self.queue, "attempt": self.attempt})
+        """A logger whose records carry what runs: job and queue, or flow and step; the attempt."""
+        fields: dict[str, Any] = {"attempt": self.attempt}
+        if self.queue:
+            fields.update(job=self.job, queue=self.queue)
+        if self.flow is not None:
+            fields.update(flow=self.flow, step=self.step)
+        return _JobLog(self._log, fields)
+
+    @property
+    def tx(self) -> Any:
+        """The connection of a transactional step, inside its open transaction.
+
+        Raises:
+            UsageError: This is no transactional step.
+        """
+        if self._tx is None:
+            raise UsageError("current().tx is for steps with transactional=True")
+        return self._tx
+
+    @tx.setter
+    def tx(self, connection: Any) -> None:
+        self._tx = connection
 
     def check(self) -> None:
         """Raise ``ClaimLost`` unless the claim is ours."""
@@ -91,6 +161,16 @@ class Current:
             UsageError: It cannot be stored as JSON.
         """
         self._reporting.report(progress)
+
+    def heartbeat(self, details: object = None) -> None:
+        """Say that it still moves, with ``details`` for people to see.
+
+        A step with ``heartbeat=`` must call this, or ``progress``, at least so often.
+
+        Raises:
+            UsageError: The details cannot be stored as JSON.
+        """
+        self._reporting.report(details)
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -110,12 +190,21 @@ running: ContextVar[Current | None] = ContextVar("holdfast_current", default=Non
 
 
 def current() -> Current:
-    """The job that this code runs for.
+    """The job or step that this code runs for.
 
     Raises:
-        UsageError: Not inside a handler.
+        UsageError: Not inside a handler or a step.
     """
     found = running.get()
     if found is None:
-        raise UsageError("holdfast.current() is for code that a handler runs")
+        raise UsageError("holdfast.current() is for code that a handler or a step runs")
     return found
+
+
+def cancelled() -> bool:
+    """Whether the handler or step that this code runs for should stop; false outside of one.
+
+    For synchronous code, which nothing can interrupt: look here now and then, and return.
+    """
+    found = running.get()
+    return found is not None and found.cancelled

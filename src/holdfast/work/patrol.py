@@ -50,7 +50,7 @@ class Patrol:
     async def run(self) -> None:
         """Go round until cancelled."""
         random = self._claimer.runtime.random
-        every_s = self._claimer.ttl_s / 2
+        every_s = self._claimer.sessions.ttl_s / 2
         tend_due = self._clock.monotonic() + TEND_EVERY_S * random.uniform(0.5, 1.5)
         while True:
             seen = list(self._worker.runs.values())

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.model.job import ClaimedJob, ClaimRequest, Return
-from holdfast.names import JobId, Token
-from holdfast.ports.job_store import JobStore
+from holdfast.names import Token
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
@@ -28,29 +24,32 @@ _WATCHED_S = 900.0
 # Soon at first, because most servers stand still for seconds; rarely at last.
 _FIRST_S, _MOST_S = 1.0, 60.0
 
+Held = tuple[str, Token]
+"""What is claimed, and the token of its claim."""
+
+Find = Callable[[], Awaitable[Sequence[Held]]]
+GiveBack = Callable[[Sequence[Held]], Awaitable[None]]
+
 
 class Strays:
     """Watches the requests of one host whose reply was lost."""
 
-    def __init__(self, runtime: Runtime, store: JobStore, log: logging.Logger) -> None:
+    def __init__(self, runtime: Runtime, log: logging.Logger) -> None:
         self._runtime = runtime
-        self._store = store
         self._log = log
         self._watches: set[asyncio.Task[Any]] = set()
 
     def watch(
-        self, request: ClaimRequest, session: LiveSession, known: Sequence[ClaimedJob] = ()
+        self, find: Find, give_back: GiveBack, session: LiveSession, known: Iterable[Held] = ()
     ) -> None:
-        """Give back whatever is claimed under ``request`` from now on, beside what is known."""
-        mine = {(job.id, job.token) for job in known}
-        # Asked again for nothing, a request tells what was claimed under it, and claims no more.
-        look = replace(request, again=True, limit=0, wait_us=0)
-        task = self._runtime.spawn(self._watch(look, session, mine), name="holdfast-strays")
+        """Give back whatever ``find`` shows of one request from now on, beside what is known."""
+        watching = self._watch(find, give_back, session, set(known))
+        task = self._runtime.spawn(watching, name="holdfast-strays")
         self._watches.add(task)
         task.add_done_callback(self._watches.discard)
 
     async def _watch(
-        self, look: ClaimRequest, session: LiveSession, mine: set[tuple[JobId, Token]]
+        self, find: Find, give_back: GiveBack, session: LiveSession, mine: set[Held]
     ) -> None:
         clock = self._runtime.clock
         backoff = Backoff(_FIRST_S, _MOST_S, self._runtime.random)
@@ -59,11 +58,10 @@ class Strays:
         while session.held and clock.monotonic() < until:
             await clock.sleep(backoff.next_s())
             try:
-                found = (await self._store.claim(look)).jobs
-                strays = [job for job in found if (job.id, job.token) not in mine]
+                strays = [held for held in await find() if held not in mine]
                 if strays:
-                    await self._store.release([Return(job.id, job.token) for job in strays])
-                    self._log.warning("gave %d jobs back that were claimed late", len(strays))
+                    await give_back(strays)
+                    self._log.warning("gave %d claims back that were made late", len(strays))
             except LeaseLost:
                 return
             except HoldfastError as error:

@@ -79,8 +79,10 @@ class Worker:
         *,
         host: str,
         log: logging.Logger,
+        claim_batch: int = CLAIM_BATCH_MAX,
     ) -> None:
         claimer = work.claimer
+        self._claim_batch = claim_batch
         self._work = work
         self._claimer = claimer
         self._runtime = work.runtime
@@ -124,7 +126,7 @@ class Worker:
         bell = self._claimer.bell
         ends = [
             bell.listen(self._lines, self._on_ring),
-            self._claimer.on_lost(self._on_lost),
+            self._claimer.sessions.on_lost(self._on_lost),
         ]
         bell.cancelled = self._on_cancel
         patrol = self._runtime.spawn(self._patrol.run(), name="holdfast-patrol")
@@ -177,8 +179,8 @@ class Worker:
         if not lines:
             await self._pause()
             return
-        wants = [Want(line.queue, min(line.free, CLAIM_BATCH_MAX)) for line in lines]
-        limit = min(sum(want.limit for want in wants), CLAIM_BATCH_MAX)
+        wants = [Want(line.queue, min(line.free, self._claim_batch)) for line in lines]
+        limit = min(sum(want.limit for want in wants), self._claim_batch)
         rings = [line.rings for line in lines]
         poll_s = self._claimer.poll_s
         self._soonest = math.inf

@@ -102,7 +102,7 @@ def test_measurement_that_breaks_is_reported_and_costs_no_other(monkeypatch, tmp
     monkeypatch.setitem(area._MEASUREMENTS, "sqlite", measurements)
     report = Report()
     names = ["sqlite/broken", "sqlite/uncontended"]
-    area._run_all(report, SqliteBackend(tmp_path), names, TINY)
+    area._PLACES.run_on(report, SqliteBackend(tmp_path), names, TINY)
     assert [row.name for row in report.rows] == ["sqlite/uncontended"]
     assert len(report.failures) == 1
     assert report.status == 1

@@ -55,7 +55,7 @@ async def test_current_says_what_runs(fleet):
     job = await hf.work.enqueue(handle, 1, headers={"tenant": "t"})
     await job.result(timeout=5)
     assert seen == [(job.id, "q", 1, job.id, "web-1", {"tenant": "t"})]
-    with pytest.raises(UsageError, match="a handler runs"):
+    with pytest.raises(UsageError, match="a handler or a step runs"):
         holdfast.current()
 
 

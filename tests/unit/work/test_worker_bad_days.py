@@ -88,7 +88,7 @@ async def test_a_lost_session_cancels_what_runs_and_the_host_goes_on(fleet, capl
     hf, _ = await fleet.run(app, session_ttl=0.6)
     job = await hf.work.enqueue(handle, 1)
     await until(lambda: seen)
-    await hf._driver.hosts.close(hf.work.claimer.session.id)
+    await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
     assert await job.result(timeout=8) == "second run"
     assert seen == ["began", "cancelled", "began"]
     info = await job.status()

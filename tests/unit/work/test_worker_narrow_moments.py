@@ -83,7 +83,7 @@ async def test_a_loss_reaches_a_body_that_cleans_up_after_a_cancellation(fleet):
     await until(lambda: seen)
     await job.cancel()
     await until(lambda: "cleans up" in seen)
-    await hf._driver.hosts.close(hf.work.claimer.session.id)
+    await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
     await until(lambda: "stopped" in seen)
 
 

@@ -1,0 +1,54 @@
+"""The area ``flows``: which measurements there are, on which backends, in which order.
+
+The places they run in are those of the area of leases.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from benchmarks.flows import hosts, sizes, throughput
+from benchmarks.flows import peers as others
+from benchmarks.flows.backend import OpenFloor
+from benchmarks.flows.effort import FULL, QUICK
+from benchmarks.leases.postgres_backend import postgres
+from benchmarks.places import Places
+from benchmarks.report import Report
+
+
+def _floor(backend: str) -> OpenFloor:
+    """The floor of a backend, whose client library may be missing."""
+    return import_module(f"benchmarks.flows.{backend}_floor").open_floor
+
+
+def _measurements(backend: str) -> dict[str, throughput.Measure]:
+    return {
+        throughput.NAME: throughput.measuring(lambda: _floor(backend)),
+        sizes.COMMITS_NAME: sizes.measure_commits,
+        sizes.LONG_NAME: sizes.measure_long,
+        sizes.FAN_NAME: sizes.measure_fan,
+        sizes.SLEEPING_NAME: sizes.measure_sleeping,
+    }
+
+
+_MEASUREMENTS: dict[str, dict[str, throughput.Measure]] = {
+    "sqlite": _measurements("sqlite"),
+    # A file has one writer, whoever it is; only a server has room for two hosts.
+    "postgres": {**_measurements("postgres"), hosts.NAME: hosts.measure},
+}
+_PLACES = Places(_MEASUREMENTS, {"postgres": ("PostgreSQL", postgres)})
+
+names = _PLACES.names
+chosen = _PLACES.chosen
+
+
+def run(
+    report: Report, *, only: str | None = None, quick: bool = False, peers: bool = False
+) -> None:
+    """Measure what is chosen, into ``report``; with ``peers`` DBOS is installed first."""
+    if peers:
+        others.install()
+    wanted = any(throughput.NAME in name for name in chosen(only))
+    if wanted and not others.is_installed():
+        report.absent.append("DBOS: it is not installed; --peers installs it")
+    _PLACES.run(report, only, QUICK if quick else FULL)

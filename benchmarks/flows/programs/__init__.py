@@ -1,0 +1,1 @@
+"""Programs that measurements of flows start as processes of their own."""

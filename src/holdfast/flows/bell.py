@@ -1,0 +1,82 @@
+"""The bell of flows: rings of the store, brought to whom they concern in this process.
+
+A ring is a hint. Whoever waits here also looks by a timer, so a lost ring costs latency only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.ports.wakeups import Wakeup, Wakeups
+
+_CLAIMABLE = "instances/flow/"
+_MAIL = "mail/"
+_OPERATE = "operate/"
+_WATCHED = "instance/"
+
+Listener = Callable[[str], None]
+
+
+def claimable(name: str) -> Wakeup:
+    """The ring for those who run the flow ``name``."""
+    return Wakeup(f"{_CLAIMABLE}{name}")
+
+
+class FlowBell:
+    """Connects wake-ups of the store with those who run flows, or wait for them."""
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._unsubscribe: Callable[[], None] | None = None
+        self._watchers: dict[str, list[Listener]] = {}
+        # Called with the name of a definition, or the id of an instance, by whoever runs flows.
+        self.on_claimable: Listener | None = None
+        self.on_mail: Listener | None = None
+        self.on_operate: Listener | None = None
+
+    @property
+    def deaf(self) -> bool:
+        """Whether hints are known not to arrive."""
+        return self._wakeups.deaf
+
+    def open(self) -> None:
+        """Begin to listen. Repeatable."""
+        if self._unsubscribe is None:
+            self._unsubscribe = self._wakeups.subscribe(self._on_wakeup)
+
+    def watch(self, id: str, listener: Listener) -> Callable[[], None]:  # noqa: A002 - it is one
+        """Call ``listener`` when the instance ends or replies, until what is returned is called."""
+        self.open()
+        self._watchers.setdefault(id, []).append(listener)
+
+        def end() -> None:
+            listeners = self._watchers.get(id, [])
+            if listener in listeners:
+                listeners.remove(listener)
+            if not listeners:
+                self._watchers.pop(id, None)
+
+        return end
+
+    def close(self) -> None:
+        """Stop listening. Repeatable."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def _on_wakeup(self, wakeup: Wakeup) -> None:
+        topic = wakeup.topic
+        if topic.startswith(_MAIL):
+            self._tell(self.on_mail, topic[len(_MAIL) :])
+        elif topic.startswith(_CLAIMABLE):
+            self._tell(self.on_claimable, topic[len(_CLAIMABLE) :])
+        elif topic.startswith(_WATCHED):
+            id = topic[len(_WATCHED) :]  # noqa: A001 - it is one
+            for listener in list(self._watchers.get(id, ())):
+                listener(id)
+        elif topic.startswith(_OPERATE):
+            self._tell(self.on_operate, topic[len(_OPERATE) :])
+
+    def _tell(self, listener: Listener | None, what: str) -> None:
+        if listener is not None:
+            listener(what)

@@ -1,0 +1,164 @@
+"""Committing: writes of instances go out together, and again until their outcome is known.
+
+Owns the batches and their repetition. What is written is immutable; it is repeated while the store
+does not answer and the session it was made under is ours by our own clock, and not once after.
+One write of an instance is under way at a time: its owner sees to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import StoreError
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.session import LiveSession
+
+Member = TypeVar("Member")
+Answer = TypeVar("Answer")
+
+# One batch is one transaction; what came meanwhile is the next.
+BATCH_MAX = 500
+
+# The first repetition comes soon, because most replies are lost by one connection.
+_FIRST_S, _MOST_S = 0.05, 1.0
+
+# A batch that takes longer waits for somebody, perhaps for a transaction of the user's own that is
+# open for minutes: the next goes out beside it.
+_SLOW_S = 0.25
+
+# So many at once; a store that makes all of them wait is itself slow.
+_SLOW_MAX = 8
+
+
+class Writes(Generic[Member, Answer]):
+    """One kind of write of instances: commits, or handing back."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        method: Callable[[Sequence[Member]], Awaitable[Sequence[Answer]]],
+        log: logging.Logger,
+    ) -> None:
+        self._runtime = runtime
+        self._method = method
+        self._log = log
+        self._waiting: list[_Write] = []
+        self._planned = False
+        # Batches under way, and how many of them are so slow that others pass them.
+        self._sending: set[asyncio.Task[None]] = set()
+        self._slow = 0
+
+    def put(
+        self, member: Member, session: LiveSession, done: Callable[[Answer | None], None]
+    ) -> None:
+        """Write ``member``, and call ``done`` with the answer.
+
+        ``None`` instead of an answer: nobody knows whether it was written, and the session's time
+        has run out, so that it must not be written any more.
+        """
+        self._waiting.append((member, session, done))
+        if not self._planned and len(self._sending) <= self._slow:
+            self._plan()
+
+    async def flushed(self) -> None:
+        """Wait until everything that was put has its answer."""
+        while self._waiting or self._sending:
+            if self._sending:
+                await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0)
+
+    def _plan(self) -> None:
+        # Not at once: what is decided in the same turn of the loop goes along.
+        self._planned = True
+        asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        self._planned = False
+        batch = self._waiting[:BATCH_MAX]
+        del self._waiting[:BATCH_MAX]
+        if not batch:
+            return
+        task = self._runtime.spawn(self._write(batch), name="holdfast-flow-commit")
+        self._sending.add(task)
+        sent = _Sent(asyncio.get_running_loop().call_later(_SLOW_S, lambda: self._on_slow(sent)))
+        task.add_done_callback(lambda task: self._on_sent(task, sent))
+
+    def _on_slow(self, sent: _Sent) -> None:
+        if self._slow + 1 < _SLOW_MAX:
+            sent.slow = True
+            self._slow += 1
+            self._go_on()
+
+    def _on_sent(self, task: asyncio.Task[None], sent: _Sent) -> None:
+        sent.timer.cancel()
+        self._sending.discard(task)
+        if sent.slow:
+            self._slow -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting and not self._planned and len(self._sending) <= self._slow:
+            self._plan()
+
+    async def _write(self, batch: list[_Write]) -> None:
+        backoff: Backoff | None = None
+        try:
+            while batch := _still_ours(batch):
+                try:
+                    answers = await self._method([member for member, _, _ in batch])
+                except StoreError as error:
+                    if backoff is None:
+                        backoff = Backoff(_FIRST_S, _MOST_S, self._runtime.random)
+                        self._log.warning("the store did not take a commit: %s", error)
+                    await self._runtime.clock.sleep(backoff.next_s())
+                else:
+                    told, batch = batch, []
+                    for (_, _, done), answer in zip(told, answers, strict=True):
+                        self._tell(done, answer)
+                    return
+        except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            if len(batch) > 1:
+                # One of them cannot be written, and must not take the others along.
+                alone, batch = batch, []
+                for each in alone:
+                    await self._write([each])
+            else:
+                self._log.exception("a commit cannot be written")
+        finally:
+            for _, _, done in batch:
+                self._tell(done, None)
+
+    def _tell(self, done: Callable[[Any], None], answer: object) -> None:
+        try:
+            done(answer)
+        except Exception:  # noqa: BLE001 - one flow's mistake must not stop the others
+            self._log.exception("an instance could not go on after its commit")
+
+
+class _Sent:
+    __slots__ = ("slow", "timer")
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.timer = timer
+        self.slow = False
+
+
+_Write = tuple[Any, LiveSession, Callable[[Any], None]]
+
+
+def _still_ours(batch: list[_Write]) -> list[_Write]:
+    """Those whose session may be relied on now; the others are told that nothing is known."""
+    if all(session.held for _, session, _ in batch):
+        return batch
+    kept: list[_Write] = []
+    for write in batch:
+        if write[1].held:
+            kept.append(write)
+        else:
+            write[2](None)
+    return kept

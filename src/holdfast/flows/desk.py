@@ -1,0 +1,182 @@
+"""What ``hf.flows`` and its handles share: the store, the app's definitions, and the host's ears.
+
+Owns the waiting for the end of a flow, wherever it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import FlowNotFound, UnsupportedByDriver, UsageError
+from holdfast.flows.bell import FlowBell
+from holdfast.flows.claiming import FlowClaimer
+from holdfast.flows.flow import Flow
+from holdfast.flows.starting import Starter
+from holdfast.flows.waiting import End, Waiters
+from holdfast.model.instance import FINAL, InstanceRecord
+from holdfast.names import InstanceId
+from holdfast.ports.driver import Driver
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.sessions import Sessions
+from holdfast.runtime.telemetry import Telemetry
+from holdfast.work.bell import Alarm
+from holdfast.work.claiming import POLL_DEAF_S, POLL_S
+from holdfast.work.repeating import until_known
+
+if TYPE_CHECKING:
+    from holdfast.flows.host import FlowHost
+
+
+class FlowDesk:
+    """The flows of one namespace, as one connected host reaches them."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        driver: Driver,
+        sessions: Sessions,
+        flows: Mapping[str, Flow[..., Any]],
+        *,
+        telemetry: Telemetry,
+        host_name: str,
+        log: logging.Logger,
+    ) -> None:
+        if driver.instances is None:
+            raise UnsupportedByDriver(
+                f"{driver.capabilities.backend} keeps no flows; see which backends do in "
+                "docs/reference/capabilities.md"
+            )
+        self.runtime = runtime
+        self.driver = driver
+        self.store = driver.instances
+        self.wakeups = driver.wakeups
+        self.sessions = sessions
+        self.flows = flows
+        self.telemetry = telemetry
+        self.host_name = host_name
+        self.log = log
+        self.bell = FlowBell(driver.wakeups)
+        self.waiters = Waiters()
+        self.claimer = FlowClaimer(runtime, self.store, sessions, host=host_name, log=log)
+        self.starter = Starter(self)
+        # The one that runs flows here, while ``hf.run()`` does.
+        self.host: FlowHost | None = None
+
+    def definition(self, flow: Flow[..., Any] | str) -> Flow[..., Any] | None:
+        """The definition that is meant, if this process has it.
+
+        Raises:
+            UsageError: It is neither a flow nor the name of one.
+        """
+        if isinstance(flow, str):
+            return self.flows.get(flow)
+        if not isinstance(flow, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"start a flow (@app.flow) or the name of one, not {flow!r}")
+        return flow
+
+    async def record(self, id: InstanceId) -> InstanceRecord:  # noqa: A002 - it is one
+        """What the store knows of one flow.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+        """
+        record = await until_known(self.runtime, lambda _: self.store.get(id))
+        if record is None or record.kind != "flow":
+            raise FlowNotFound(id)
+        return record
+
+    def runs_here(self, id: InstanceId) -> bool:  # noqa: A002 - it is one
+        """Whether this host has the flow in its memory now."""
+        return self.host is not None and id in self.host.home.lives
+
+    async def end_of(self, id: InstanceId) -> End:  # noqa: A002 - it is one
+        """Wait until the flow has ended.
+
+        A flow that runs here is waited for without asking the store.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+            StoreUnavailable, OutcomeUnknown: The store does not answer.
+        """
+        while True:
+            if self.runs_here(id):
+                end = await self.waiters.wait(id)
+                if end is not None:
+                    return end
+            end = await self._end_elsewhere(id)
+            if end is not None:
+                return end
+
+    async def _end_elsewhere(self, id: InstanceId) -> End | None:  # noqa: A002 - it is one
+        """Watch a flow that runs on another host, or on none; ``None`` when it came here."""
+        alarm = Alarm()
+        end = self.bell.watch(id, alarm.ring)
+        try:
+            while True:
+                alarm.reset()
+                poll_s = POLL_DEAF_S if self.bell.deaf else POLL_S
+                # The note outlives the poll, so that there is always one while we wait.
+                wait_us = round((poll_s + 1.0) * 1e6)
+                record = await self._watched(id, wait_us)
+                if record.status in FINAL:
+                    return record.status, record.outcome
+                if self.runs_here(id):
+                    return None
+                await alarm.sleep(poll_s)
+        finally:
+            end()
+
+    async def _watched(self, id: InstanceId, wait_us: int) -> InstanceRecord:  # noqa: A002
+        record = await until_known(self.runtime, lambda _: self.store.get(id, wait_us=wait_us))
+        if record is None or record.kind != "flow":
+            raise FlowNotFound(id)
+        return record
+
+    async def replied(self, id: InstanceId, message: str) -> str:  # noqa: A002 - it is one
+        """Wait for the reply of a flow to a message.
+
+        Raises:
+            FlowNotFound: There is no such flow, or it ended without a reply.
+        """
+        alarm = Alarm()
+        end = self.bell.watch(id, alarm.ring)
+        try:
+            while True:
+                alarm.reset()
+                poll_s = POLL_DEAF_S if self.bell.deaf else POLL_S
+                wait_us = round((poll_s + 1.0) * 1e6)
+                record = await self.store.get(id, wait_us=wait_us)
+                reply = await self.store.reply(id, message)
+                if reply is not None:
+                    return reply
+                if record is None or record.status in FINAL:
+                    raise FlowNotFound(id)
+                await alarm.sleep(poll_s)
+        finally:
+            end()
+
+    async def close(self) -> None:
+        """Wait for what goes on by itself, and stop listening. Repeatable."""
+        await self.claimer.close()
+        self.bell.close()
+
+
+async def within(timeout_s: float | None, waiting: Any, what: str) -> Any:
+    """``await waiting``, for so long at most.
+
+    Raises:
+        TimeoutError: Says what did not happen.
+    """
+    if timeout_s is None:
+        return await waiting
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await waiting
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TimeoutError(f"{what} within {timeout_s:g} s") from error

@@ -1,0 +1,269 @@
+"""Executing: runs the local steps of flows, and tells their owner how each attempt ended.
+
+An async step is one task on the host's loop and is cancelled where it must stop. A synchronous one
+runs in a thread of the pool, is told by ``holdfast.cancelled()``, and what it returns too late is
+dropped. Owns the pool, the limits on how many run at once, and the retry policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor as Pool
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.flows.arguments import Call, encoded
+from holdfast.flows.decision import StepTask
+from holdfast.flows.events import StepEnded, StepRetrying
+from holdfast.flows.failures import failure_of
+from holdfast.flows.step_run import Gate, StepOwner, StepRun
+from holdfast.flows.store_clock import StoreClock
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
+from holdfast.work.current import Middleware, running
+
+
+class Executor:
+    """Runs steps on one host."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        clock: StoreClock,
+        *,
+        threads: int,
+        middlewares: Sequence[Middleware],
+        telemetry: Telemetry,
+        host: str,
+        log: logging.Logger,
+    ) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._threads = threads
+        # The app's own list: what is added to it later counts as well.
+        self._middlewares = middlewares
+        self._telemetry = telemetry
+        self._host = host
+        self._log = log
+        self._pool: Pool | None = None
+        self._gates: dict[str, Gate] = {}
+
+    def start(self, owner: StepOwner, task: StepTask) -> StepRun:
+        """Run a step; its owner is told of the end, unless it was stopped before."""
+        run = StepRun(owner, task, self._host, self._log)
+        limit = task.step.options.concurrency
+        if limit is None:
+            self._begin(run)
+        else:
+            run.gate = gate = self._gates.setdefault(task.step.name, Gate(limit))
+            if gate.enter(run):
+                self._begin(run)
+        return run
+
+    def stop(self, run: StepRun) -> None:
+        """Let nobody hear of it any more, and let its body stop. Repeatable."""
+        if run.over:
+            return
+        run.over = True
+        run.current.cancelled = True
+        self._disarm(run)
+        if run.task is not None:
+            run.task.cancel()
+        elif run.gate is not None:
+            run.gate.forget(run)
+
+    def close(self) -> None:
+        """Take no more work into threads. Those that run go on to their end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, run: StepRun) -> None:
+        step = run.call.step
+        try:
+            called = run.call.arguments()
+        except HoldfastError as error:
+            # Not now: whoever starts a step is not ready to hear of its end.
+            asyncio.get_running_loop().call_soon(partial(self._failed, run, error, final=True))
+            return
+        run.began_at = self._runtime.clock.monotonic()
+        context = copy_context()
+        context.run(running.set, run.current)
+        options = step.options
+        if options.timeout_s is not None or options.heartbeat_s is not None:
+            self._arm(run)
+        if step.is_async and not self._middlewares and not self._telemetry.tracing:
+            body: Any = step.function(*called[0], **called[1])
+        elif step.is_async or self._middlewares:
+            body = self._wrapped(run, called)
+        else:
+            self._in_thread(run, called, context)
+            return
+        run.task = task = asyncio.get_running_loop().create_task(body, context=context)
+        task.add_done_callback(partial(self._task_done, run))
+
+    async def _wrapped(self, run: StepRun, called: Call) -> Any:
+        """The body inside of everything that was put around it."""
+        function = run.call.step.function
+
+        def innermost() -> Awaitable[Any]:
+            if run.call.step.is_async:
+                return function(*called[0], **called[1])
+            return self._awaited_thread(run, called)
+
+        call: Callable[[], Awaitable[Any]] = innermost
+        for middleware in reversed(self._middlewares):
+            call = partial(middleware, run.current, call)
+        with self._telemetry.job_span(
+            "holdfast.step.run",
+            run.headers,
+            host=self._host,
+            step=run.call.step.name,
+            attempt=run.attempt,
+        ):
+            return await call()
+
+    async def _awaited_thread(self, run: StepRun, called: Call) -> Any:
+        function = partial(run.call.step.function, *called[0], **called[1])
+        working = self._pooled().submit(copy_context().run, function)
+        return await asyncio.wrap_future(working)
+
+    def _in_thread(self, run: StepRun, called: Call, context: Context) -> None:
+        function = partial(run.call.step.function, *called[0], **called[1])
+        loop = asyncio.get_running_loop()
+
+        def ended(working: Any) -> None:
+            try:
+                loop.call_soon_threadsafe(self._thread_done, run, working)
+            except RuntimeError:
+                # The loop has closed: nobody waits for a step any more.
+                self._log.debug("a thread of step %s outlived its loop", run.call.identity)
+
+        self._pooled().submit(context.run, function).add_done_callback(ended)
+
+    def _pooled(self) -> Pool:
+        if self._pool is None:
+            self._pool = self._runtime.start_pool(self._threads, name="holdfast-step")
+        return self._pool
+
+    def _task_done(self, run: StepRun, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled():
+            error = task.exception()
+        elif run.timed_out is not None:
+            error = TimeoutError(run.timed_out)
+        else:
+            error = asyncio.CancelledError("the step's own code was cancelled")
+        self._ended(run, None if error is not None else task.result(), error)
+
+    def _thread_done(self, run: StepRun, working: Any) -> None:
+        error = working.exception()
+        self._ended(run, None if error is not None else working.result(), error)
+
+    def _ended(self, run: StepRun, result: Any, error: BaseException | None) -> None:
+        if run.gate is not None:
+            following = run.gate.leave()
+            if following is not None:
+                self._begin(following)
+        if run.over:
+            return
+        self._disarm(run)
+        if error is not None:
+            self._failed(run, error)
+            return
+        try:
+            raw = encoded(result, f"the result of step {run.call.step.name}")
+        except HoldfastError as wrong:
+            # Never tried again: the work is done, and doing it twice would not help.
+            self._failed(run, wrong, final=True)
+            return
+        run.over = True
+        self._measure(run, "completed")
+        call = run.call
+        run.owner.step_happened(
+            run,
+            StepEnded(
+                at=self._clock.now_us(),
+                step=call.identity,
+                input=call.input,
+                result=raw,
+                attempt=call.attempt,
+            ),
+        )
+
+    def _failed(self, run: StepRun, error: BaseException, *, final: bool = False) -> None:
+        if run.over:
+            return
+        run.over = True
+        event = self.failure(run.call, error, final=final)
+        self._measure(run, "retried" if isinstance(event, StepRetrying) else "failed")
+        run.owner.step_happened(run, event)
+
+    def failure(
+        self, call: StepTask, error: BaseException, *, final: bool = False
+    ) -> StepEnded | StepRetrying:
+        """What follows from a failed attempt: another one after a pause, or the end of the step."""
+        now_us, options = self._clock.now_us(), call.step.options
+        kept = failure_of(error, errors=options.errors)
+        pause_s = (
+            None
+            if final
+            else options.retry.delay_s(call.attempt, error, self._runtime.random.random())
+        )
+        if pause_s is not None and options.retry_for_s is not None:
+            spent_s = (now_us - call.first_at_us) / 1e6
+            if spent_s + pause_s > options.retry_for_s:
+                pause_s = None
+        if pause_s is None:
+            return StepEnded(
+                at=now_us, step=call.identity, input=call.input, error=kept, attempt=call.attempt
+            )
+        due = now_us + round(pause_s * 1e6)
+        return StepRetrying(
+            at=now_us, step=call.identity, attempt=call.attempt, error=kept, due=due
+        )
+
+    # -- limits of time ---------------------------------------------------------------------------
+
+    def _arm(self, run: StepRun) -> None:
+        loop, options = asyncio.get_running_loop(), run.call.step.options
+        if options.timeout_s is not None:
+            said = f"the step did not end within {options.timeout_s:g} s"
+            run.timers.append(loop.call_later(options.timeout_s, self._time_out, run, said))
+        if options.heartbeat_s is not None:
+            run.beat_at = loop.time()
+            run.timers.append(loop.call_later(options.heartbeat_s, self._listen, run))
+
+    def _listen(self, run: StepRun) -> None:
+        """Look whether the step has told of itself since the last look."""
+        heartbeat_s = run.call.step.options.heartbeat_s
+        assert heartbeat_s is not None
+        loop = asyncio.get_running_loop()
+        left_s = run.beat_at + heartbeat_s - loop.time()
+        if left_s <= 0:
+            self._time_out(run, f"the step gave no heartbeat for {heartbeat_s:g} s")
+        else:
+            run.timers.append(loop.call_later(left_s, self._listen, run))
+
+    def _time_out(self, run: StepRun, said: str) -> None:
+        if run.over:
+            return
+        run.current.cancelled = True
+        if run.task is not None:
+            # Its clean-up is waited for.
+            run.timed_out = said
+            run.task.cancel()
+        else:
+            self._failed(run, TimeoutError(said))
+
+    def _disarm(self, run: StepRun) -> None:
+        for timer in run.timers:
+            timer.cancel()
+        run.timers.clear()
+
+    def _measure(self, run: StepRun, outcome: str) -> None:
+        if self._telemetry.active:
+            spent_s = self._runtime.clock.monotonic() - run.began_at
+            self._telemetry.step_ended(outcome, spent_s)

@@ -1,0 +1,331 @@
+"""``hf.flows``: start, find, look, purge. The public face of the feature."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar, cast, overload
+
+from holdfast.codec import encode_json
+from holdfast.errors import FlowNotFound, UsageError
+from holdfast.flows.desk import FlowDesk
+from holdfast.flows.flow import Flow
+from holdfast.flows.handle import FlowHandle
+from holdfast.flows.info import FlowInfo, info_of
+from holdfast.flows.schedule import QUEUE, StartFlow
+from holdfast.flows.starting import ATTRIBUTES_BYTES_MAX
+from holdfast.model.instance import (
+    FINAL,
+    InstanceFilter,
+    InstanceRecord,
+    InstanceStatus,
+    Opened,
+)
+from holdfast.model.lease import LIST_LIMIT_MAX
+from holdfast.model.options import Duration, seconds
+from holdfast.names import InstanceId, check_key
+from holdfast.work.repeating import until_known
+from holdfast.work.schedules import ScheduleInfo, Schedules
+
+R = TypeVar("R")
+
+Statuses = InstanceStatus | str | Iterable[InstanceStatus | str] | None
+"""One status, several, or all of them."""
+
+# Purged in one step: few enough to hold no lock for long.
+PURGE_BATCH = 500
+
+
+class Flows:
+    """The flows of one namespace, as one connected host sees them.
+
+    Made by ``holdfast.connect``. Safe to use from many tasks of one event loop.
+    """
+
+    def __init__(self, desk: FlowDesk, schedules: Callable[[], Schedules]) -> None:
+        self._desk = desk
+        self._schedules = schedules
+
+    @overload
+    async def start(
+        self,
+        flow: Flow[..., R],
+        *args: Any,
+        id: str | None = None,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> FlowHandle[R]: ...
+    @overload
+    async def start(
+        self,
+        flow: str,
+        *args: Any,
+        id: str | None = None,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> FlowHandle[Any]: ...
+    async def start(
+        self,
+        flow: Flow[..., Any] | str,
+        *args: Any,
+        id: str | None = None,  # noqa: A002 - it is one
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> FlowHandle[Any]:
+        """Start a flow, once for each id, and return a handle to it.
+
+        Once this returns, the flow is stored and will be run to its end by some host. It begins
+        here at once if this host runs the app's flows and has room. An id that was started before
+        is that flow again, whatever became of it. With ``tx``, the caller's open transaction, the
+        flow exists if and when that commits.
+
+        Args:
+            flow: A flow, whose arguments are checked, or its name, with the arguments as JSON.
+            *args: The flow's arguments.
+            id: Default a fresh one.
+            at: Not before this instant.
+            delay: Not before so long from now.
+            attributes: Strings, numbers and booleans by which it can be found.
+            tx: An open transaction of the same database.
+
+        Raises:
+            FlowExists: The id belongs to a run of another definition.
+            UsageError, InvalidName: The arguments are wrong; nothing was sent.
+            UnsupportedByDriver: The backend has no transactions.
+            StoreUnavailable: Nothing was started.
+            OutcomeUnknown: No answer for a few seconds; start again with the same ``id``.
+        """
+        desk = self._desk
+        new = desk.starter.draft(flow, args, id=id, at=at, delay=delay, attributes=attributes)
+        awaited = desk.waiters.wait(new.id) if desk.host is not None else None
+        begun = False
+        try:
+            begun = await desk.starter.start(new, tx=tx)
+        finally:
+            if awaited is not None and not begun and not desk.runs_here(new.id):
+                desk.waiters.gone(new.id)
+        return FlowHandle(desk, new.id, desk.definition(flow), awaited if begun else None)
+
+    async def start_many(
+        self,
+        flow: Flow[..., R],
+        inputs: Iterable[Any],
+        *,
+        ids: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> list[FlowHandle[R]]:
+        """Start up to 10,000 flows in one step, all that are not there yet, or none.
+
+        Each of ``inputs`` is the one argument of a flow, or a tuple of all of them. Otherwise as
+        ``start``; any host may begin them.
+        """
+        desk, given = self._desk, list(inputs)
+        if ids is not None and len(ids) != len(given):
+            raise UsageError(f"{len(ids)} ids for {len(given)} flows")
+        news = [
+            desk.starter.draft(
+                flow,
+                cast("tuple[Any, ...]", each) if isinstance(each, tuple) else (each,),
+                id=None if ids is None else ids[number],
+                attributes=attributes,
+            )
+            for number, each in enumerate(given)
+        ]
+        if news:
+            await desk.starter.submit(news, tx=tx)
+        return [FlowHandle(desk, new.id, flow) for new in news]
+
+    async def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any] | str,
+        *args: Any,
+        cron: str | None = None,
+        every: Duration | None = None,
+        **options: Any,
+    ) -> ScheduleInfo:
+        """Start a flow at each tick of a timetable, once in the fleet.
+
+        The schedule is one of ``hf.schedules``, where it is looked at, paused and deleted. The
+        flow of a tick has the id of the tick's job, ``<name>@<instant>``.
+
+        Args:
+            name: What the schedule is called.
+            flow: A flow, or its name.
+            *args: Its arguments, the same at each tick.
+            cron: A cron expression; or ``every``.
+            every: Seconds between ticks.
+            **options: As ``hf.schedules.create`` takes them: ``tz``, ``catch_up``…
+
+        Raises:
+            UsageError, InvalidName: The arguments are wrong; nothing was sent.
+            UnsupportedByDriver: The backend keeps no schedules.
+        """
+        new = self._desk.starter.draft(flow, args)
+        start = StartFlow(flow=new.name, input=new.input, retention_us=new.retention_us)
+        return await self._schedules().create(name, QUEUE, start, cron=cron, every=every, **options)
+
+    @overload
+    def get(self, id: str, flow: Flow[..., R]) -> FlowHandle[R]: ...
+    @overload
+    def get(self, id: str, flow: None = None) -> FlowHandle[Any]: ...
+    def get(self, id: str, flow: Flow[..., Any] | None = None) -> FlowHandle[Any]:  # noqa: A002
+        """A handle to the flow of this id; nothing is asked. Without ``flow``: plain JSON."""
+        return FlowHandle(self._desk, InstanceId(check_key(id)), flow)
+
+    async def list(  # noqa: PLR0913 - the filters are the public promise
+        self,
+        *,
+        name: str | None = None,
+        status: Statuses = None,
+        prefix: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        parent: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[FlowInfo]:
+        """A page of flows, the oldest first.
+
+        ``after`` is the ``id`` of the last flow of the page before; pages skip nothing that was
+        there before the first of them and still matches.
+
+        Raises:
+            UsageError: A status is unknown, or the limit is out of range.
+            FlowNotFound: The flow that ``after`` names is gone.
+        """
+        wanted = _filter(
+            name=name,
+            status=status,
+            prefix=prefix,
+            attributes=attributes,
+            parent=parent,
+            created_after=created_after,
+            created_before=created_before,
+        )
+        if not 1 <= limit <= LIST_LIMIT_MAX:
+            raise UsageError(f"limit is from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
+        cursor = None
+        if after is not None:
+            cursor = (await self._desk.record(InstanceId(check_key(after)))).cursor
+        records = await self._desk.store.list(wanted, after=cursor, limit=limit)
+        return [info_of(record) for record in records]
+
+    async def count(
+        self,
+        *,
+        name: str | None = None,
+        status: Statuses = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> dict[InstanceStatus, int]:
+        """How many flows match, by status."""
+        wanted = _filter(name=name, status=status, attributes=attributes)
+        return dict(await self._desk.store.count(wanted))
+
+    async def purge(
+        self,
+        id: str | None = None,  # noqa: A002 - it is one
+        *,
+        name: str | None = None,
+        status: Statuses = None,
+        older_than: Duration | None = None,
+    ) -> int:
+        """Forget one ended flow, or all ended ones that match, and say how many.
+
+        Goes in batches, so that it holds nobody up; ``older_than`` counts from their end.
+
+        Raises:
+            FlowNotFound: There is no flow of this id.
+            UsageError: Neither an id nor a filter was given, or a status is not final.
+        """
+        if id is not None:
+            flow = InstanceId(check_key(id))
+            (opened,) = await until_known(
+                self._desk.runtime, lambda _: self._desk.store.purge([flow])
+            )
+            if opened is Opened.NOT_FOUND:
+                raise FlowNotFound(id)
+            return int(opened is Opened.CHANGED)
+        if name is None and status is None and older_than is None:
+            raise UsageError("which flows? give an id, or a filter such as status= or older_than=")
+        statuses = _statuses(status) or FINAL
+        if any(each not in FINAL for each in statuses):
+            raise UsageError("only flows that have ended are purged: terminate live ones first")
+        before_us = None
+        if older_than is not None:
+            age_s = seconds(older_than, "older_than")
+            before_us = round((self._desk.runtime.clock.now().timestamp() - age_s) * 1e6)
+        wanted = InstanceFilter(
+            kind="flow",
+            names=() if name is None else (name,),
+            statuses=tuple(statuses),
+            ended_before_us=before_us,
+        )
+        purged = 0
+        async for page in self._pages(wanted):
+            outcomes = await self._desk.store.purge([record.id for record in page])
+            purged += sum(each is Opened.CHANGED for each in outcomes)
+            await asyncio.sleep(0)
+        return purged
+
+    async def _pages(self, wanted: InstanceFilter) -> AsyncIterator[Sequence[InstanceRecord]]:
+        cursor = None
+        while True:
+            page = await self._desk.store.list(wanted, after=cursor, limit=PURGE_BATCH)
+            if page:
+                yield page
+            if len(page) < PURGE_BATCH:
+                return
+            cursor = page[-1].cursor
+
+
+def _filter(
+    *,
+    name: str | None = None,
+    status: Statuses = None,
+    prefix: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    parent: str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+) -> InstanceFilter:
+    return InstanceFilter(
+        kind="flow",
+        names=() if name is None else (name,),
+        statuses=tuple(_statuses(status)),
+        prefix=prefix,
+        parent=None if parent is None else InstanceId(check_key(parent)),
+        attributes=None
+        if not attributes
+        else encode_json(dict(attributes), "the attributes", limit=ATTRIBUTES_BYTES_MAX),
+        created_from_us=_micros(created_after, "created_after"),
+        created_before_us=_micros(created_before, "created_before"),
+    )
+
+
+def _statuses(status: Statuses) -> tuple[InstanceStatus, ...]:
+    if status is None:
+        return ()
+    given = (status,) if isinstance(status, str) else tuple(status)
+    try:
+        return tuple(InstanceStatus(each) for each in given)
+    except ValueError:
+        known = ", ".join(InstanceStatus)
+        raise UsageError(f"{status!r} is no status of a flow; known: {known}") from None
+
+
+def _micros(instant: datetime | None, what: str) -> int | None:
+    if instant is None:
+        return None
+    if instant.tzinfo is None:
+        raise UsageError(f"{what} is an aware datetime, such as datetime.now(UTC)")
+    return round(instant.timestamp() * 1e6)

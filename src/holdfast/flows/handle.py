@@ -1,0 +1,236 @@
+"""``FlowHandle``: one flow, as anybody outside of it reaches it. Making one asks nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.errors import FlowNotFound, MailboxFull, UpdateRejected
+from holdfast.flows import letters
+from holdfast.flows.desk import within
+from holdfast.flows.failures import decode_failure, flow_error
+from holdfast.flows.flow import Flow
+from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of
+from holdfast.flows.operating import Operations
+from holdfast.flows.waiting import End
+from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
+from holdfast.model.options import Duration, seconds
+from holdfast.model.retry import name_of
+from holdfast.names import InstanceId, check_key, check_reason
+from holdfast.work.payload import codec_of, decode_plain
+from holdfast.work.repeating import until_known
+
+if TYPE_CHECKING:
+    from holdfast.flows.desk import FlowDesk
+
+R = TypeVar("R")
+
+# Rows of a history that are read at once.
+_ROWS_MAX = 1000
+
+
+class FlowHandle(Generic[R]):
+    """A flow of this id. Any process may have one, whoever started the flow."""
+
+    __slots__ = ("_awaited", "_desk", "_flow", "id")
+
+    def __init__(
+        self,
+        desk: FlowDesk,
+        id: InstanceId,  # noqa: A002 - it is one
+        flow: Flow[..., Any] | None,
+        awaited: asyncio.Future[End | None] | None = None,
+    ) -> None:
+        self._desk = desk
+        self._flow = flow
+        # Told of its end without asking, if it was started here.
+        self._awaited = awaited
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<FlowHandle {self.id!r}>"
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the end of the flow, and return what its code returned.
+
+        Raises:
+            FlowFailed, FlowCancelled, FlowTerminated: How else it ended.
+            TimeoutError: It did not end in time. It goes on.
+            FlowNotFound: There is none of this id, or its retention has ended.
+            StoreUnavailable, OutcomeUnknown: The store does not answer.
+        """
+        timeout_s = None if timeout is None else seconds(timeout, "timeout")
+        status, outcome = await within(timeout_s, self._end(), f"flow {self.id!r} did not end")
+        if status is not InstanceStatus.COMPLETED:
+            raise flow_error(self.id, decode_failure(outcome))
+        codec = codec_of(Any) if self._flow is None else self._flow.arguments.returns
+        return codec.decode(outcome or "null")
+
+    async def _end(self) -> End:
+        if self._awaited is not None:
+            end = await asyncio.shield(self._awaited)
+            if end is not None:
+                return end
+        return await self._desk.end_of(self.id)
+
+    async def status(self) -> FlowInfo:
+        """What the store knows of it now.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+        """
+        return info_of(await self._desk.record(self.id))
+
+    async def history(self) -> list[FlowCommit]:
+        """Every commit of its current run, the oldest first.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+        """
+        record = await self._desk.record(self.id)
+        steps: list[FlowCommit] = []
+        after = record.base
+        while True:
+            rows = await self._desk.store.history(self.id, after=after, limit=_ROWS_MAX)
+            steps.extend(commit_of(row) for row in rows)
+            if len(rows) < _ROWS_MAX:
+                return steps
+            after = rows[-1].version
+
+    async def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        id: str | None = None,  # noqa: A002 - it is one
+    ) -> None:
+        """Send a signal, which its code reads with ``holdfast.wait_signal``.
+
+        Once this returns, it is stored, and is read once, in the order of signals that were each
+        acknowledged before the next. Sent again under the same ``id``, it is nothing.
+
+        Raises:
+            FlowNotFound: There is no live flow of this id.
+            MailboxFull: It has as many unread letters as are allowed.
+            UsageError: The payload cannot be stored as JSON.
+        """
+        message = letters.signal(self.id, check_key(name), payload, id=self._message_id(id))
+        await self._send(message)
+
+    async def update(
+        self,
+        name: str,
+        *args: Any,
+        id: str | None = None,  # noqa: A002 - it is one
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Let its code handle an update, and return what that returned, as plain JSON.
+
+        Raises:
+            UpdateRejected: Its validator did not accept it, and nothing was changed.
+            FlowFailed: What handles it raised.
+            FlowNotFound: There is no live flow of this id, or it ended without a reply.
+            TimeoutError: No reply in time; ask again with the same ``id``.
+        """
+        timeout_s = None if timeout is None else seconds(timeout, "timeout")
+        message = letters.update(self.id, check_key(name), args, id=self._message_id(id))
+        await self._send(message)
+        replied = self._desk.replied(self.id, message.id)
+        text = await within(timeout_s, replied, f"flow {self.id!r} did not reply to {name!r}")
+        told = letters.read_told(text)
+        if told.error is None:
+            return decode_plain(bytes(told.result).decode())
+        if told.error.type == name_of(UpdateRejected):
+            raise UpdateRejected(name, told.error.message)
+        raise flow_error(self.id, told.error)
+
+    async def query(self, name: str, *args: Any) -> Any:
+        """Ask its code, which answers from what it knows and changes nothing.
+
+        Answered by the flow itself if it runs on this host, else by a copy that is run from its
+        history here, which therefore needs its definition.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+            UsageError: Its code has no such query, or its definition is not in this app.
+        """
+        return await Operations(self._desk, self.id).query(name, args)
+
+    async def cancel(self, reason: str = "cancelled") -> None:
+        """Ask its code to stop: it sees ``CancelledError``, and may clean up by more steps.
+
+        Reaches running steps and the children that are to end with it. Repeatable.
+
+        Raises:
+            FlowNotFound: There is no live flow of this id.
+        """
+        check_reason(reason)
+        await self._send(letters.cancel(self.id, reason, id="cancel"))
+
+    async def terminate(self, reason: str = "terminated") -> None:
+        """End it at once, without asking its code. Steps that run are stopped. Repeatable.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+            Conflict: It has ended already, otherwise.
+        """
+        await Operations(self._desk, self.id).terminate(check_reason(reason))
+
+    async def suspend(self) -> None:
+        """Let it begin nothing new, until it is resumed; steps that run go on. Repeatable.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+            Conflict: It has ended.
+        """
+        await Operations(self._desk, self.id).suspend()
+
+    async def resume(self) -> None:
+        """Let a suspended flow go on. Repeatable; raises as ``suspend``."""
+        await Operations(self._desk, self.id).resume()
+
+    async def retry(self) -> None:
+        """Let a flow that failed go on from the step that failed last, as if it had not ended yet.
+
+        What was recorded after it began is void, except for the letters that were read.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+            Conflict: It has not failed, or was changed meanwhile.
+        """
+        await Operations(self._desk, self.id).retry()
+
+    async def fork(
+        self,
+        *,
+        at: int | str,
+        id: str | None = None,  # noqa: A002 - it is one
+        input: Sequence[Any] | None = None,  # noqa: A002 - it is one
+    ) -> FlowHandle[R]:
+        """Start a new flow from a part of this one's history.
+
+        Args:
+            at: Up to which commit it is copied: a version, or the identity of a step, which the
+                copy runs again.
+            id: Of the new flow.
+            input: Other arguments for it; steps before ``at`` are not compared with them.
+
+        Raises:
+            FlowNotFound: There is none of this id.
+            UsageError: There is no such version or step.
+            FlowExists: The new id belongs to another run.
+        """
+        forked = await Operations(self._desk, self.id).fork(at=at, id=id, input=input)
+        return FlowHandle(self._desk, forked, self._flow)
+
+    def _message_id(self, id: str | None) -> str:  # noqa: A002 - it is one
+        return self._desk.runtime.new_id() if id is None else check_key(id)
+
+    async def _send(self, message: Message) -> None:
+        store = self._desk.store
+        (sent,) = await until_known(self._desk.runtime, lambda _: store.send((message,)))
+        if sent is Sent.FULL:
+            raise MailboxFull(self.id, MAILBOX_MAX, kind="flow")
+        if sent in (Sent.ENDED, Sent.NOT_FOUND):
+            raise FlowNotFound(self.id)

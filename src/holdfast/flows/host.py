@@ -1,0 +1,336 @@
+"""The host of flows: one loop that claims for all definitions of an app, and runs what it gets.
+
+It claims at most as many flows as it has free slots, waits for a ring where there are none, and
+polls behind that as the safety net. Owns the beginning of each flow here, and their end when the
+host stops or loses its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from functools import partial
+from typing import Any
+
+from holdfast.errors import HoldfastError, LeaseLost, StoreError
+from holdfast.flows.activation import LiveFlow
+from holdfast.flows.bell import FlowBell
+from holdfast.flows.claiming import FlowClaimer
+from holdfast.flows.household import Household
+from holdfast.flows.intake import Taken
+from holdfast.model.flow_options import FlowOptions
+from holdfast.model.instance import (
+    FINAL,
+    ClaimedInstance,
+    ClaimedInstances,
+    Handback,
+    HistoryRow,
+    InstanceStatus,
+)
+from holdfast.model.options import seconds
+from holdfast.names import InstanceId
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.session import LiveSession
+from holdfast.work.bell import Alarm
+from holdfast.work.claiming import POLL_DEAF_S
+from holdfast.work.patrol import TEND_EVERY_S, TEND_MAX
+from holdfast.work.repeating import while_held
+
+# Rows of a history that are read at once.
+_ROWS_MAX = 1000
+
+# A claim under way, and what was stopped, get this long to end.
+_PATIENCE_S = 5.0
+
+# One look at what retention has ended goes on for so many batches at most.
+_TEND_ROUNDS_MAX = 100
+
+# A fleet of hosts whose rings are lost asks this often while all its slots are taken.
+_TICK_S = 0.05
+
+
+class FlowHost:
+    """Runs the flows of an app on one host, until stopped. Used once."""
+
+    def __init__(
+        self,
+        home: Household,
+        claimer: FlowClaimer,
+        bell: FlowBell,
+        *,
+        names: tuple[str, ...],
+        options: FlowOptions,
+        claim_batch: int,
+        log: logging.Logger,
+    ) -> None:
+        self.home = home
+        self._claimer = claimer
+        self._bell = bell
+        self._names = names
+        self._concurrency = options.concurrency
+        self._claim_batch = claim_batch
+        self._poll_s = seconds(options.poll, "poll")
+        self._floor_s = seconds(options.poll_floor, "poll_floor")
+        self._log = log
+        self._clock = home.runtime.clock
+        self._alarm = Alarm()
+        self._backoff = Backoff(0.1, 5.0, home.runtime.random)
+        self._stopping = False
+        self._ended: asyncio.Future[None] | None = None
+        # Whether there may be flows to claim, when to look though nobody rang, and how many rings
+        # there were.
+        self._hopeful = True
+        self._look_at = 0.0
+        self._rings = 0
+        # The soonest flow of ours that came to wait since we last asked, which the answer may not
+        # know of.
+        self._soonest = math.inf
+        home.freed = self._on_freed
+        home.comes_due = self.look_in
+
+    @property
+    def open(self) -> bool:
+        """Whether a flow that is started now can begin here at once."""
+        running = self._ended is not None and not self._stopping
+        return running and self.home.active < self._concurrency
+
+    def runs(self, name: str) -> bool:
+        """Whether this host runs flows of this definition."""
+        return name in self._names
+
+    async def run(self) -> None:
+        """Claim and run until ``stop``."""
+        bell = self._bell
+        bell.on_claimable, bell.on_mail = self._on_ring, self._on_mail
+        bell.on_operate = self._on_operate
+        bell.open()
+        end = self._claimer.sessions.on_lost(self._on_lost)
+        tending = self.home.runtime.spawn(self._tend(), name="holdfast-flow-tend")
+        self._ended = asyncio.get_running_loop().create_future()
+        try:
+            while not self._stopping:
+                await self._turn()
+        finally:
+            self._stopping = True
+            self._ended.set_result(None)
+            tending.cancel()
+            end()
+            bell.on_claimable = bell.on_mail = bell.on_operate = None
+
+    async def stop(self, grace_s: float) -> None:
+        """Claim no more; let steps end within ``grace_s``; hand everything back. Repeatable.
+
+        What waits is handed back at once, and begins nothing new. Steps that run longer are
+        stopped, and their flows can be claimed by others at once.
+        """
+        home = self.home
+        self._stopping = True
+        self._alarm.ring()
+        if self._ended is not None:
+            await asyncio.wait([self._ended], timeout=_PATIENCE_S)
+        home.stuck_flows.let_all_go()
+        for live in list(home.lives.values()):
+            live.leave(now=False)
+        until = self._clock.monotonic() + grace_s
+        while home.lives and self._clock.monotonic() < until:
+            await self._clock.sleep(min(_TICK_S, max(0.001, until - self._clock.monotonic())))
+        for live in list(home.lives.values()):
+            live.leave(now=True)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await home.settled()
+        except TimeoutError:
+            self._log.warning("the store does not take flows back; the end of the session does it")
+        home.close()
+
+    # -- claiming ---------------------------------------------------------------------------------
+
+    async def _turn(self) -> None:
+        """Claim what fits, or wait until something does."""
+        self._alarm.reset()
+        free = max(0, self._concurrency - self.home.active)
+        left_s = self._look_at - self._clock.monotonic()
+        if left_s > 0 and not (self._hopeful and free):
+            await self._alarm.sleep(left_s)
+            return
+        limit, rings = min(free, self._claim_batch), self._rings
+        poll_s = POLL_DEAF_S if self._bell.deaf else self._poll_s
+        self._soonest = math.inf
+        try:
+            # The note outlives the poll, so that there is always one while we wait.
+            session, claimed = await self._ask(limit, poll_s + 1.0)
+        except (StoreError, LeaseLost) as error:
+            pause_s = self._backoff.next_s()
+            self._log.warning("claiming flows failed, again in %.1f s: %s", pause_s, error)
+            await self._alarm.sleep(pause_s)
+            return
+        self._backoff.reset()
+        self.home.clock.heard(claimed.at_us)
+        got = len(claimed.instances)
+        if limit:
+            self._hopeful = got == limit or self._rings != rings
+        due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)
+        look_at = self._clock.monotonic() + max(self._floor_s, due_s)
+        self._look_at = min(look_at, self._soonest)
+        if self.home.telemetry.active:
+            self.home.telemetry.flows_counted("claimed", got)
+        for each in claimed.instances:
+            self._take(each, session)
+        for id in claimed.letters:  # noqa: A001 - it is one
+            self._on_mail(id)
+
+    async def _ask(self, limit: int, wait_s: float) -> tuple[LiveSession, ClaimedInstances]:
+        """Claim in a task that outlives a caller who is cancelled, and then gives back."""
+        asking: asyncio.Task[tuple[LiveSession, ClaimedInstances]] = self.home.runtime.spawn(
+            self._claimer.ask(self._names, limit, wait_s), name="holdfast-flow-claim"
+        )
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self._claimer.later(self._give_back(asking))
+            raise
+
+    async def _give_back(self, asking: asyncio.Task[tuple[LiveSession, ClaimedInstances]]) -> None:
+        try:
+            session, claimed = await asking
+        except (HoldfastError, asyncio.CancelledError) as error:
+            self._log.warning("what a cancelled claim of flows was given stays claimed: %s", error)
+            return
+        for each in claimed.instances:
+            self._return(each, session)
+
+    def _return(self, claimed: ClaimedInstance, session: LiveSession) -> None:
+        back = Handback(claimed.id, claimed.token, due=True)
+        self.home.releases.put(back, session, lambda _: None)
+
+    def look_in(self, in_s: float) -> None:
+        """A flow comes due so soon: look then, if nothing else makes us look before."""
+        at = self._clock.monotonic() + max(self._floor_s, in_s)
+        self._soonest = min(self._soonest, at)
+        if at < self._look_at:
+            self._look_at = at
+            self._alarm.ring()
+
+    # -- beginning --------------------------------------------------------------------------------
+
+    def begin(self, claimed: ClaimedInstance, session: LiveSession) -> None:
+        """Run a flow that was started here, for this host's session."""
+        self._take(claimed, session)
+
+    def _take(self, claimed: ClaimedInstance, session: LiveSession) -> None:
+        if self._stopping:
+            self._return(claimed, session)
+            return
+        live = self.home.enter(claimed, session)
+        if claimed.version == claimed.base:
+            live.begin((), claimed.letters)
+        else:
+            self.home.spawn(self._load(live, claimed), "holdfast-flow-load")
+
+    async def _load(self, live: LiveFlow, claimed: ClaimedInstance) -> None:
+        """Read the history of a flow, and run it again from there."""
+        try:
+            rows = await self._history(live, claimed)
+        except HoldfastError as error:
+            self._log.warning("the history of flow %s was not read: %s", live.id, error)
+            if not live.closed:
+                self.home.hand_back(live)
+            return
+        if live.closed:
+            return
+        if self.home.telemetry.active:
+            self.home.telemetry.flows_counted("replayed")
+        self.home.stuck_flows.enter(live)
+        live.begin(rows, claimed.letters)
+        await self._look_for_taken(live)
+
+    async def _look_for_taken(self, live: LiveFlow) -> None:
+        """Find children whose chosen ids others had: the last owner may have died knowing it."""
+        chosen = live.chosen_children()
+        taken: list[InstanceId] = []
+        for id in chosen:  # noqa: A001 - it is one
+            try:
+                record = await while_held(
+                    self.home.runtime, live.session, partial(self.home.store.get, id)
+                )
+            except HoldfastError as error:
+                self._log.warning("child %s of flow %s was not looked at: %s", id, live.id, error)
+                return
+            if record is None or record.parent != live.id:
+                taken.append(id)
+        if taken:
+            live.happened(Taken(taken, self.home.clock.now_us()))
+
+    async def _history(self, live: LiveFlow, claimed: ClaimedInstance) -> list[HistoryRow]:
+        rows: list[HistoryRow] = []
+        after = claimed.base
+
+        async def read() -> Any:
+            return await self.home.store.history(live.id, after=after, limit=_ROWS_MAX)
+
+        while after < claimed.version and not live.closed:
+            page = await while_held(self.home.runtime, live.session, read)
+            if not page:
+                break
+            rows.extend(page)
+            after = rows[-1].version
+        return rows
+
+    # -- what others tell -------------------------------------------------------------------------
+
+    def _on_freed(self) -> None:
+        if self._hopeful:
+            self._alarm.ring()
+
+    def _on_ring(self, name: str) -> None:
+        if name in self._names:
+            self._rings += 1
+            self._hopeful = True
+            self._alarm.ring()
+
+    def _on_mail(self, id: str) -> None:  # noqa: A002 - it is one
+        live = self.home.lives.get(id)
+        if live is not None:
+            live.mail()
+
+    def _on_operate(self, id: str) -> None:  # noqa: A002 - it is one
+        live = self.home.lives.get(id)
+        if live is not None:
+            self.home.spawn(self._look_at_status(live), "holdfast-flow-operate")
+
+    async def _look_at_status(self, live: LiveFlow) -> None:
+        """Somebody suspended the flow, resumed it, or took it from us."""
+
+        async def read() -> Any:
+            return await self.home.store.get(live.id)
+
+        try:
+            record = await while_held(self.home.runtime, live.session, read)
+        except HoldfastError as error:
+            self._log.debug("the status of flow %s was not read: %s", live.id, error)
+            return
+        if live.closed:
+            return
+        if record is None or record.status in FINAL or record.token != live.token:
+            self.home.drop(live)
+        else:
+            live.operated(suspended=record.status is InstanceStatus.SUSPENDED)
+
+    def _on_lost(self, session: LiveSession) -> None:
+        """This host's session is lost: drop what hangs on it, before others begin."""
+        for live in list(self.home.lives.values()):
+            if live.session is session:
+                self.home.drop(live)
+
+    async def _tend(self) -> None:
+        """Let the store prune what was kept long enough, now and then."""
+        random = self.home.runtime.random
+        while True:
+            await self._clock.sleep(TEND_EVERY_S * random.uniform(0.5, 1.5))
+            try:
+                for _ in range(_TEND_ROUNDS_MAX):
+                    if await self.home.store.tend(limit=TEND_MAX) < TEND_MAX:
+                        break
+            except HoldfastError as error:
+                self._log.warning("ended flows were not pruned, and will be later: %s", error)

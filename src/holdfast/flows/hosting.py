@@ -1,0 +1,49 @@
+"""Hosting: joins what a host needs to run the flows of its app."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.flows.desk import FlowDesk
+from holdfast.flows.executing import Executor
+from holdfast.flows.host import FlowHost
+from holdfast.flows.household import Household
+from holdfast.flows.store_clock import StoreClock
+from holdfast.model.flow_options import FlowOptions
+from holdfast.model.options import seconds
+from holdfast.work.current import Middleware
+
+
+def flow_host(
+    desk: FlowDesk,
+    middlewares: Sequence[Middleware],
+    *,
+    options: FlowOptions,
+    claim_batch: int,
+) -> FlowHost:
+    """What runs the flows that ``desk`` knows."""
+    clock = StoreClock(desk.runtime.clock, desk.driver.capabilities.drift)
+    executor = Executor(
+        desk.runtime,
+        clock,
+        threads=options.threads,
+        middlewares=middlewares,
+        telemetry=desk.telemetry,
+        host=desk.host_name,
+        log=desk.log,
+    )
+    home = Household(
+        desk,
+        clock=clock,
+        executor=executor,
+        park_grace_s=seconds(options.park_grace, "park_grace"),
+    )
+    return FlowHost(
+        home,
+        desk.claimer,
+        desk.bell,
+        names=tuple(desk.flows),
+        options=options,
+        claim_batch=claim_batch,
+        log=desk.log,
+    )

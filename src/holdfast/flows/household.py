@@ -1,0 +1,273 @@
+"""The flows that this host owns, all of them, and what each of them needs of its host.
+
+Owns the map of live flows, the slots they take, the writes that go out for them, and those in this
+process who wait for their end. Claims nothing: that is the host's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.flows.activation import LiveFlow
+from holdfast.flows.committing import Writes
+from holdfast.flows.decision import StepTask
+from holdfast.flows.desk import FlowDesk
+from holdfast.flows.executing import Executor
+from holdfast.flows.parking import Parking
+from holdfast.flows.run import FlowRun
+from holdfast.flows.store_clock import StoreClock
+from holdfast.flows.stuck import Stuck
+from holdfast.flows.transacting import transact
+from holdfast.model.instance import (
+    LETTERS_MAX,
+    ClaimedInstance,
+    Commit,
+    Committed,
+    Handback,
+    InstanceStatus,
+)
+from holdfast.names import JobId
+from holdfast.runtime.session import LiveSession
+from holdfast.work.repeating import while_held
+
+
+class Household:
+    """What live flows share on one host; their ``Home``."""
+
+    def __init__(
+        self, desk: FlowDesk, *, clock: StoreClock, executor: Executor, park_grace_s: float
+    ) -> None:
+        self.host = desk.host_name
+        self.runtime = desk.runtime
+        self.store = desk.store
+        self.clock = clock
+        self.executor = executor
+        self.telemetry = desk.telemetry
+        self.log = log = desk.log
+        self.lives: dict[str, LiveFlow] = {}
+        # Flows that do something now; those that only wait take no slot.
+        self.active = 0
+        # Called when a slot is free again, and with the seconds until a flow that was let go here
+        # comes due.
+        self.freed: Callable[[], None] = _nothing
+        self.comes_due: Callable[[float], None] = _nothing_in
+        self.commits: Writes[Commit, Committed] = Writes(desk.runtime, desk.store.commit, log)
+        self.releases: Writes[Handback, bool] = Writes(desk.runtime, desk.store.release, log)
+        self.stuck_flows = Stuck(self)
+        self._jobs = desk.driver.jobs
+        self._flows = desk.flows
+        self._waiters = desk.waiters
+        self._parking = Parking(clock, park_grace_s, self._park)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def enter(self, claimed: ClaimedInstance, session: LiveSession) -> LiveFlow:
+        """Take in a flow that this host owns now. It takes a slot."""
+        before = self.lives.get(claimed.id)
+        if before is not None:
+            # We lost it, and have not heard of that yet.
+            self.drop(before)
+        live = LiveFlow(self, claimed, session)
+        self.lives[live.id] = live
+        self._count(1)
+        return live
+
+    def drop(self, live: LiveFlow) -> None:
+        """Forget a flow: it is not ours, or will not be. Repeatable."""
+        if self.lives.get(live.id) is live:
+            del self.lives[live.id]
+            if live.idle:
+                self._parking.leave(live)
+            else:
+                self._count(-1)
+        live.close()
+        self._waiters.gone(live.id)
+
+    def spawn(self, coroutine: Any, name: str) -> None:
+        """Run something for a flow beside it."""
+        task = self.runtime.spawn(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settled(self) -> None:
+        """Wait until everything that was written has its answer."""
+        await self.commits.flushed()
+        await self.releases.flushed()
+
+    def close(self) -> None:
+        """Stop what still goes on by itself. Repeatable."""
+        for live in list(self.lives.values()):
+            self.drop(live)
+        self._parking.close()
+        self.executor.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # -- what a live flow asks --------------------------------------------------------------------
+
+    def new_run(self, live: LiveFlow, input: str, began_at_us: int) -> FlowRun:  # noqa: A002
+        """A run of its definition, not begun."""
+        return FlowRun(
+            self._flows[live.name],
+            id=live.id,
+            base=live.base,
+            input=input,
+            began_at_us=began_at_us,
+            headers=live.headers,
+            custom=live.custom,
+            attributes=live.attributes,
+            parent=live.parent,
+            on_error=self._unobserved,
+        )
+
+    def commit(
+        self, live: LiveFlow, commit: Commit, done: Callable[[Committed | None], None]
+    ) -> None:
+        """Write it."""
+
+        def answered(answer: Committed | None) -> None:
+            try:
+                done(answer)
+            except Exception as error:  # noqa: BLE001 - a mistake of ours must not strand a flow
+                self.stuck(live, error)
+
+        self.commits.put(commit, live.session, answered)
+
+    def transact(self, live: LiveFlow, call: StepTask) -> None:
+        """Run a step inside a transaction of the store."""
+        self.spawn(transact(self, live, call), "holdfast-flow-transaction")
+
+    def read_mail(self, live: LiveFlow) -> None:
+        """Read its mailbox."""
+        self.spawn(self._read_mail(live), "holdfast-flow-mail")
+
+    async def _read_mail(self, live: LiveFlow) -> None:
+        async def read() -> Any:
+            # From the first: a letter of a lower number may be committed after a higher one.
+            return await self.store.letters(live.id, after=0, limit=LETTERS_MAX)
+
+        try:
+            letters = await while_held(self.runtime, live.session, read)
+        except HoldfastError as error:
+            self.log.debug("the mail of flow %s was not read: %s", live.id, error)
+            letters = ()
+        live.delivered(letters)
+
+    def stop_jobs(self, jobs: Sequence[JobId]) -> None:
+        """Let jobs that nobody waits for be cancelled."""
+        self.spawn(self._stop_jobs(jobs), "holdfast-flow-jobs")
+
+    async def _stop_jobs(self, jobs: Sequence[JobId]) -> None:
+        assert self._jobs is not None
+        try:
+            await self._jobs.cancel(jobs, reason="the flow does not wait for it any more")
+        except HoldfastError as error:
+            # They run for nothing, and what they bring is dropped.
+            self.log.warning("%d steps in queues were not cancelled: %s", len(jobs), error)
+
+    def rested(self, live: LiveFlow) -> None:
+        """It only waits now."""
+        live.idle = True
+        self._parking.enter(live)
+        self._count(-1)
+
+    def woke(self, live: LiveFlow) -> None:
+        """Something happened to it while it rested."""
+        live.idle = False
+        self._parking.leave(live)
+        self._count(1)
+
+    def _count(self, change: int) -> None:
+        self.active += change
+        if self.telemetry.active:
+            self.telemetry.flows_active(change)
+        if change < 0:
+            self.freed()
+
+    def _park(self, live: LiveFlow) -> None:
+        due_us = live.run.due_at_us
+        if self.telemetry.active:
+            self.telemetry.flows_counted("parked")
+        self.hand_back(live)
+        if due_us is not None:
+            self.comes_due(self.clock.wait_s(due_us))
+
+    def hand_back(self, live: LiveFlow) -> None:
+        """Let it go: anybody may have it, at once if it would go on by itself."""
+        pending, parting = live.pending, live.parting()
+        self.drop(live)
+        if pending or parting is None:
+            self.give_up(live, due=pending)
+        else:
+            self.commits.put(parting, live.session, _parted)
+
+    def give_up(self, live: LiveFlow, *, due: bool) -> None:
+        """Write that it is not ours any more."""
+        self.releases.put(Handback(live.id, live.token, due), live.session, _heard)
+
+    def ended(self, live: LiveFlow, status: InstanceStatus, outcome: str | None) -> None:
+        """It has ended, and its end is stored."""
+        self._waiters.ended(live.id, status, outcome)
+        self.stuck_flows.recovered(live.id)
+        self.drop(live)
+        if self.telemetry.active:
+            self.telemetry.flow_ended(status.value)
+
+    def lost(self, live: LiveFlow, *, fenced: bool) -> None:
+        """It is not ours any more."""
+        if not fenced and live.session.held:
+            self.stuck(live, RuntimeError("what it decided cannot be written; see the log"))
+            return
+        self.drop(live)
+        if live.session.held:
+            # Should it be ours after all, others can have it at once.
+            self.give_up(live, due=True)
+        if self.telemetry.active:
+            self.telemetry.flows_counted("fenced" if fenced else "conflict")
+        self.log.warning(
+            "flow %s is not ours any more: what it decided here was not written",
+            live.id,
+            extra={"flow": live.id, "token": live.token},
+        )
+
+    def stuck(self, live: LiveFlow, error: Exception) -> None:
+        """Its code and its history do not go together."""
+        self.stuck_flows.hold(live, error)
+
+    def stopwatch(self) -> float | None:
+        """When code begins to run, if anybody measures that."""
+        return self.runtime.clock.monotonic() if self.telemetry.active else None
+
+    def activated(self, began: float) -> None:
+        """Code has run since ``began``."""
+        self.telemetry.flow_activated(self.runtime.clock.monotonic() - began)
+
+    def fired(self, late_us: int) -> None:
+        """A timer was fired so late."""
+        if self.telemetry.active:
+            self.telemetry.timer_fired(max(0.0, late_us / 1e6))
+
+    def _unobserved(self, context: dict[str, Any]) -> None:
+        self.log.error(
+            "in flow code: %s",
+            context.get("message", "an error"),
+            exc_info=context.get("exception"),
+        )
+
+
+def _nothing() -> None:
+    """Nobody waits for a slot."""
+
+
+def _nothing_in(seconds: float) -> None:
+    """Nobody looks for flows."""
+
+
+def _parted(committed: Committed | None) -> None:
+    """The same."""
+
+
+def _heard(released: bool | None) -> None:  # noqa: FBT001 - it is an answer
+    """Whoever took it from us before we gave it up has it."""

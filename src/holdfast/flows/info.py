@@ -1,0 +1,87 @@
+"""What people are shown of a flow: its status and its history, decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from holdfast.flows.events import Event, decode_events
+from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus
+from holdfast.names import InstanceId
+from holdfast.work.payload import decode_plain
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowInfo:
+    """A flow as the store knew it when it was asked.
+
+    Attributes:
+        input: The arguments by name, as plain JSON.
+        outcome: The result of a completed flow, or ``{"type": …, "message": …}`` of another.
+        custom: What its code said last with ``holdfast.set_status``.
+        host: The name of the host that has it now, if one does.
+        token: Grows with each owner.
+        due_at: When it goes on though nothing happens to it.
+    """
+
+    id: InstanceId
+    name: str
+    status: InstanceStatus
+    input: Any
+    outcome: Any
+    custom: Any
+    attributes: dict[str, Any]
+    parent: InstanceId | None
+    host: str | None
+    token: int
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowCommit:
+    """One commit of a flow: what happened, and what was decided on it, in order."""
+
+    version: int
+    token: int
+    host: str | None
+    at: datetime
+    events: tuple[Event, ...]
+
+
+def info_of(record: InstanceRecord) -> FlowInfo:
+    """What a store said of one flow."""
+    return FlowInfo(
+        id=record.id,
+        name=record.name,
+        status=record.status,
+        input=decode_plain(record.input),
+        outcome=decode_plain(record.outcome),
+        custom=decode_plain(record.custom),
+        attributes=cast("dict[str, Any]", decode_plain(record.attributes)),
+        parent=record.parent,
+        host=record.owned_by,
+        token=record.token,
+        version=record.version,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        ended_at=record.ended_at,
+        due_at=record.due_at,
+    )
+
+
+def commit_of(row: HistoryRow) -> FlowCommit:
+    """One row of a history."""
+    return FlowCommit(
+        version=row.version,
+        token=row.token,
+        host=row.worker,
+        at=_EPOCH + timedelta(microseconds=row.at_us),
+        events=tuple(decode_events(row.events)),
+    )

@@ -1,0 +1,140 @@
+"""Intake: what happened to a flow and was not fed to it yet, in order, and what feeding it leaves.
+
+Owns which letters a commit takes out of the mailbox, and which events need not be recorded, because
+they were before: those of a transaction, and those that came while the flow stood still.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.flows.arguments import text_of
+from holdfast.flows.decision import RetryDue
+from holdfast.flows.events import Event, Fed, StepEnded, StepRetrying, UpdateReceived
+from holdfast.flows.letters import SIGNAL, rejection
+from holdfast.flows.run import FlowRun
+from holdfast.model.instance import Letter, Reply
+from holdfast.names import InstanceId
+
+# Fed before the next commit. More would make one row of the history, and one wait for the store,
+# long enough to be felt by everybody else on this loop.
+_FED_MAX = 500
+
+
+class Taken(NamedTuple):
+    """Children were not started, because others have their ids."""
+
+    ids: Sequence[InstanceId]
+    at: int
+
+
+Happened = Fed | RetryDue | Taken
+
+
+class Intake:
+    """What waits to be fed to one flow."""
+
+    __slots__ = ("_happened", "_recorded", "consumed", "replies")
+
+    def __init__(self) -> None:
+        # What happened, the number of the letter that brought it (or 0), whether it is recorded.
+        self._happened: deque[tuple[Happened, int, bool]] = deque()
+        # Fed, but recorded before.
+        self._recorded: list[Happened] = []
+        self.consumed: list[int] = []
+        self.replies: list[Reply] = []
+
+    def __len__(self) -> int:
+        return len(self._happened)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether there is something that is not recorded yet."""
+        return any(not recorded for _, _, recorded in self._happened)
+
+    def put(self, *events: Happened) -> None:
+        """Something happened."""
+        self._happened.extend((event, 0, False) for event in events)
+
+    def put_recorded(self, event: StepEnded) -> None:
+        """Something happened, was recorded already, and comes before all that waits."""
+        self._happened.appendleft((event, 0, True))
+
+    def put_letters(self, run: FlowRun, letters: Iterable[Letter], at_us: int) -> None:
+        """Letters came."""
+        for letter in letters:
+            if letter.kind == SIGNAL and run.full:
+                # It stays in the mailbox, where it counts against those who send.
+                continue
+            event = run.read(letter, at_us)
+            if event is None:
+                # Of no meaning to it: taken out of the mailbox, where it would wait for ever.
+                self.consumed.append(letter.number)
+            else:
+                self._happened.append((event, letter.number, False))
+
+    def feed(self, run: FlowRun) -> None:
+        """Feed what waits, one at a time, as much as one commit should hold.
+
+        Raises:
+            NonDeterminism: See ``FlowRun.feed``.
+        """
+        for _ in range(min(_FED_MAX, len(self._happened))):
+            event, number, recorded = self._happened.popleft()
+            if number:
+                self.consumed.append(number)
+            self._feed(run, event, recorded=recorded)
+            if run.ended:
+                return
+
+    def _feed(self, run: FlowRun, event: Happened, *, recorded: bool) -> None:
+        if isinstance(event, Taken):
+            run.children_taken(event.ids, event.at)
+            return
+        if type(event) is UpdateReceived:
+            try:
+                run.accept_update(event.name, text_of(event.payload))
+            except Exception as error:  # noqa: BLE001 - the sender is told, nothing is recorded
+                self.replies.append(rejection(event.id, event.name, error))
+                return
+        if recorded:
+            self._recorded.append(event)
+        run.feed(event)
+
+    def record(self) -> tuple[Event, ...]:
+        """How steps ended that is not recorded; it is to be, and waits on to be fed.
+
+        What letters brought is forgotten: it is still in the mailbox. So are timers, which stay
+        due.
+        """
+        fresh: list[Event] = []
+        kept: deque[tuple[Happened, int, bool]] = deque()
+        for event, number, recorded in self._happened:
+            if number:
+                continue
+            if isinstance(event, StepEnded | StepRetrying):
+                if not recorded:
+                    fresh.append(event)
+                kept.append((event, 0, True))
+            elif isinstance(event, Taken):
+                kept.append((event, 0, False))
+        self._happened = kept
+        return tuple(fresh)
+
+    def unrecorded(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """What is to be recorded of ``events``: what was fed already recorded is left out."""
+        if not self._recorded:
+            return events
+        known: list[Any] = self._recorded
+        self._recorded = []
+        return tuple(each for each in events if all(each is not one for one in known))
+
+    def emptied(self) -> tuple[tuple[int, ...], tuple[Reply, ...]]:
+        """The letters that a commit consumes, and the replies that it gives."""
+        if not self.consumed and not self.replies:
+            return (), ()
+        consumed, replies = tuple(self.consumed), tuple(self.replies)
+        self.consumed, self.replies = [], []
+        return consumed, replies

@@ -1,0 +1,206 @@
+"""Operating: what is done to one flow from outside, beside sending to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Conflict, FlowNotFound, FlowTerminated, UsageError
+from holdfast.flows import letters
+from holdfast.flows.arguments import text_of
+from holdfast.flows.events import (
+    Ended,
+    Rewound,
+    StepEnded,
+    StepIntended,
+    StepSent,
+    decode_events,
+    encode_events,
+)
+from holdfast.flows.failures import encode_failure, failure_of
+from holdfast.flows.flow import RETENTION_S
+from holdfast.flows.replaying import fork_history
+from holdfast.flows.run import FlowRun
+from holdfast.model.instance import (
+    FINAL,
+    HistoryRow,
+    InstanceRecord,
+    InstanceStatus,
+    NewInstance,
+    Opened,
+)
+from holdfast.names import InstanceId, check_key
+from holdfast.work.repeating import until_known
+
+if TYPE_CHECKING:
+    from holdfast.flows.desk import FlowDesk
+
+# Rows of a history that are read at once.
+_ROWS_MAX = 1000
+
+RETENTION_US = round(RETENTION_S * 1e6)
+
+
+class Operations:
+    """What operators do to the flow of one id."""
+
+    __slots__ = ("_desk", "_id", "_store")
+
+    def __init__(self, desk: FlowDesk, id: InstanceId) -> None:  # noqa: A002 - it is one
+        self._desk = desk
+        self._store = desk.store
+        self._id = id
+
+    async def query(self, name: str, args: Sequence[Any]) -> Any:
+        """Ask the flow's code."""
+        host = self._desk.host
+        live = None if host is None else host.home.lives.get(self._id)
+        if live is not None and not live.closed:
+            return live.run.query(name, *args)
+        record = await self._desk.record(self._id)
+        with self._replayed(record, await self._rows(record)) as run:
+            return run.query(name, *args)
+
+    @contextlib.contextmanager
+    def _replayed(self, record: InstanceRecord, rows: Sequence[HistoryRow]) -> Generator[FlowRun]:
+        """A copy of the flow, run from its history, which decides nothing."""
+        flow = self._desk.flows.get(record.name)
+        if flow is None:
+            raise UsageError(
+                f"flow {record.name!r} is not defined here, and {self._id!r} does not run here: "
+                "ask where its app is connected"
+            )
+        run = FlowRun(
+            flow,
+            id=record.id,
+            base=record.base,
+            input=record.input,
+            began_at_us=record.began_at_us,
+            headers=record.headers,
+            custom=record.custom,
+            attributes=record.attributes,
+            parent=record.parent,
+            on_error=_unheard,
+        )
+        try:
+            run.begin(rows)
+            yield run
+        finally:
+            run.close()
+
+    async def terminate(self, reason: str) -> None:
+        """End the flow at once."""
+        record = await self._desk.record(self._id)
+        failure = failure_of(FlowTerminated(self._id, reason))
+        told = (
+            ()
+            if record.parent is None
+            else (letters.child_ended(record.parent, self._id, error=failure),)
+        )
+        opened = await until_known(
+            self._desk.runtime,
+            lambda _: self._store.terminate(self._id, outcome=encode_failure(failure), sends=told),
+        )
+        self._check(opened, "terminated: it has ended")
+
+    async def suspend(self) -> None:
+        """Let it begin nothing new."""
+        opened = await until_known(self._desk.runtime, lambda _: self._store.suspend(self._id))
+        self._check(opened, "suspended: it has ended")
+
+    async def resume(self) -> None:
+        """Let it go on."""
+        opened = await until_known(self._desk.runtime, lambda _: self._store.resume(self._id))
+        self._check(opened, "resumed: it has ended")
+
+    async def retry(self) -> None:
+        """Let a failed flow go on from before the step that failed."""
+        record = await self._desk.record(self._id)
+        if record.status not in FINAL or record.status is InstanceStatus.COMPLETED:
+            raise Conflict(f"flow {self._id!r} is {record.status}; only one that failed is retried")
+        rows = await self._rows(record)
+        to = _before_failure(rows, record.base)
+        at = rows[-1].at_us if rows else record.began_at_us
+        events = encode_events((Rewound(at=at, to=to),))
+        opened = await until_known(
+            self._desk.runtime,
+            lambda _: self._store.reopen(self._id, version=record.version + 1, events=events),
+        )
+        self._check(opened, "retried: it was changed meanwhile")
+
+    async def fork(
+        self,
+        *,
+        at: int | str,
+        id: str | None,  # noqa: A002 - it is one
+        input: Sequence[Any] | None,  # noqa: A002
+    ) -> InstanceId:
+        """Start a new flow from a part of this one's history."""
+        record = await self._desk.record(self._id)
+        rows = await self._rows(record)
+        cut = at if isinstance(at, int) else _before_step(rows, at)
+        kept = [row for row in rows if row.version <= cut]
+        at_us = kept[-1].at_us if kept else record.began_at_us
+        history = fork_history(rows, id=self._id, base=record.base, at=cut, at_us=at_us)
+        flow = self._desk.flows.get(record.name)
+        text = record.input
+        if input is not None:
+            if flow is None:
+                raise UsageError(f"flow {record.name!r} is not defined here: fork without input=")
+            text = text_of(flow.arguments.encode(tuple(input), {}))
+        runtime = self._desk.runtime
+        new = NewInstance(
+            id=InstanceId(runtime.ordered_id() if id is None else check_key(id)),
+            kind="flow",
+            name=record.name,
+            input=text,
+            request=runtime.new_id(),
+            history=history,
+            retention_us=RETENTION_US if flow is None else round(flow.retention_s * 1e6),
+            attributes=record.attributes,
+            headers=record.headers,
+        )
+        await self._desk.starter.start(new)
+        return new.id
+
+    async def _rows(self, record: InstanceRecord) -> list[HistoryRow]:
+        rows: list[HistoryRow] = []
+        after = record.base
+        while True:
+            page = await self._store.history(self._id, after=after, limit=_ROWS_MAX)
+            rows.extend(page)
+            if len(page) < _ROWS_MAX:
+                return rows
+            after = page[-1].version
+
+    def _check(self, opened: Opened, why: str) -> None:
+        if opened is Opened.NOT_FOUND:
+            raise FlowNotFound(self._id)
+        if opened is Opened.REFUSED:
+            raise Conflict(f"flow {self._id!r} cannot be {why}")
+
+
+def _unheard(context: dict[str, Any]) -> None:
+    """Leave errors of a copy alone: its flow has told of them."""
+
+
+def _before_failure(rows: Sequence[HistoryRow], base: int) -> int:
+    """The version to go back to: the one before the last step that failed, or before the end."""
+    end = None
+    for row in reversed(rows):
+        for event in decode_events(row.events):
+            if isinstance(event, StepEnded) and event.error is not None:
+                return row.version - 1
+            if isinstance(event, Ended) and end is None:
+                end = row.version - 1
+    return base if end is None else end
+
+
+def _before_step(rows: Sequence[HistoryRow], step: str) -> int:
+    """The version before the one in which the step was begun or ended."""
+    for row in rows:
+        for event in decode_events(row.events):
+            if isinstance(event, StepEnded | StepSent | StepIntended) and event.step == step:
+                return row.version - 1
+    raise UsageError(f"no step {step!r} is recorded; `history()` shows what is")

@@ -1,0 +1,206 @@
+"""Starting flows: what is asked for becomes an instance, once, and begins here if it can.
+
+Owns the requests. A reply that is lost is asked for again under the same request; what was started
+for this host's session without an answer is begun here when the answer comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from holdfast.codec import encode_json
+from holdfast.errors import FlowExists, HoldfastError, LeaseLost, OutcomeUnknown, UsageError
+from holdfast.flows.arguments import text_of
+from holdfast.flows.bell import claimable
+from holdfast.flows.flow import RETENTION_S, Flow
+from holdfast.model.instance import START_MAX, ClaimedInstance, Entry, NewInstance, Started
+from holdfast.model.options import TTL_MAX_S, Duration, seconds
+from holdfast.names import InstanceId, check_key
+from holdfast.runtime.session import LiveSession
+from holdfast.work.payload import encode
+from holdfast.work.repeating import until_known, while_held
+
+if TYPE_CHECKING:
+    from holdfast.flows.desk import FlowDesk
+
+# Attributes stand in an index; what is larger belongs into the input.
+ATTRIBUTES_BYTES_MAX = 16 * 1024
+
+# A flow that comes due before those who wait would look by themselves is rung for.
+_SOON_S = 5.0
+
+
+class Starter:
+    """Starts the flows of one host."""
+
+    def __init__(self, desk: FlowDesk) -> None:
+        self._desk = desk
+        self._runtime = desk.runtime
+
+    def draft(
+        self,
+        flow: Flow[..., Any] | str,
+        args: Sequence[Any],
+        *,
+        id: str | None = None,  # noqa: A002 - it is one
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> NewInstance:
+        """The instance that is asked for.
+
+        Raises:
+            UsageError, InvalidName: Something given is wrong.
+        """
+        found = self._desk.definition(flow)
+        if delay is not None and at is not None:
+            raise UsageError("a flow starts at= an instant or after a delay=, not both")
+        if at is not None and at.tzinfo is None:
+            raise UsageError("at= is an aware datetime, such as datetime.now(UTC)")
+        delay_s = 0.0 if delay is None else seconds(delay, "delay", most=TTL_MAX_S)
+        retention_s = RETENTION_S if found is None else found.retention_s
+        return NewInstance(
+            id=InstanceId(self._runtime.ordered_id() if id is None else check_key(id)),
+            kind="flow",
+            name=flow if isinstance(flow, str) else flow.name,
+            input=_input(flow, found, args),
+            request=self._runtime.new_id(),
+            delay_us=round(delay_s * 1e6),
+            due_at_us=None if at is None else round(at.timestamp() * 1e6),
+            attributes=encode_json(
+                dict(attributes or {}), "the attributes", limit=ATTRIBUTES_BYTES_MAX
+            ),
+            headers=encode_json(
+                self._desk.telemetry.carrier(), "the headers", limit=ATTRIBUTES_BYTES_MAX
+            ),
+            retention_us=round(retention_s * 1e6),
+        )
+
+    async def start(self, new: NewInstance, *, tx: object = None) -> bool:
+        """Start one flow, and begin it here if this host runs it and has room.
+
+        Returns whether it begins here.
+
+        Raises:
+            FlowExists: The id is a run of another definition.
+            StoreUnavailable: Nothing was started.
+            OutcomeUnknown: No answer for a few seconds; start again with the same id.
+        """
+        session = None if tx is not None else self._session_for(new)
+        if session is None:
+            (started,) = await self.submit((new,), tx=tx)
+            _check_same(started, new)
+            return False
+        owned = replace(new, session=session.id, worker=self._desk.host_name)
+        try:
+            (started,) = await until_known(self._runtime, lambda _: self._store.start((owned,)))
+        except LeaseLost:
+            # The session is not what we thought: anybody may have it.
+            self._desk.sessions.doubt(session)
+            (started,) = await self.submit((new,))
+            _check_same(started, new)
+            return False
+        except OutcomeUnknown:
+            self._desk.claimer.later(self._find_out(owned, session))
+            raise
+        _check_same(started, new)
+        return self._begin(owned, started, session)
+
+    async def submit(self, news: Sequence[NewInstance], *, tx: object = None) -> Sequence[Started]:
+        """Start flows that anybody may claim, all or none."""
+        if len(news) > START_MAX:
+            raise UsageError(f"{len(news)} flows in one call; at most {START_MAX} are allowed")
+        if tx is not None:
+            started = await self._store.start_in(news, tx)
+        else:
+            started = await until_known(self._runtime, lambda _: self._store.start(news))
+        self._tell_delayed(news)
+        if self._desk.telemetry.active:
+            created = sum(each.entry is Entry.CREATED for each in started)
+            self._desk.telemetry.flows_counted("started", created)
+        return started
+
+    @property
+    def _store(self) -> Any:
+        return self._desk.store
+
+    def _session_for(self, new: NewInstance) -> LiveSession | None:
+        """The session to start it under, if it can begin here at once."""
+        host = self._desk.host
+        if host is None or not host.open or not host.runs(new.name):
+            return None
+        if new.delay_us or new.due_at_us is not None or new.history:
+            return None
+        session = self._desk.sessions.now
+        return session if session.held else None
+
+    def _begin(self, new: NewInstance, started: Started, session: LiveSession) -> bool:
+        if started.entry is not Entry.CREATED or not started.token:
+            return False
+        if self._desk.telemetry.active:
+            self._desk.telemetry.flows_counted("started")
+        host = self._desk.host
+        assert host is not None
+        host.home.clock.heard(started.began_at_us)
+        claimed = ClaimedInstance(
+            new.id,
+            new.kind,
+            new.name,
+            started.token,
+            0,
+            0,
+            new.input,
+            started.began_at_us,
+            new.parent,
+            new.headers,
+            new.attributes,
+            None,
+        )
+        host.begin(claimed, session)
+        return True
+
+    async def _find_out(self, new: NewInstance, session: LiveSession) -> None:
+        """Learn whether a start without an answer made us the owner, and begin it then."""
+        try:
+            (started,) = await while_held(self._runtime, session, lambda: self._store.start((new,)))
+        except HoldfastError as error:
+            self._desk.log.warning("a start stays unknown until this session ends: %s", error)
+            return
+        if session.held:
+            self._begin(new, started, session)
+
+    def _tell_delayed(self, news: Sequence[NewInstance]) -> None:
+        """Let those who wait learn of flows that come due before they would look."""
+        names = {new.name for new in news if 0 < new.delay_us < _SOON_S * 1e6}
+        for name in names:
+            self._desk.claimer.later(self._ring(name))
+
+    async def _ring(self, name: str) -> None:
+        try:
+            await self._desk.wakeups.ring(claimable(name))
+        except HoldfastError as error:
+            self._desk.log.debug("flow %r was not rung: %s", name, error)
+
+
+def _input(flow: Flow[..., Any] | str, found: Flow[..., Any] | None, args: Sequence[Any]) -> str:
+    if not isinstance(flow, str):
+        return text_of(flow.arguments.encode(tuple(args), {}))
+    if len(args) > 1:
+        raise UsageError("a flow that is named by text takes its arguments as one JSON value")
+    value: Any = args[0] if args else {}
+    if found is not None:
+        return text_of(found.arguments.from_json(value))
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"flow {flow!r} is not defined here: give its arguments by name, as an object"
+        )
+    return encode(cast("dict[str, Any]", value), f"the input of flow {flow}")
+
+
+def _check_same(started: Started, new: NewInstance) -> None:
+    if started.name != new.name:
+        raise FlowExists(new.id, started.name, new.name)

@@ -1,0 +1,142 @@
+"""One attempt of a local step: what its code may know of it, and whether anybody still waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Protocol
+
+from holdfast.codec import decode_metadata
+from holdfast.errors import ClaimLost
+from holdfast.flows.decision import StepTask
+from holdfast.flows.events import StepEnded, StepRetrying
+from holdfast.names import InstanceId, JobId, Token
+from holdfast.runtime.session import LiveSession
+from holdfast.work.current import FLOW_HEADER, STEP_HEADER, Current
+from holdfast.work.payload import encode
+
+
+class StepOwner(Protocol):
+    """The flow that a step belongs to, as this host has it."""
+
+    id: InstanceId
+    token: Token
+    session: LiveSession
+    base: int
+    headers: str
+    closed: bool
+
+    def step_happened(self, run: StepRun, event: StepEnded | StepRetrying) -> None:
+        """An attempt ended."""
+        ...
+
+
+class StepRun:
+    """An attempt that runs, or waits for its turn. Also what ``holdfast.current()`` asks."""
+
+    __slots__ = (
+        "_loop",
+        "beat_at",
+        "began_at",
+        "call",
+        "current",
+        "details",
+        "gate",
+        "over",
+        "owner",
+        "task",
+        "timed_out",
+        "timers",
+    )
+
+    def __init__(self, owner: StepOwner, call: StepTask, host: str, log: logging.Logger) -> None:
+        self.owner = owner
+        self.call = call
+        self.current = Current(self, host, log, self)
+        self.task: asyncio.Task[Any] | None = None
+        self.gate: Gate | None = None
+        # Whether its end was told, or will not be.
+        self.over = False
+        self.timed_out: str | None = None
+        self.timers: list[asyncio.TimerHandle] = []
+        self.began_at = self.beat_at = 0.0
+        self.details: str | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def id(self) -> JobId:
+        """The idempotency key: the flow's id and the step's identity in its run."""
+        return JobId(step_key(self.owner.id, self.owner.base, self.call.identity))
+
+    @property
+    def queue(self) -> str:
+        """None: it runs where its flow does."""
+        return ""
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Those of its flow, and which flow and step it is."""
+        mine = {FLOW_HEADER: self.owner.id, STEP_HEADER: self.call.identity}
+        return {**decode_metadata(self.owner.headers), **mine}
+
+    @property
+    def attempt(self) -> int:
+        """1 is the first."""
+        return self.call.attempt
+
+    @property
+    def token(self) -> Token:
+        """The token under which this host owns the flow."""
+        self.check()
+        return self.owner.token
+
+    def check(self) -> None:
+        """Raise ``ClaimLost`` unless this host owns the flow, and the step is wanted."""
+        if not self.owner.session.held:
+            raise ClaimLost(self.id, "expired")
+        if self.owner.closed or self.over:
+            raise ClaimLost(self.id, "cancelled")
+
+    def report(self, progress: object) -> None:
+        """Keep ``progress``, and take it for a heartbeat. Safe from any thread."""
+        self.details = encode(progress, "the progress")
+        self._loop.call_soon_threadsafe(self._beat)
+
+    def _beat(self) -> None:
+        self.beat_at = self._loop.time()
+
+
+def step_key(flow: InstanceId, base: int, identity: str) -> str:
+    """What an effect of this step is known by, at every attempt and on every host."""
+    return f"{flow}/{identity}@{base}" if base else f"{flow}/{identity}"
+
+
+class Gate:
+    """How many attempts of one step run on this host at once."""
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[StepRun] = deque()
+
+    def enter(self, run: StepRun) -> bool:
+        """Whether it may begin now; if not, it waits for its turn."""
+        if self._free:
+            self._free -= 1
+            return True
+        self._waiting.append(run)
+        return False
+
+    def leave(self) -> StepRun | None:
+        """One has ended: the next that may begin."""
+        if self._waiting:
+            return self._waiting.popleft()
+        self._free += 1
+        return None
+
+    def forget(self, run: StepRun) -> None:
+        """It does not wait any more."""
+        if run in self._waiting:
+            self._waiting.remove(run)

@@ -1,0 +1,107 @@
+"""Flows that cannot go on here: their code does not do what their history says.
+
+They are never failed for it, because a corrected release resumes them. They stay ours, with nothing
+running, for a while that grows from time to time; then anybody may try, we as well. Meanwhile their
+attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(attributes=…)``; the first
+commit after they went on takes it away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from holdfast.flows.activation import LiveFlow
+from holdfast.model.instance import Commit, Committed
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.logs import printable
+
+if TYPE_CHECKING:
+    from holdfast.flows.household import Household
+
+ATTRIBUTE = "holdfast.stuck"
+
+# Soon at first: in a rolling upgrade, a host of the right release is there. Rarely at last: what
+# is wrong is repaired by people.
+_FIRST_S, _MOST_S = 1.0, 60.0
+
+# What is kept in an attribute is a sentence.
+_CHARS_MAX = 500
+
+
+class Stuck:
+    """The stuck flows of one host."""
+
+    def __init__(self, home: Household) -> None:
+        self._home = home
+        self._backoffs: dict[str, Backoff] = {}
+        self._held: dict[str, tuple[LiveFlow, asyncio.TimerHandle]] = {}
+        # What the store says of each that was stuck before.
+        self._marked: dict[str, str] = {}
+
+    def enter(self, live: LiveFlow) -> None:
+        """A flow is about to be replayed: if it goes on now, it is not stuck any more."""
+        if ATTRIBUTE in live.attributes:
+            attributes = cast("dict[str, Any]", msgspec.json.decode(live.attributes))
+            self._marked[live.id] = attributes.pop(ATTRIBUTE, "")
+            live.mark(msgspec.json.encode(attributes).decode())
+
+    def hold(self, live: LiveFlow, error: Exception) -> None:
+        """Keep a flow that cannot go on, tell about it, and let it go later."""
+        home = self._home
+        home.drop(live)
+        home.log.error(
+            "flow %s of %r cannot go on, and waits for a release that fits its history: %s",
+            *(live.id, live.name, error),
+            exc_info=error,
+            extra={"flow": live.id, "token": live.token},
+        )
+        if home.telemetry.active:
+            home.telemetry.flows_counted("stuck")
+        backoff = self._backoffs.get(live.id)
+        if backoff is None:
+            backoff = Backoff(_FIRST_S, _MOST_S, home.runtime.random)
+            self._backoffs[live.id] = backoff
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(backoff.next_s(), self._let_go, live)
+        self._held[live.id] = live, timer
+        self._mark(live, f"{type(error).__name__}: {printable(error, _CHARS_MAX)}")
+
+    def recovered(self, id: str) -> None:  # noqa: A002 - it is one
+        """It went on: what was remembered of it is forgotten."""
+        self._backoffs.pop(id, None)
+        self._marked.pop(id, None)
+
+    def let_all_go(self) -> None:
+        """The host stops."""
+        for live, timer in list(self._held.values()):
+            timer.cancel()
+            self._let_go(live)
+
+    def _let_go(self, live: LiveFlow) -> None:
+        self._held.pop(live.id, None)
+        self._home.give_up(live, due=True)
+
+    def _mark(self, live: LiveFlow, said: str) -> None:
+        if self._marked.get(live.id) == said:
+            return
+        self._marked[live.id] = said
+        attributes = cast("dict[str, Any]", msgspec.json.decode(live.attributes))
+        attributes[ATTRIBUTE] = said
+        commit = Commit(
+            id=live.id,
+            token=live.token,
+            version=live.version + 1,
+            commit=f"{live.token}.{live.version + 1}.stuck",
+            events="[]",
+            due_at_us=self._home.clock.now_us(),
+            attributes=msgspec.json.encode(attributes).decode(),
+        )
+
+        def marked(answer: Committed | None) -> None:
+            if answer is None or not answer.ok:
+                self._home.log.warning("flow %s was not marked as stuck", live.id)
+
+        self._home.commits.put(commit, live.session, marked)

@@ -1,0 +1,155 @@
+"""``crash_at_every_commit``: a flow's host dies at each write it makes, and nothing may change.
+
+Owns the runs and their comparison. On a store in memory and in virtual time: a flow that sleeps
+for an hour is run dozens of times in a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.app import App
+from holdfast.flows.flow import Flow
+from holdfast.flows.handle import FlowHandle
+from holdfast.model.instance import FINAL, InstanceFilter, InstanceRecord
+from holdfast.names import HostId, InstanceId
+from holdfast.testing.crashing import HOST, CrashPoint
+from holdfast.testing.instance_checker import check_instances
+from holdfast.testing.instance_history import Left
+from holdfast.testing.simulation import SimHost
+from holdfast.testing.world import World
+
+Drive = Callable[[FlowHandle[Any]], Awaitable[None]]
+"""What somebody does to the flow from outside, once it is there: signals, updates."""
+
+# A flow that has made no end by then waits for somebody: give it a ``drive``.
+LIMIT_S = 400 * 86_400.0
+
+# More writes than this are a benchmark, not a test: each of them is a run of its own, twice.
+WRITES_MAX = 1_000
+
+_ID = "crashed"
+_PAGE = 1000
+
+# How soon a story looks whether everything has ended, and then more and more rarely.
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CrashReport:
+    """What was tried: ``writes`` that a host could die at, and what the flow always came to."""
+
+    writes: int
+    status: str
+    outcome: str | None
+
+
+def crash_at_every_commit(
+    app: App,
+    flow: Flow[..., Any],
+    *args: Any,
+    drive: Drive | None = None,
+    limit_s: float = LIMIT_S,
+    **kwargs: Any,
+) -> CrashReport:
+    """Run ``flow`` once in peace, then with a crash on each side of each write of its host.
+
+    Every run must come to the same status, result or error, and keep every invariant: one record
+    for each step, no timer early, one owner at a time. Another host takes over after each crash.
+    ``drive`` is called once in each run, from a host that never dies. Steps run at least once, so
+    count effects by their idempotency key. A step with ``once=True`` is one that a crash changes
+    by design, and a result that tells the time differs as well: test those by hand.
+
+    Raises:
+        AssertionError: A run came to something else, or broke an invariant; it says where the
+            host died.
+        TimeoutError: The flow made no end within ``limit_s`` of its own time.
+    """
+    story = _Story(app, flow, args, kwargs, drive, limit_s)
+    peace = CrashPoint()
+    record = story.run(peace)
+    if peace.seen > WRITES_MAX:
+        raise AssertionError(f"{peace.seen} writes; more than {WRITES_MAX} are not tried")
+    for number in range(1, peace.seen + 1):
+        for applied in (False, True):
+            point = CrashPoint(number, applied=applied)
+            found = story.run(point)
+            if (found.status, found.outcome) != (record.status, record.outcome):
+                raise AssertionError(
+                    f"flow {flow.name!r} came to {found.status} {found.outcome} {point}, "
+                    f"and to {record.status} {record.outcome} without"
+                )
+    return CrashReport(peace.seen, record.status.value, record.outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    app: App
+    flow: Flow[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    drive: Drive | None
+    limit_s: float
+
+    def run(self, point: CrashPoint) -> InstanceRecord:
+        world = World(crash=point)
+        record = world.run(self._tell)
+        broken = check_instances(world.history.instances)
+        if broken:
+            said = "\n".join(str(violation) for violation in broken[:5])
+            raise AssertionError(f"flow {self.flow.name!r} {point}:\n{said}")
+        return record
+
+    async def _tell(self, world: World) -> InstanceRecord:
+        started = asyncio.Event()
+        supervising = asyncio.ensure_future(self._supervise(world, started))
+        try:
+            async with asyncio.timeout(self.limit_s), await world.connect() as user:
+                await started.wait()
+                if self.drive is not None:
+                    await self.drive(user.flows.get(_ID))
+                return await self._end(world)
+        finally:
+            supervising.cancel()
+
+    async def _supervise(self, world: World, started: asyncio.Event) -> None:
+        """Start the host, and start it again whenever it has died."""
+        burying: list[asyncio.Future[None]] = []
+        while True:
+            host = world.simulation.start_host(HOST)
+            task = host.spawn(self._serve(world, host, started), name="serve")
+            if await host.join(task):
+                task.result()
+            else:
+                burying.append(asyncio.ensure_future(world.bury(host)))
+
+    async def _serve(self, world: World, host: SimHost, started: asyncio.Event) -> None:
+        async with await world.connect_on(host, self.app) as connected:
+            running = asyncio.ensure_future(connected.run())
+            await asyncio.sleep(0)
+            # The same id each time: what is there already is not started again.
+            await connected.flows.start(self.flow, *self.args, id=_ID, **self.kwargs)
+            started.set()
+            await running
+
+    async def _end(self, world: World) -> InstanceRecord:
+        """Wait until everything has ended, and show it to the checker."""
+        driver = await world.store.open(HostId("witness"))
+        assert driver.instances is not None
+        store = driver.instances
+        look_s = _LOOK_S
+        while True:
+            records = await store.list(InstanceFilter(), after=None, limit=_PAGE)
+            if all(record.status in FINAL for record in records):
+                break
+            await asyncio.sleep(look_s)
+            look_s *= 1.5
+        world.history.instances.left = {
+            record.id: Left(record, await store.history(record.id, after=record.base, limit=_PAGE))
+            for record in records
+        }
+        await driver.close()
+        return next(record for record in records if record.id == InstanceId(_ID))

@@ -1,0 +1,72 @@
+"""Hosts that run flows for the length of a test, and a store that counts and fails on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+
+import pytest
+
+from tests.unit.work.conftest import Fleet, until
+
+
+class Spy:
+    """Passes calls on to a store of instances; counts them, and loses replies when told to."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self.calls: Counter[str] = Counter()
+        self.commits: list = []
+        # By the name of a method: called before each call with its arguments; may raise.
+        self.before: dict = {}
+        # The same after it; what it raises is what the caller sees of a call that was applied.
+        self.after: dict = {}
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+
+        async def call(*args, **kwargs):
+            self.calls[name] += 1
+            if name == "commit":
+                self.commits.extend(args[0])
+            if name in self.before:
+                found = self.before[name](*args, **kwargs)
+                if found is not None:
+                    await found
+            answer = await method(*args, **kwargs)
+            if name in self.after:
+                self.after[name](answer)
+            return answer
+
+        return call
+
+
+class FlowFleet(Fleet):
+    """Hosts on one memory store."""
+
+    async def spied(self, app, name="worker", **options):
+        """Connect a host and run its app over a spy; returns both."""
+        hf = await self.host(name, app=app, **options)
+        spy = Spy(hf._driver.instances)
+        hf._desk.store = hf._desk.claimer._store = spy
+        await self.go(hf)
+        return hf, spy
+
+    async def go(self, hf):
+        """Run the app of a host that was connected."""
+        task = asyncio.create_task(hf.run())
+        self._stack.push_async_callback(self._stop, task)
+        await until(lambda: hf._desk.host is not None and hf._desk.host.open)
+        return task
+
+    async def run(self, app, name="worker", **options):
+        """Connect a host and run its app."""
+        hf = await self.host(name, app=app, **options)
+        return hf, await self.go(hf)
+
+
+@pytest.fixture
+async def fleet(request):
+    async with contextlib.AsyncExitStack() as stack:
+        yield FlowFleet(stack, f"flows-{request.node.name}".replace("[", "-").replace("]", ""))

@@ -1,0 +1,224 @@
+"""What reaches a running flow from outside: signals, updates, queries, cancellation, children."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import App
+from holdfast.errors import (
+    FlowCancelled,
+    FlowFailed,
+    FlowNotFound,
+    UpdateRejected,
+    UsageError,
+)
+from tests.unit.work.conftest import until
+
+
+def approvals(app: App):
+    @app.flow
+    async def approval(names: int) -> list[str]:
+        seen: list[str] = []
+
+        @holdfast.on_query("seen")
+        def query() -> list[str]:
+            return list(seen)
+
+        def check(name: str) -> None:
+            if not name:
+                raise ValueError("a name is needed")
+
+        @holdfast.on_update("add", validator=check)
+        def add(name: str) -> int:
+            seen.append(name)
+            return len(seen)
+
+        while len(seen) < names:
+            seen.append(await holdfast.wait_signal("approved", str))
+        return seen
+
+    return approval
+
+
+async def test_signals_are_read_once_in_order_also_before_the_wait(fleet):
+    app = App("a")
+    approval = approvals(app)
+    outside = await fleet.host("outside")
+    handle = await outside.flows.start("approval", {"names": 3})
+    await handle.signal("approved", "ann")
+    await handle.signal("approved", "bob", id="once")
+    await handle.signal("approved", "bob", id="once")
+    hf, _ = await fleet.run(app)
+    await until(lambda: handle.id in hf._desk.host.home.lives)
+    await handle.signal("approved", "cid")
+    assert await hf.flows.get(handle.id, approval).result(timeout=5) == ["ann", "bob", "cid"]
+    with pytest.raises(FlowNotFound):
+        await handle.signal("approved", "too late")
+
+
+async def test_a_query_asks_the_live_run_or_a_replay_of_its_history(fleet):
+    app = App("a")
+    approvals(app)
+    hf, spy = await fleet.spied(app)
+    handle = await hf.flows.start("approval", 2)
+    await handle.signal("approved", "ann")
+    await until(lambda: len(spy.commits) == 1)
+    assert await handle.query("seen") == ["ann"]
+    assert spy.calls["history"] == 0
+    other = await fleet.host("other", app=app)
+    assert await other.flows.get(handle.id).query("seen") == ["ann"]
+    stranger = await fleet.host("stranger")
+    with pytest.raises(UsageError, match="not defined here"):
+        await stranger.flows.get(handle.id).query("seen")
+    with pytest.raises(UsageError, match="no query 'what'"):
+        await handle.query("what")
+
+
+async def test_an_update_is_validated_recorded_and_replied_to(fleet):
+    app = App("a")
+    approvals(app)
+    hf, _ = await fleet.run(app)
+    outside = await fleet.host("outside")
+    handle = outside.flows.get((await hf.flows.start("approval", 3)).id)
+    assert await handle.update("add", "ann", timeout=5) == 1
+    before = len(await handle.history())
+    with pytest.raises(UpdateRejected, match="a name is needed"):
+        await handle.update("add", "", timeout=5)
+    with pytest.raises(UpdateRejected, match="takes no such update"):
+        await handle.update("what", timeout=5)
+    assert len(await handle.history()) - before <= 2
+    assert await handle.update("add", "bob", id="u1", timeout=5) == 2
+    assert await handle.update("add", "bob", id="u1", timeout=5) == 2
+    await handle.signal("approved", "cid")
+    assert await handle.result(timeout=5) == ["ann", "bob", "cid"]
+
+
+async def test_cancelling_reaches_the_code_its_steps_and_its_children(fleet):
+    app, seen = App("a"), []
+
+    @app.step
+    async def forever(name: str) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append(name)
+            raise
+
+    @app.step
+    async def clean(name: str) -> None:
+        seen.append(f"clean {name}")
+
+    @app.flow
+    async def child() -> None:
+        await forever("child")
+
+    @app.flow
+    async def parent() -> None:
+        try:
+            await asyncio.gather(forever("step"), child())
+        except asyncio.CancelledError:
+            await clean("parent")
+            raise
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(parent, id="p")
+    await until(lambda: len(hf._desk.host.home.lives) == 2)
+    await handle.cancel("enough")
+    with pytest.raises(FlowCancelled, match="enough"):
+        await handle.result(timeout=5)
+    with pytest.raises(FlowCancelled):
+        await hf.flows.get("p/child#0").result(timeout=5)
+    await until(lambda: set(seen) == {"step", "child", "clean parent"})
+
+
+async def test_children_give_results_and_failures_to_their_parent(fleet):
+    app = App("a")
+
+    @app.flow
+    async def half(n: int) -> int:
+        if n % 2:
+            raise ValueError(f"{n} is odd")
+        return n // 2
+
+    @app.flow
+    async def parent(n: int) -> list[int | str]:
+        found: list[int | str] = list(await asyncio.gather(*(half(2 * i) for i in range(n))))
+        try:
+            await half(3)
+        except FlowFailed as error:
+            found.append(error.message)
+        detached = holdfast.start_child(half, 8, id="apart", detached=True)
+        return [*found, str(detached)]
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(parent, 5)
+    assert await handle.result(timeout=5) == [0, 1, 2, 3, 4, "3 is odd", "apart"]
+    assert await hf.flows.get("apart").result(timeout=5) == 4
+    children = await hf.flows.list(parent=handle.id)
+    assert len(children) == 6
+
+
+async def test_a_child_id_that_others_have_fails_in_the_parent(fleet):
+    app = App("a")
+
+    @app.flow
+    async def child() -> int:
+        return 1
+
+    @app.flow
+    async def parent() -> str:
+        try:
+            await holdfast.start_child(child, id="taken")
+        except FlowFailed as error:
+            return error.type
+        return "no"
+
+    hf, _ = await fleet.run(app)
+    await (await hf.flows.start(child, id="taken")).result(timeout=5)
+    handle = await hf.flows.start(parent)
+    assert await handle.result(timeout=5) == "holdfast.errors.FlowExists"
+
+
+async def test_continue_as_new_keeps_the_id_and_what_nobody_read(fleet):
+    app, keys = App("a"), []
+
+    @app.step
+    async def note(n: int) -> None:
+        keys.append(holdfast.current().idempotency_key)
+
+    @app.flow
+    async def loop(n: int) -> list[str]:
+        await note(n)
+        if n < 3:
+            holdfast.continue_as_new(n + 1)
+        return [await holdfast.wait_signal("s", str) for _ in range(2)]
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(loop, 0, id="l")
+    await handle.signal("s", "a")
+    await handle.signal("s", "b")
+    assert await handle.result(timeout=5) == ["a", "b"]
+    assert len(set(keys)) == 4
+    info = await handle.status()
+    assert info.input == {"n": 3}
+    assert len(await handle.history()) < info.version
+
+
+async def test_flows_signal_each_other(fleet):
+    app = App("a")
+
+    @app.flow
+    async def waiter() -> int:
+        return await holdfast.wait_signal("n", int)
+
+    @app.flow
+    async def sender(to: str) -> None:
+        holdfast.signal(to, "n", 42)
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(waiter, id="w")
+    await hf.flows.start(sender, "w")
+    assert await handle.result(timeout=5) == 42

@@ -1,0 +1,231 @@
+"""What operators do to flows: suspend, resume, terminate, retry, fork, list, purge."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import App
+from holdfast.errors import Conflict, FlowFailed, FlowNotFound, FlowTerminated, UsageError
+from tests.unit.work.conftest import until
+
+
+async def test_a_suspended_flow_records_what_runs_and_begins_nothing(fleet):
+    app, began, release = App("a"), [], asyncio.Event()
+
+    @app.step
+    async def step(n: int) -> int:
+        began.append(n)
+        if n == 0:
+            await release.wait()
+        return n
+
+    @app.flow
+    async def flow() -> int:
+        return await step(0) + await step(1)
+
+    hf, _ = await fleet.spied(app)
+    handle = await hf.flows.start(flow, id="f")
+    await until(lambda: began == [0])
+    await handle.suspend()
+    await handle.suspend()
+    assert (await handle.status()).status == "suspended"
+    await until(lambda: hf._desk.host.home.lives["f"].suspended)
+    release.set()
+    await until(lambda: not hf._desk.host.home.lives)
+    assert began == [0]
+    # What ran was recorded, so that it does not run again.
+    assert len(await handle.history()) == 1
+    await handle.resume()
+    assert await handle.result(timeout=5) == 1
+    assert began == [0, 1]
+    with pytest.raises(Conflict, match="ended"):
+        await handle.suspend()
+    with pytest.raises(FlowNotFound):
+        await hf.flows.get("nobody").resume()
+
+
+async def test_a_flow_resumed_while_its_step_runs_goes_on_in_place(fleet):
+    app, release = App("a"), asyncio.Event()
+
+    @app.step
+    async def step(n: int) -> int:
+        if n == 0:
+            await release.wait()
+        return n
+
+    @app.flow
+    async def flow() -> int:
+        one, two = await asyncio.gather(step(0), step(1))
+        return one + two + await step(2)
+
+    hf, spy = await fleet.spied(app)
+    handle = await hf.flows.start(flow, id="f")
+    await until(lambda: len(spy.commits) == 1)
+    await handle.suspend()
+    live = hf._desk.host.home.lives["f"]
+    await until(lambda: live.suspended)
+    await handle.resume()
+    await until(lambda: not live.suspended)
+    release.set()
+    assert await handle.result(timeout=5) == 3
+    assert spy.calls["history"] == 0
+
+
+async def test_a_suspended_flow_fires_no_timer_and_reads_no_letter(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        try:
+            return await holdfast.wait_signal("go", str, timeout=0.1)
+        except TimeoutError:
+            return "late"
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, id="f")
+    await handle.suspend()
+    await until(lambda: not hf._desk.host.home.lives)
+    await handle.signal("go", "now")
+    await asyncio.sleep(0.15)
+    assert (await handle.status()).status == "suspended"
+    await handle.resume()
+    # Both are there when it goes on; either may come first, and one of them does.
+    assert await handle.result(timeout=5) in ("now", "late")
+
+
+async def test_terminate_ends_it_at_once_and_stops_its_steps(fleet):
+    app, seen = App("a"), []
+
+    @app.step
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    @app.flow
+    async def child() -> None:
+        await forever()
+
+    @app.flow
+    async def parent() -> str:
+        try:
+            await child()
+        except FlowTerminated as error:
+            return str(error)
+        return "no"
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(parent, id="p")
+    await until(lambda: "p/child#0" in hf._desk.host.home.lives)
+    below = hf.flows.get("p/child#0")
+    await below.terminate("stuck")
+    await below.terminate("stuck")
+    with pytest.raises(FlowTerminated, match="stuck"):
+        await below.result(timeout=5)
+    assert "stuck" in await handle.result(timeout=5)
+    await until(lambda: seen == ["cancelled"])
+    with pytest.raises(Conflict):
+        await handle.terminate()
+
+
+async def test_retry_goes_on_from_the_step_that_failed(fleet):
+    app, calls, broken = App("a"), [], [True]
+
+    @app.step
+    async def first() -> int:
+        calls.append("first")
+        return 1
+
+    @app.step
+    async def second() -> int:
+        calls.append("second")
+        if broken[0]:
+            raise ValueError("broken")
+        return 2
+
+    @app.flow
+    async def flow() -> int:
+        return await first() + await second()
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, id="f")
+    with pytest.raises(FlowFailed, match="broken"):
+        await handle.result(timeout=5)
+    broken[0] = False
+    again = hf.flows.get("f", flow)
+    await again.retry()
+    assert await again.result(timeout=5) == 3
+    assert calls == ["first", "second", "second"]
+    with pytest.raises(Conflict, match="completed"):
+        await again.retry()
+
+
+async def test_fork_copies_a_part_of_the_history(fleet):
+    app, calls = App("a"), []
+
+    @app.step
+    async def step(name: str, n: int) -> int:
+        calls.append((name, n))
+        return n
+
+    @app.flow
+    async def flow(n: int) -> int:
+        return await step("a", n) + await step("b", n) + await step("c", n)
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, 1, id="f")
+    assert await handle.result(timeout=5) == 3
+    calls.clear()
+    forked = await handle.fork(at="step#1", id="g", input=(10,))
+    assert await forked.result(timeout=5) == 21
+    assert calls == [("b", 10), ("c", 10)]
+    calls.clear()
+    assert await (await handle.fork(at=2)).result(timeout=5) == 3
+    assert calls == [("c", 1)]
+    with pytest.raises(UsageError, match="no step 'what#0'"):
+        await handle.fork(at="what#0")
+    with pytest.raises(UsageError, match="version 99"):
+        await handle.fork(at=99)
+
+
+async def test_list_count_and_purge(fleet):
+    app = App("a")
+
+    @app.flow
+    async def fine(n: int) -> int:
+        holdfast.set_attributes({"size": n})
+        return n
+
+    @app.flow
+    async def waits() -> None:
+        await holdfast.wait_signal("never")
+
+    hf, _ = await fleet.run(app)
+    for number in range(5):
+        handle = await hf.flows.start(fine, number, id=f"fine-{number}", attributes={"k": "v"})
+        await handle.result(timeout=5)
+    await hf.flows.start(waits, id="waits")
+    listed = await hf.flows.list(name="fine", limit=3)
+    assert [info.id for info in listed] == ["fine-0", "fine-1", "fine-2"]
+    rest = await hf.flows.list(name="fine", after=listed[-1].id)
+    assert [info.outcome for info in rest] == [3, 4]
+    assert [info.id for info in await hf.flows.list(attributes={"size": 2})] == ["fine-2"]
+    assert [info.id for info in await hf.flows.list(status="running")] == ["waits"]
+    assert await hf.flows.count() == {"completed": 5, "running": 1}
+    with pytest.raises(UsageError, match="no status"):
+        await hf.flows.list(status="what")
+    with pytest.raises(UsageError, match="which flows"):
+        await hf.flows.purge()
+    with pytest.raises(UsageError, match="terminate live ones"):
+        await hf.flows.purge(status="running")
+    assert await hf.flows.purge("waits") == 0
+    assert await hf.flows.purge("fine-0") == 1
+    assert await hf.flows.purge(status="completed", older_than=3600) == 0
+    assert await hf.flows.purge(status="completed") == 4
+    with pytest.raises(FlowNotFound):
+        await hf.flows.purge("fine-0")
