@@ -44,7 +44,7 @@ class World(Protocol):
 class Case:
     """One kind of flow. ``ends`` are the results, or the status, that an input may come to.
 
-    ``suspended`` are those of one that was suspended: steps that run go on then, and no timer fires.
+    ``suspended`` are those of one that was suspended: its steps go on then, and no timer fires.
     """
 
     name: str
