@@ -11,7 +11,7 @@ from holdfast.testing.faults import Fault
 from tests.simulation.course import ONLY, Run, outputs_in_other_processes
 from tests.simulation.job_fleet import JobFleet
 
-SEEDS = 300
+SEEDS = 220
 SOAK_SEEDS = range(10_000, 15_000)
 
 # Things that must have happened often enough for silence to mean something, over all seeds.
