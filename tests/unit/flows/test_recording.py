@@ -33,7 +33,7 @@ class RestartsMeanwhile:
         self._restarted = False
         self.get = store.get
 
-    async def history(self, id, *, after, limit):
+    async def history(self, id, *, after, limit):  # noqa: A002 - it is one
         if not self._restarted:
             self._restarted = True
             await self._flow.signal("next")
