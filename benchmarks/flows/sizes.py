@@ -17,7 +17,8 @@ from benchmarks.flows.backend import Backend
 from benchmarks.flows.effort import Effort
 from benchmarks.flows.shapes import FlowsHost, fan, long, open_host, ran_at, sleeper, steps
 from benchmarks.report import Row
-from holdfast import FlowHandle, FlowStatus
+from holdfast import FlowHandle, InstanceStatus
+from holdfast.flows.events import encode_events
 
 COMMITS_NAME = "commits"
 LONG_NAME = "long-flow"
@@ -38,6 +39,7 @@ _IDLE_BAR = 1.0
 # How many flows a second are started at least, and how long the last needs to be put aside.
 _STARTS_PER_S = 300
 _PARK_S = 20.0
+_LEAD_S = 2.0
 _START_BATCH = 500
 # All wake at once; so many a second must be through.
 _WAKES_PER_S = 100
@@ -105,7 +107,7 @@ async def measure_fan(backend: Backend, effort: Effort) -> list[Row]:
 
 
 async def _bytes_of(handle: FlowHandle[int]) -> int:
-    return sum(len(row.events) for row in await handle.history())
+    return sum(len(encode_events(commit.events)) for commit in await handle.history())
 
 
 async def measure_sleeping(backend: Backend, effort: Effort) -> list[Row]:
@@ -114,7 +116,7 @@ async def measure_sleeping(backend: Backend, effort: Effort) -> list[Row]:
     async with backend.counting(url) as counted, open_host(url) as host:
         before_mb = _memory_mb()
         began = time.monotonic()
-        wakes_in_s = count / _STARTS_PER_S + _PARK_S + effort.idle_s
+        wakes_in_s = _LEAD_S + count / _STARTS_PER_S + _PARK_S + effort.idle_s
         wake_at = datetime.now(UTC) + timedelta(seconds=wakes_in_s)
         await _start_all(host, count, wake_at)
         await asyncio.sleep(_PARK_S)
@@ -146,7 +148,7 @@ async def _wake_all(host: FlowsHost, count: int, wake_at: datetime) -> float:
     done = 0
     while done < count and time.monotonic() < until:
         await asyncio.sleep(1.0)
-        done = (await host.hf.flows.count(name=sleeper.name)).get(FlowStatus.COMPLETED, 0)
+        done = (await host.hf.flows.count(name=sleeper.name)).get(InstanceStatus.COMPLETED, 0)
     return count - done
 
 

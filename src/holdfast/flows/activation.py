@@ -140,7 +140,7 @@ class LiveFlow:
     def chosen_children(self) -> list[InstanceId]:
         """Ids of open children that its code chose, and that others may have had."""
         own = f"{self.id}/"
-        ids = [] if self.closed else self.run.calling.child_ids
+        ids = self.run.calling.child_ids
         return [InstanceId(each) for each in ids if not each.startswith(own)]
 
     def mark(self, attributes: str) -> None:
@@ -252,12 +252,15 @@ class LiveFlow:
         if self._still:
             self._record()
             return
+        began = self._home.stopwatch()
         try:
             self._intake.feed(self.run)
             decision = self.run.take()
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
             self._home.stuck(self, error)
             return
+        if began is not None:
+            self._home.activated(began)
         if decision.durable or self._intake.consumed or self._intake.replies:
             self._commit(decision)
         else:

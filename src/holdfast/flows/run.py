@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Coroutine, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, cast
 
 import msgspec
 
-from holdfast.errors import NonDeterminism, UsageError
-from holdfast.flows.asking import EVENTS_MAX, EVENTS_WARNED, Asking
+from holdfast.errors import HistoryTooLong, NonDeterminism, UsageError
+from holdfast.flows import asking
+from holdfast.flows.asking import Asking
 from holdfast.flows.calling import Calling
 from holdfast.flows.chances import Chances
 from holdfast.flows.decision import Decision, RetryDue
@@ -39,7 +40,7 @@ from holdfast.flows.events import (
 from holdfast.flows.failures import failure_of, unknown_outcome
 from holdfast.flows.flow import Flow
 from holdfast.flows.inbox import SIGNALS_MAX, Inbox
-from holdfast.flows.letters import child_ended, rejection
+from holdfast.flows.letters import child_ended
 from holdfast.flows.loop import ErrorHandler, FlowLoop
 from holdfast.flows.outbox import Outbox
 from holdfast.flows.reading import event_of
@@ -91,7 +92,7 @@ class FlowRun:
         self.custom: str | None = custom
         self.attributes: str = attributes
         self._custom_before = custom
-        self._attributes_before = attributes
+        self._attributes_before: str = attributes
         self.main: asyncio.Task[Any] | None = None
         self._ending: Ending | None = None
         self.ending_taken = False
@@ -120,6 +121,9 @@ class FlowRun:
         self.loop = FlowLoop(self.at_us / 1e6, self._unobserved, first=first)
         self.loop.owner = self
         self.replaying = replay.any
+        for event in replay.carried:
+            self.out.events += 1
+            self.inbox.receive(event)
         self.main = self.loop.create_task(self._run_main(), name="main", context=Context())
         self._activate()
         if replay.any:
@@ -264,20 +268,13 @@ class FlowRun:
             case ChildEnded():
                 return self.calling.child_ended(event)
             case UpdateReceived():
-                if event.name not in self.inbox.updates:
-                    unknown = UsageError("the flow takes no such update")
-                    self.out.replies.append(rejection(event.id, event.name, unknown))
-                    return None
-                self.inbox.update(event)
+                return event if self.inbox.update(event) else None
             case CancelRequested():
-                self._cancel(event.reason)
+                assert self.main is not None
+                self.main.cancel(event.reason)
             case RetryDue():
                 self.calling.retry_due(event.step)
         return event
-
-    def _cancel(self, reason: str) -> None:
-        if self.main is not None:
-            self.main.cancel(reason)
 
     def advance(self, at_us: int) -> None:
         """Let time move on, and the code run to its next wait."""
@@ -294,15 +291,22 @@ class FlowRun:
                 self._wind_up(main)
         except UsageError as error:
             # The code spins; what it would do next is unknown, and would be so at each replay.
-            self._ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
-            loop.close()
+            self._break_off(error)
         if self._difference is not None:
             raise self._difference
         self._harvest_timers()
+        if self.out.events > asking.EVENTS_MAX + asking.UNDOING_MAX and self._ending is None:
+            # Timers and signals alone made it so long: its code asks for nothing that could raise.
+            self._break_off(HistoryTooLong(self.id, asking.EVENTS_MAX))
         if self._ending is not None and not loop.tasks:
             self._finish(self._ending)
-        elif self.out.events > EVENTS_WARNED and not self._warned:
+        elif self.out.events > asking.EVENTS_WARNED and not self._warned:
             self._warn_of_length()
+
+    def _break_off(self, error: Exception) -> None:
+        """End the flow where it stands, without its code."""
+        self._ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
+        self.loop.close()
 
     def _wind_up(self, main: asyncio.Task[Any]) -> None:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
@@ -340,7 +344,7 @@ class FlowRun:
             _log.warning(
                 "flow %r (%s) has more than %d events in its history; at %d it fails: end a long "
                 "run with holdfast.continue_as_new()",
-                *(self.id, self.flow.name, EVENTS_WARNED, EVENTS_MAX),
+                *(self.id, self.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),
                 extra={"flow": self.id},
             )
 
@@ -361,10 +365,6 @@ class FlowRun:
         if self.rewinds:
             return f"@{self.base}.{self.rewinds}"
         return f"@{self.base}" if self.base else ""
-
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine as a task of the flow."""
-        self.loop.create_task(coroutine, context=Context())
 
     def headers_with(self, **more: str) -> str:
         """The headers of this flow and some more."""
