@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from tests.cli.flow_apps import Shop
@@ -47,6 +50,20 @@ def test_a_flow_is_started_found_and_shown_with_its_end(shell, shop):
         ["o-1", "checkout", "completed"],
         ["o-2", "checkout", "failed"],
     ]
+
+
+def test_what_a_newer_release_wrote_is_shown_by_its_name(shell, shop):
+    start(shell, "o", '{"item": "pen"}')
+    shop.reach_the_wait("o")
+    shop.approve("o")
+    with closing(sqlite3.connect(shell.folder / "leases.db", isolation_level=None)) as connection:
+        changed = connection.execute(
+            "UPDATE holdfast_history SET events = replace(events, 'step-ended', 'step-dreamt')"
+        )
+        assert changed.rowcount >= 2
+    assert shown(shell, "o", "--history")["history"][0]["what"] == "step-dreamt"
+    assert shell("flow", "watch", "o").code == 0
+    assert "step-dreamt" in shell("flow", "history", "o").stdout
 
 
 def test_pages_of_flows_follow_each_other(shell, shop):

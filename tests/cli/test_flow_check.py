@@ -18,7 +18,7 @@ def shop(shell):
     made = Shop(shell.folder, shell.url)
     for flow in ("ended", "waits"):
         shell("flow", "start", "checkout", '{"item": "pen", "amount": 2}', "--id", flow)
-    made.reach_the_wait("waits")
+    made.reach_the_wait("ended", "waits")
     made.approve("ended")
     return made
 
