@@ -59,10 +59,12 @@ class Course:
     ttl_s: float
     chaos_s: float
 
-    def __init__(self, seed: int, *, factory: DriverFactory | None = None) -> None:
+    def __init__(
+        self, seed: int, *, factory: DriverFactory | None = None, plan: FaultPlan | None = None
+    ) -> None:
         drifted = seed % 5 == 4
         self.simulation = Simulation(seed, drift_max=DRIFT_BEYOND if drifted else CLOCK_DRIFT)
-        plan = FaultPlan.drawn(self.simulation.stream("plan"), ttl_s=self.ttl_s)
+        plan = plan or FaultPlan.drawn(self.simulation.stream("plan"), ttl_s=self.ttl_s)
         self.faults = Faults(self.simulation, plan)
         self.history = History(seed, lambda: self.simulation.now)
         self.outcome = Outcome(seed, drifted, plan)

@@ -12,6 +12,7 @@ from holdfast.flows.events import SignalReceived, StepEnded, TimerFired, decode_
 from holdfast.model.instance import FINAL, Commit, InstanceFilter, InstanceRecord
 from holdfast.model.options import LeaseOptions
 from holdfast.ports.driver import Driver, DriverFactory
+from holdfast.testing.faults import FaultPlan
 from holdfast.testing.instance_checker import check_instances
 from holdfast.testing.instance_history import InstanceHistory, Left
 from holdfast.testing.reference import Violation
@@ -34,8 +35,10 @@ class FlowFleet(Course):
     ttl_s = TTL_S
     chaos_s = 6 * TTL_S
 
-    def __init__(self, seed: int, *, factory: DriverFactory | None = None) -> None:
-        super().__init__(seed, factory=factory)
+    def __init__(
+        self, seed: int, *, factory: DriverFactory | None = None, plan: FaultPlan | None = None
+    ) -> None:
+        super().__init__(seed, factory=factory, plan=plan)
         self.wishes: dict[str, Wish] = {}
 
     @property
