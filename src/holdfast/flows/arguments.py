@@ -60,8 +60,12 @@ class Arguments:
         """The input of a call.
 
         Raises:
-            UsageError: The arguments do not fit the parameters, or cannot be stored as JSON.
+            UsageError: The arguments do not fit the parameters, or cannot be stored as JSON; or
+                the annotated types are of no use.
         """
+        if self._codecs is None:
+            # Types that cannot be found or carried are told here, where the call is made.
+            self._resolved()
         if self._simple and not kwargs and len(args) == len(self._names):
             return encoded(dict(zip(self._names, args, strict=True)), self.what)
         try:

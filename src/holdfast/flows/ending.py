@@ -22,10 +22,6 @@ class Restart(BaseException):
         self.input = input
 
 
-# What ends a coroutine without being its failure: nothing is to be undone for it.
-NOT_FAILURES = (Evicted, Restart, GeneratorExit)
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
     """What a run ends with: a status with a result or a failure, or the input of the next run."""
@@ -58,6 +54,11 @@ def ending_of(flow: Flow[..., Any], main: asyncio.Task[Any]) -> Ending:
     except UsageError as wrong:
         return Ending(InstanceStatus.FAILED, failure=failure_of(wrong))
     return Ending(InstanceStatus.COMPLETED, text_of(result))
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether what ends a block of flow code is a failure: not if it is dropped, or begins anew."""
+    return not isinstance(error, (Evicted, GeneratorExit)) and _restart_in(error) is None
 
 
 def _restart_in(error: BaseException | None) -> Restart | None:

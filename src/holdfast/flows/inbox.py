@@ -10,13 +10,14 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InvalidPayload, UpdateRejected, UsageError
 from holdfast.flows.arguments import Arguments, encoded, text_of
 from holdfast.flows.calls import SignalWait
 from holdfast.flows.events import SignalReceived, UpdateReceived
-from holdfast.flows.letters import reply
+from holdfast.flows.letters import rejection, reply
 from holdfast.model.instance import Reply
 from holdfast.work.payload import decode_plain
 
@@ -138,10 +139,18 @@ class Inbox:
         except InvalidPayload as error:
             raise UpdateRejected(name, str(error)) from error
 
-    def update(self, event: UpdateReceived) -> None:
-        """Let an update be handled as a task of the flow, and be replied to."""
+    def update(self, event: UpdateReceived) -> bool:
+        """Let an update be handled as a task of the flow, and be replied to.
+
+        False if nobody handles it: it is rejected, and nothing is to be recorded.
+        """
+        if event.name not in self.updates:
+            unknown = UsageError("the flow takes no such update")
+            self._run.out.replies.append(rejection(event.id, event.name, unknown))
+            return False
         self._updating[event.id] = event.name
-        self._run.spawn(self._handle(event))
+        self._run.loop.create_task(self._handle(event), context=Context())
+        return True
 
     async def _handle(self, event: UpdateReceived) -> None:
         try:

@@ -24,6 +24,9 @@ from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_cor
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
 CALLBACKS_MAX = 1_000_000
 
+# From ``create_task`` up to ``as_completed``: ensure_future in one or two frames, a comprehension.
+_FRAMES_LOOKED_AT = 4
+
 ErrorHandler = Callable[[dict[str, Any]], None]
 
 # What asyncio offers and a flow must not do itself, with what it is called in the error.
@@ -245,7 +248,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         """A task that is hashed by its number; anything that can be awaited will do."""
         number = self.next_number()
-        coroutine = coro if asyncio.iscoroutine(coro) else _await(coro)
+        if asyncio.iscoroutine(coro):
+            _refuse_unordered()
+            coroutine = coro
+        else:
+            coroutine = _await(coro)
         task: NumberedTask[Any] = NumberedTask(
             number, coroutine, loop=self, name=name or f"task-{number}", context=context
         )
@@ -314,6 +321,28 @@ for _name in _OUTSIDE:
 
 def _unnoticed(generator: AsyncGenerator[Any, Any]) -> None:
     """Leave an async generator to itself."""
+
+
+def _refuse_unordered() -> None:
+    """Refuse coroutines that ``as_completed`` took from a set, which is in no order.
+
+    Raises:
+        UsageError: It did.
+    """
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 - who asks
+    if not frame.f_code.co_name.endswith("ensure_future"):
+        return
+    for _ in range(_FRAMES_LOOKED_AT):
+        if frame.f_back is None or frame.f_code.co_filename != asyncio.tasks.__file__:
+            return
+        frame = frame.f_back
+        if "as_completed" in frame.f_code.co_qualname.lower().replace(
+            "ascompleted", "as_completed"
+        ):
+            raise UsageError(
+                "as_completed puts coroutines into a set, in an order that no replay could repeat: "
+                "give it tasks (asyncio.create_task), or the calls of steps themselves"
+            )
 
 
 async def _await(awaitable: Any) -> Any:

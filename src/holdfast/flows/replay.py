@@ -37,10 +37,11 @@ class Replay:
 
     def __init__(self, run: FlowRun, rows: Sequence[HistoryRow]) -> None:
         self._run = run
-        script = script_of(rows)
-        self._items = script.items
+        script = script_of(rows, run.base)
+        self._rows = script.rows
         self._forks_left = script.forks
-        self.any = bool(rows)
+        self.any = any(script.rows)
+        self.carried = script.carried
         self.seed = script.seed
         run.comparing = script.forks == 0
         run.asking.patches_recorded = script.patches
@@ -51,15 +52,21 @@ class Replay:
         Raises:
             NonDeterminism: The code decides something else than is recorded.
         """
-        for item in self._items:
-            if isinstance(item, Rewind):
-                self._rewind(item)
-            elif isinstance(item, Forked):
-                self._fork(item)
-            elif isinstance(item, DECIDED):
-                self._match(item)
-            else:
-                self._feed(cast("Fed", item))
+        for row in self._rows:
+            # What leaves no event, and was decided before this commit, went out with it.
+            self._run.out.forget_unrecorded()
+            for item in row:
+                self._take(item)
+
+    def _take(self, item: Event | Rewind) -> None:
+        if isinstance(item, Rewind):
+            self._rewind(item)
+        elif isinstance(item, Forked):
+            self._fork(item)
+        elif isinstance(item, DECIDED):
+            self._match(item)
+        else:
+            self._feed(cast("Fed", item))
 
     # -- fed --------------------------------------------------------------------------------------
 
@@ -87,7 +94,6 @@ class Replay:
 
     def _apply(self, event: Fed) -> bool:
         run = self._run
-        # What leaves no event went out with the commit that this event stands behind.
         run.out.forget_unrecorded()
         if run.apply(event) is None:
             return False

@@ -6,8 +6,9 @@ changed since. What code may change freely is decided here; all else is ``NonDet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -59,20 +60,22 @@ class Rewind:
 
 @dataclass(slots=True)
 class Script:
-    """What is to be replayed.
+    """What is to be replayed, commit by commit.
 
+    ``carried`` are signals that the run before left unread: they are there when the code begins.
     ``seed`` is the id and the base of the flow that the beginning was copied from, if it was.
     ``forks`` counts the copies: before the last of them inputs are not compared.
     """
 
-    items: list[Event | Rewind]
+    rows: list[list[Event | Rewind]]
+    carried: list[SignalReceived]
     patches: frozenset[str]
     seed: tuple[str, int] | None
     forks: int
 
 
-def script_of(rows: Sequence[HistoryRow]) -> Script:
-    """What is to be replayed of a history.
+def script_of(rows: Sequence[HistoryRow], base: int = 0) -> Script:
+    """What is to be replayed of a history that begins after the version ``base``.
 
     Raises:
         msgspec.ValidationError: A newer release wrote it.
@@ -91,9 +94,24 @@ def script_of(rows: Sequence[HistoryRow]) -> Script:
                 forks += 1
             items.append(event)
         kept.append((row.version, items))
+    carried: list[SignalReceived] = []
+    if (base or (seed is not None and seed[1])) and kept and kept[0][0] == rows[0].version:
+        # The commit that ended the run before is the first of this one.
+        carried = _taken_signals(kept[0][1])
     everything = [item for _, items in kept for item in items]
     patches = frozenset(item.id for item in everything if isinstance(item, Patched))
-    return Script(everything, patches, seed, forks)
+    return Script([items for _, items in kept], carried, patches, seed, forks)
+
+
+def _taken_signals(items: list[Event | Rewind]) -> list[SignalReceived]:
+    """Take the signals out of the beginning of ``items``."""
+    signals: list[SignalReceived] = []
+    for item in items:
+        if not isinstance(item, SignalReceived):
+            break
+        signals.append(item)
+    del items[: len(signals)]
+    return signals
 
 
 def _rewound(event: Rewound, kept: list[tuple[int, list[Event | Rewind]]]) -> Rewind:
@@ -176,40 +194,27 @@ def same_input(recorded: msgspec.Raw, found: msgspec.Raw, arguments: Arguments) 
 
 def told(event: Event) -> str:
     """An event in words, with its identity."""
-    match event:
-        case StepEnded(step=step, error=error):
-            how = "" if error is None else f" with {error.type}"
-            return f"the end of step {step}{how}"
-        case StepRetrying(step=step, attempt=attempt):
-            return f"the failure of attempt {attempt} of step {step}"
-        case StepSent(step=step, input=given):
-            return f"step {step} in a queue, with {_shown(given)}"
-        case StepIntended(step=step, input=given):
-            return f"step {step} with once, with {_shown(given)}"
-        case TimerSet(timer=number):
-            return f"timer {number} being set"
-        case TimerFired(timer=number):
-            return f"timer {number} coming due"
-        case ChildStarted(child=child, input=given):
-            return f"child {child}, with {_shown(given)}"
-        case ChildEnded(child=child):
-            return f"the end of child {child}"
-        case SignalSent(number=number, to=to, name=name):
-            return f"signal {name!r} (number {number}) to flow {to!r}"
-        case SignalReceived(name=name):
-            return f"signal {name!r} coming in"
-        case UpdateReceived(name=name):
-            return f"update {name!r} coming in"
-        case CancelRequested():
-            return "a wish to cancel"
-        case Patched(id=patch):
-            return f"patch {patch!r}"
-        case Ended(status=status):
-            return f"the flow's end ({status})"
-        case Rewound(to=to):
-            return f"a retry from version {to}"
-        case Forked(id=id):
-            return f"a copy of flow {id!r}"
+    return _WORDS[type(event)](event)
+
+
+_WORDS: dict[type[Any], Callable[[Any], str]] = {
+    StepEnded: lambda event: f"the end of step {event.step}",
+    StepRetrying: lambda event: f"the failure of attempt {event.attempt} of step {event.step}",
+    StepSent: lambda event: f"step {event.step} in a queue, with {_shown(event.input)}",
+    StepIntended: lambda event: f"step {event.step} with once, with {_shown(event.input)}",
+    TimerSet: lambda event: f"timer {event.timer} being set",
+    TimerFired: lambda event: f"timer {event.timer} coming due",
+    ChildStarted: lambda event: f"child {event.child}, with {_shown(event.input)}",
+    ChildEnded: lambda event: f"the end of child {event.child}",
+    SignalSent: lambda event: f"signal {event.name!r} (number {event.number}) to {event.to!r}",
+    SignalReceived: lambda event: f"signal {event.name!r} coming in",
+    UpdateReceived: lambda event: f"update {event.name!r} coming in",
+    CancelRequested: lambda _: "a wish to cancel",
+    Patched: lambda event: f"patch {event.id!r}",
+    Ended: lambda event: f"the flow's end ({event.status})",
+    Rewound: lambda event: f"a retry from version {event.to}",
+    Forked: lambda event: f"a copy of flow {event.id!r}",
+}
 
 
 def told_call(identity: str, given: msgspec.Raw) -> str:

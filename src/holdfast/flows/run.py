@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Coroutine, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, cast
@@ -39,7 +39,7 @@ from holdfast.flows.events import (
 from holdfast.flows.failures import failure_of, unknown_outcome
 from holdfast.flows.flow import Flow
 from holdfast.flows.inbox import SIGNALS_MAX, Inbox
-from holdfast.flows.letters import child_ended, rejection
+from holdfast.flows.letters import child_ended
 from holdfast.flows.loop import ErrorHandler, FlowLoop
 from holdfast.flows.outbox import Outbox
 from holdfast.flows.reading import event_of
@@ -91,7 +91,7 @@ class FlowRun:
         self.custom: str | None = custom
         self.attributes: str = attributes
         self._custom_before = custom
-        self._attributes_before = attributes
+        self._attributes_before: str = attributes
         self.main: asyncio.Task[Any] | None = None
         self._ending: Ending | None = None
         self.ending_taken = False
@@ -120,6 +120,9 @@ class FlowRun:
         self.loop = FlowLoop(self.at_us / 1e6, self._unobserved, first=first)
         self.loop.owner = self
         self.replaying = replay.any
+        for event in replay.carried:
+            self.out.events += 1
+            self.inbox.receive(event)
         self.main = self.loop.create_task(self._run_main(), name="main", context=Context())
         self._activate()
         if replay.any:
@@ -264,20 +267,13 @@ class FlowRun:
             case ChildEnded():
                 return self.calling.child_ended(event)
             case UpdateReceived():
-                if event.name not in self.inbox.updates:
-                    unknown = UsageError("the flow takes no such update")
-                    self.out.replies.append(rejection(event.id, event.name, unknown))
-                    return None
-                self.inbox.update(event)
+                return event if self.inbox.update(event) else None
             case CancelRequested():
-                self._cancel(event.reason)
+                assert self.main is not None
+                self.main.cancel(event.reason)
             case RetryDue():
                 self.calling.retry_due(event.step)
         return event
-
-    def _cancel(self, reason: str) -> None:
-        if self.main is not None:
-            self.main.cancel(reason)
 
     def advance(self, at_us: int) -> None:
         """Let time move on, and the code run to its next wait."""
@@ -361,10 +357,6 @@ class FlowRun:
         if self.rewinds:
             return f"@{self.base}.{self.rewinds}"
         return f"@{self.base}" if self.base else ""
-
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine as a task of the flow."""
-        self.loop.create_task(coroutine, context=Context())
 
     def headers_with(self, **more: str) -> str:
         """The headers of this flow and some more."""

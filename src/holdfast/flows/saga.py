@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
-from holdfast.flows.ending import NOT_FAILURES
+from holdfast.flows.ending import is_failure
 from holdfast.flows.running import the_flow
 
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ class Saga:
         traceback: TracebackType | None,
     ) -> None:
         # A flow that is dropped, or goes on as new, has not failed: its history goes on.
-        if error is None or isinstance(error, NOT_FAILURES):
+        if error is None or not is_failure(error):
             return
         asking = the_flow("saga()").asking
         asking.undoing += 1

@@ -391,3 +391,43 @@ def test_an_async_generator_of_a_flow_stays_its_own():
     for name in ("n0", "n1", "last"):
         flow.answer(name, name)
     assert flow.main.result() == "last"
+
+
+def test_as_completed_over_bare_coroutines_is_refused():
+    async def work(flow):
+        coroutines = [flow.step(f"c{n}") for n in range(3)]
+        try:
+            for next_one in asyncio.as_completed(coroutines):
+                await next_one
+        finally:
+            for coroutine in coroutines:
+                coroutine.close()
+
+    flow = Flow(work)
+    error = flow.main.exception()
+    assert isinstance(error, UsageError)
+    assert "give it tasks" in str(error)
+
+
+def test_wait_over_bare_coroutines_is_refused_by_asyncio_itself():
+    async def work(flow):
+        coroutine = flow.step("a")
+        try:
+            await asyncio.wait([coroutine])
+        finally:
+            coroutine.close()
+
+    assert isinstance(Flow(work).main.exception(), TypeError)
+
+
+def test_many_flows_do_not_collide_in_the_set_of_all_tasks():
+    async def work(flow):
+        await flow.step("a")
+
+    hashes = set()
+    for first in (10, 2000, 300_000):
+        loop = FlowLoop(0.0, lambda _: None, first=first)
+        task = loop.create_task(asyncio.sleep(0))
+        hashes.add(hash(task))
+        loop.close()
+    assert hashes == {11, 2001, 300_001}

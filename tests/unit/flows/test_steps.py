@@ -183,7 +183,7 @@ def test_outside_of_a_flow_a_step_is_its_function():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: add(), "missing a required argument"),
+        (add, "missing a required argument"),
         (lambda: add(1, 2, 3), "too many positional"),
         (lambda: add(object()), "cannot be stored as JSON"),
         (lambda: many("x" * 1024 * 1024), "at most 1048576 are allowed"),
@@ -499,7 +499,7 @@ def test_definitions_are_checked():
     with pytest.raises(UsageError, match="defined twice"):
         local.step(name="once_more")(lambda: None)
     with pytest.raises(UsageError, match="async def"):
-        local.flow(lambda: None)  # pyright: ignore
+        local.flow(lambda: None)
     with pytest.raises(UsageError, match="no '#'"):
         local.step(name="a#b")(lambda: None)
     with pytest.raises(UsageError, match="never run twice"):
@@ -509,6 +509,6 @@ def test_definitions_are_checked():
     with pytest.raises(UsageError, match="drop once"):
         local.step(once=True, queue="x")
     with pytest.raises(UsageError, match="classes of exceptions"):
-        local.step(errors=(int,))  # pyright: ignore
+        local.step(errors=(int,))
     with pytest.raises(TypeError):
-        local.step(colour="red")  # pyright: ignore
+        local.step(colour="red")
