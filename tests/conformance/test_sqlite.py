@@ -10,6 +10,7 @@ from holdfast.drivers.sqlite import SqliteFactory
 from holdfast.testing import ManualClock
 from holdfast.testing.conformance import (
     HostStoreSuite,
+    InstanceStoreSuite,
     JobStoreSuite,
     Lab,
     LeaseStoreSuite,
@@ -55,6 +56,19 @@ class TestSqliteJobs(JobStoreSuite):
 
 @pytest.mark.soak
 class TestSqliteJobsInRealTime(JobStoreSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path)
+
+
+class TestSqliteInstances(InstanceStoreSuite):
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        return sqlite_lab(tmp_path, ManualClock())
+
+
+@pytest.mark.soak
+class TestSqliteInstancesInRealTime(InstanceStoreSuite):
     @pytest.fixture
     def lab(self, tmp_path: Path) -> Lab:
         return sqlite_lab(tmp_path)

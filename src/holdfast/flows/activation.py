@@ -214,7 +214,7 @@ class LiveFlow:
         """A step and its record were committed in one transaction."""
         self.committing = False
         self._home.clock.heard(answer.at_us)
-        self.version, self.committed = self.version + 1, True
+        self.version, self._noted = self.version + 1, True
         if self.closed:
             return
         self.suspended = answer.suspended
@@ -323,7 +323,7 @@ class LiveFlow:
                 self._home.lost(self, fenced=answer is not None)
                 return
             self._home.clock.heard(answer.at_us)
-            self.version, self.committed = 1, True
+            self.version, self._noted = 1, True
             if not self.closed:
                 self._commit(decision)
 

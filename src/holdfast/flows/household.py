@@ -126,7 +126,14 @@ class Household:
         self, live: LiveFlow, commit: Commit, done: Callable[[Committed | None], None]
     ) -> None:
         """Write it."""
-        self.commits.put(commit, live.session, done)
+
+        def answered(answer: Committed | None) -> None:
+            try:
+                done(answer)
+            except Exception as error:  # noqa: BLE001 - a mistake of ours must not strand a flow
+                self.stuck(live, error)
+
+        self.commits.put(commit, live.session, answered)
 
     def transact(self, live: LiveFlow, call: StepTask) -> None:
         """Run a step inside a transaction of the store."""

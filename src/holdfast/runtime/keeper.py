@@ -18,10 +18,6 @@ from holdfast.runtime.runtime import Background, Runtime
 
 _log = logging.getLogger("holdfast.keeper")
 
-# The keeper looks around at least this often even when nothing is due: loop timers stop while a
-# machine is suspended, and this bounds how long a resumed process believes in an old deadline.
-TICK_S = 1.0
-
 # Between two looks at least this much passes, so that a chore that is always due cannot spin.
 PAUSE_MIN_S = 0.001
 
@@ -144,7 +140,7 @@ class Keeper:
             # time of this look, which is over.
             self.next_look = math.inf
             now = clock.monotonic()
-            look_again = now + TICK_S
+            look_again = now + self._runtime.tick_s
             for chore in self._chores:
                 try:
                     look_again = min(look_again, chore.tick(now, driver))

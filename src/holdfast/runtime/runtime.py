@@ -18,6 +18,10 @@ from typing import Any, Protocol
 from holdfast.clock import Clock, SystemClock
 from holdfast.process import current
 
+# The keeper looks around at least this often even when nothing is due: loop timers stop while a
+# machine is suspended, and this bounds how long a resumed process believes in an old deadline.
+TICK_S = 1.0
+
 # 64 random bits name a host; with a billion hosts a collision has odds of one in forty.
 # Owners add a counter to it, so one host never repeats itself.
 _ID_BITS = 64
@@ -37,6 +41,8 @@ class Background(Protocol):
 
 class Runtime:
     """The real world: the machine's clocks, the system's randomness, a thread for the keeper."""
+
+    tick_s: float = TICK_S
 
     def __init__(self, *, clock: Clock | None = None, rng: random.Random | None = None) -> None:
         self.clock: Clock = clock or SystemClock()

@@ -10,7 +10,6 @@ import asyncio
 import logging
 
 from holdfast.ports.driver import Driver
-from holdfast.runtime.keeper import TICK_S
 from holdfast.runtime.runtime import Runtime
 
 _log = logging.getLogger("holdfast.watchdog")
@@ -54,7 +53,7 @@ class Watchdog:
                 self._runtime.stack_of(self._thread_id),
                 extra={"host": self._host},
             )
-        return now + TICK_S / 2
+        return now + self._runtime.tick_s / 2
 
     async def stop(self) -> None:
         """Nothing to end: the watchdog starts no tasks."""

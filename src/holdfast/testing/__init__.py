@@ -6,6 +6,7 @@ imports this.
 
 from holdfast.testing.checker import check
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.every_commit import CrashReport, crash_at_every_commit
 from holdfast.testing.faults import Fault, FaultPlan, Faults
 from holdfast.testing.faulty_driver import FaultyDriver
 from holdfast.testing.history import FencedResource, History
@@ -16,8 +17,10 @@ from holdfast.testing.job_history import JobHistory
 from holdfast.testing.loop import VirtualLoop
 from holdfast.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
 from holdfast.testing.simulation import SimHost, Simulation
+from holdfast.testing.world import World
 
 __all__ = [
+    "CrashReport",
     "Fault",
     "FaultPlan",
     "Faults",
@@ -32,7 +35,9 @@ __all__ = [
     "SimulatedStore",
     "Simulation",
     "VirtualLoop",
+    "World",
     "check",
     "check_instances",
     "check_jobs",
+    "crash_at_every_commit",
 ]

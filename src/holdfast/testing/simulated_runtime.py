@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 from holdfast.app import App
 from holdfast.errors import StoreError
 from holdfast.host import Holdfast, HostPlan
+from holdfast.model.flow_options import FlowOptions
 from holdfast.model.location import parse_url
 from holdfast.model.options import LeaseOptions
 from holdfast.names import HostId
 from holdfast.ports.driver import Driver, DriverContext, DriverFactory
-from holdfast.runtime.runtime import Background, Runtime
+from holdfast.runtime.runtime import TICK_S, Background, Runtime
 from holdfast.testing.faults import Faults
 from holdfast.testing.faulty_driver import FaultyDriver
 from holdfast.testing.history import History
@@ -91,6 +92,8 @@ class SimulatedStore:
         self._factory = factory
         self._location = parse_url(url)
         self._connections = 0
+        # The newest session of each host.
+        self.sessions: dict[SimHost, HostId] = {}
         self.faults = faults
         self.history = history
 
@@ -118,6 +121,8 @@ class SimulatedStore:
         *,
         app: App | None = None,
         session_ttl_s: float = _SESSION_TTL_S,
+        flows: FlowOptions | None = None,
+        tick_s: float = TICK_S,
     ) -> Holdfast:
         """The features of one host, running. Call it on that host; close what it returns.
 
@@ -126,6 +131,7 @@ class SimulatedStore:
         """
         self._connections += 1
         runtime = SimulatedRuntime(host, self.faults, number=self._connections)
+        runtime.tick_s = tick_s
         plan = HostPlan(
             name=host.machine,
             id=HostId(runtime.new_id()),
@@ -133,7 +139,9 @@ class SimulatedStore:
             session_ttl_s=session_ttl_s,
             leases=options,
             metadata={},
+            flows=flows or FlowOptions(),
         )
+        self.sessions[host] = plan.id
         driver = await self.open_for(host, plan.id)
         connected = Holdfast(
             runtime, driver, lambda: self.open_for(host, plan.id, role="keeper"), plan, app=app

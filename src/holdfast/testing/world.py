@@ -1,7 +1,7 @@
 """A calm world for tests of users: real hosts on one store in memory, and time that skips.
 
 Owns the hosts of one test, on one virtual loop. When nobody has anything to do, time moves to the
-next timer, so that a flow that sleeps for a month is tested in a millisecond.
+next timer: a day in which flows only sleep passes in about a second.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from holdfast.app import App
 from holdfast.drivers.memory import MemoryFactory
 from holdfast.host import Holdfast
+from holdfast.model.flow_options import FlowOptions
 from holdfast.model.options import LeaseOptions
 from holdfast.names import HostId
 from holdfast.testing.crashing import CrashingStore, CrashPoint
@@ -25,8 +26,17 @@ from holdfast.testing.simulation import SimHost, Simulation
 
 T = TypeVar("T")
 
-# The default of real hosts: tests see take-overs as late as users do, and it costs no real time.
+# The default of real hosts: what a host that crashed had is taken over as late as users see it.
 SESSION_TTL_S = 10.0
+
+# Sessions of this world are ended by the world itself, so that nobody has to renew them through
+# months of sleep; nor does anybody look around where no ring is lost and no machine is suspended.
+_KEPT_S = 365 * 86_400.0
+_TICK_S = 86_400.0
+_FLOWS = FlowOptions(poll=3600.0)
+
+# One look takes back so many; a test has fewer.
+_RECLAIM_MAX = 1000
 
 # A store in memory answers at once; one in the next rack takes about so long.
 _LATENCY_S = 0.001
@@ -58,6 +68,7 @@ class World:
             MemoryFactory(), url, self.faults, self.history, crash or CrashPoint()
         )
         self._serving: dict[str, tuple[SimHost, asyncio.Task[None]]] = {}
+        self._burials: list[asyncio.Task[None]] = []
 
     @property
     def now(self) -> datetime:
@@ -98,7 +109,7 @@ class World:
     async def connect_on(self, host: SimHost, app: App | None = None) -> Holdfast:
         """The same for the code of another host, which must be what calls it."""
         return await self.store.connect(
-            host, LeaseOptions(), app=app, session_ttl_s=self._session_ttl_s
+            host, LeaseOptions(), app=app, session_ttl_s=_KEPT_S, flows=_FLOWS, tick_s=_TICK_S
         )
 
     async def serve(self, app: App, name: str = "host") -> None:
@@ -123,3 +134,16 @@ class World:
         """Kill a host, as SIGKILL does: nothing of it ever runs again, not even ``finally``."""
         host, _ = self._serving.pop(name)
         host.crash()
+        self._burials.append(asyncio.ensure_future(self.bury(host)))
+
+    async def bury(self, host: SimHost) -> None:
+        """When a dead host's session would have run out, end it, as a peer does that reaps it."""
+        await asyncio.sleep(self._session_ttl_s)
+        peer = self.simulation.start_host("peer")
+        driver = await self.store.open_for(peer, HostId("peer"))
+        if driver.hosts is not None and host in self.store.sessions:
+            await driver.hosts.close(self.store.sessions[host])
+        for kept in (driver.jobs, driver.instances):
+            if kept is not None:
+                await kept.reclaim(limit=_RECLAIM_MAX)
+        await driver.close()

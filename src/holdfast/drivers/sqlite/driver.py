@@ -118,9 +118,20 @@ class SqliteDriver:
         )
         self._reads = LongReads(connections.reads)
         self._sessions = Sessions(connections.sessions, namespace=namespace, domain=domain)
+        self.jobs, self.instances = self._work(users, settings, context)
+        self.schedules = SqliteScheduleStore(self.writer, self.jobs, namespace=namespace)
+        self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
+        self.tokens = SqliteTokenStore(self.writer, namespace=namespace)
+        self.wakeups.open(listen=context.role == "host")
+
+    def _work(
+        self, users: UserTransactions, settings: Settings, context: DriverContext
+    ) -> tuple[SqliteJobStore, SqliteInstanceStore]:
+        """The stores that know of each other: a commit adds jobs, and a job's end is a letter."""
+        namespace = context.namespace
         instance_bells = Bells(FOR_INSTANCES, namespace, context.host)
         mail = InstanceMail(instance_bells, namespace=namespace)
-        self.jobs = SqliteJobStore(
+        jobs = SqliteJobStore(
             self.writer,
             JobReader(self._reads, context.clock, namespace=namespace),
             users,
@@ -129,7 +140,7 @@ class SqliteDriver:
             watch=self.wakeups.watch,
             ring_mail=mail.ring,
         )
-        self.instances = SqliteInstanceStore(
+        instances = SqliteInstanceStore(
             Parts(
                 self.writer,
                 InstanceReader(self._reads, namespace=namespace),
@@ -137,16 +148,13 @@ class SqliteDriver:
                 self._sessions,
                 mail,
                 instance_bells,
-                self.jobs.enqueue_in_turn,
+                jobs.enqueue_in_turn,
                 self.wakeups.watch,
             ),
             context=context,
             transact_limit_s=settings.transact_limit_s,
         )
-        self.schedules = SqliteScheduleStore(self.writer, self.jobs, namespace=namespace)
-        self.hosts = SqliteHostStore(self._host_writer, namespace=namespace, domain=domain)
-        self.tokens = SqliteTokenStore(self.writer, namespace=namespace)
-        self.wakeups.open(listen=context.role == "host")
+        return jobs, instances
 
     async def check(self) -> Sequence[Finding]:
         """Look at the file, its settings, its file system and the doorbell."""

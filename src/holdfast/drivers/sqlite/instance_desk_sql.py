@@ -125,7 +125,9 @@ SET status = 'running', version = ?2, outcome = NULL, due_at_us = ?1, updated_at
     ended_at_us = NULL, prune_at_us = NULL
 WHERE number = ?3
 """
-EVENTS = "SELECT events FROM holdfast_history WHERE instance = ? AND version = ?"
+REOPENED = """
+SELECT events FROM holdfast_history WHERE instance = ? AND version = ? AND commit_id = ?
+"""
 
 REMOVE = "DELETE FROM holdfast_instance WHERE number IN (SELECT value FROM json_each(?))"
 ENDED = """

@@ -19,6 +19,9 @@ from holdfast.drivers.sqlite.transaction import Bell, Turn
 from holdfast.model.instance import FINAL, InstanceStatus, Message, Opened, ReclaimedInstance
 from holdfast.names import HostId, InstanceId
 
+# In place of a commit's id; no host gives it to a commit of its own.
+_REOPENED = "holdfast/reopened"
+
 
 class _Standing(NamedTuple):
     number: int
@@ -99,11 +102,11 @@ class InstanceMoves:
             return Opened.NOT_FOUND
         if not found.ended or version != found.version + 1:
             # Asked again after a lost reply, it is as was wished.
-            rows = turn.cursor.execute(desk.EVENTS, (found.number, version)).fetchall()
+            rows = turn.cursor.execute(desk.REOPENED, (found.number, version, _REOPENED)).fetchall()
             return Opened.CHANGED if rows == [(events,)] else Opened.REFUSED
         turn.savepoint()
         turn.cursor.execute(desk.REOPEN, (turn.wall_us, version, found.number))
-        row = (found.number, version, "", found.token, None, turn.wall_us, events)
+        row = (found.number, version, _REOPENED, found.token, None, turn.wall_us, events)
         turn.cursor.execute(sql.ADD_HISTORY, row)
         self._bells.ring(turn, {found.definition: 1})
         return Opened.CHANGED

@@ -50,17 +50,17 @@ WHERE i.session IS NOT NULL
 # statements, because one writes the entries of every index whose columns it names: an instance that
 # goes on with its owner has none to be written.
 _FENCE = "WHERE number = ?1 AND token = ?2 AND version = ?3 - 1 AND session IS NOT NULL"
-GO_ON = """
+_GO_ON = """
 UPDATE holdfast_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL
 """
-GO_ON += _FENCE
-GIVE_UP = """
+GO_ON = _GO_ON + _FENCE
+_GIVE_UP = """
 UPDATE holdfast_instance
 SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NULL, status = ?6,
     outcome = ?7, ended_at_us = ?8, prune_at_us = ?8 + retention_us,
     suspended = CASE WHEN ?8 IS NULL THEN suspended ELSE 0 END
 """
-GIVE_UP += _FENCE
+GIVE_UP = _GIVE_UP + _FENCE
 
 # The commit that made a version, for callers who ask again.
 COMMITTED = """

@@ -200,7 +200,7 @@ async def test_a_flow_that_only_waits_is_parked_and_wakes(fleet):
     signalled = await hf.flows.start(waits)
     slept = await hf.flows.start(sleeps)
     await until(lambda: not hf._desk.host.home.lives)
-    assert spy.calls["release"] >= 1
+    await until(lambda: spy.calls["release"] >= 1)
     assert (await slept.status()).host is None
     await signalled.signal("go", "gone")
     assert await signalled.result(timeout=5) == "gone"

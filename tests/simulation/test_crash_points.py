@@ -1,0 +1,162 @@
+"""A host that dies at each of its writes, on either side of it: the flow comes to the same end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import App, Retry
+from holdfast.testing import crash_at_every_commit
+from holdfast.testing.crashing import CrashPoint
+from holdfast.testing.world import World
+
+app = App("crashing")
+
+
+@app.step(retry=Retry(max_attempts=3, first=0.1))
+async def add(one: int, other: int) -> int:
+    return one + other
+
+
+@app.step
+def double(number: int) -> int:
+    return 2 * number
+
+
+@app.step
+async def refuse() -> None:
+    raise ValueError("sold out")
+
+
+@app.flow
+async def chain(count: int) -> int:
+    total = 0
+    for number in range(count):
+        total = await add(total, number)
+    return await double(total)
+
+
+@app.flow
+async def wide(count: int) -> list[int]:
+    return list(await asyncio.gather(*(add(number, 1) for number in range(count))))
+
+
+@app.flow
+async def naps(hours: int) -> int:
+    for _ in range(hours):
+        await asyncio.sleep(3600)
+    return await add(hours, 0)
+
+
+@app.flow
+async def approval() -> str:
+    try:
+        who = await holdfast.wait_signal("approved", str, timeout=4 * 3600)
+    except TimeoutError:
+        return "nobody"
+    await add(1, 1)
+    return who
+
+
+@app.flow
+async def parent(count: int) -> list[int]:
+    return list(await asyncio.gather(*(chain(number) for number in range(1, count + 1))))
+
+
+@app.flow
+async def trip() -> None:
+    async with holdfast.saga() as saga:
+        await add(1, 1)
+        saga.add(add, -1, -1)
+        await refuse()
+
+
+@app.flow
+async def monitor(left: int) -> str:
+    await add(left, 0)
+    await asyncio.sleep(60)
+    if left:
+        holdfast.continue_as_new(left - 1)
+    return "done"
+
+
+@app.flow
+async def forever() -> None:
+    await holdfast.wait_signal("never", int)
+
+
+async def approve(handle: holdfast.FlowHandle) -> None:
+    await asyncio.sleep(3600)
+    await handle.signal("approved", "ann", id="the-one")
+
+
+CASES = {
+    "chain": ((3,), None, "completed", "6"),
+    "wide": ((4,), None, "completed", "[1,2,3,4]"),
+    "naps": ((2,), None, "completed", "2"),
+    "approval": ((), approve, "completed", '"ann"'),
+    "parent": ((3,), None, "completed", "[0,2,6]"),
+    "monitor": ((2,), None, "completed", '"done"'),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_crash_at_every_commit_changes_nothing(name):
+    args, drive, status, outcome = CASES[name]
+    report = crash_at_every_commit(app, app.flows[name], *args, drive=drive)
+    assert (report.status, report.outcome) == (status, outcome)
+    assert report.writes >= 2
+
+
+def test_a_saga_is_undone_whenever_its_host_dies():
+    report = crash_at_every_commit(app, trip)
+    assert report.status == "failed"
+    assert "sold out" in (report.outcome or "")
+
+
+def test_a_flow_that_looks_around_is_found_out():
+    """What it returns depends on how often it was run: a crash shows it."""
+    mine = App("impure")
+    runs: list[int] = []
+
+    @mine.step
+    async def pass_through(number: int) -> int:
+        return number
+
+    @mine.flow
+    async def impure() -> int:
+        runs.append(1)
+        await pass_through(1)
+        return len(runs)
+
+    with pytest.raises(AssertionError, match="with a crash"):
+        crash_at_every_commit(mine, impure)
+
+
+def test_a_crash_that_never_comes_says_so():
+    assert "never came" in str(CrashPoint(7))
+
+
+def test_a_flow_that_waits_for_ever_is_a_timeout():
+    with pytest.raises(TimeoutError):
+        crash_at_every_commit(app, forever, limit_s=1000.0)
+
+
+def test_time_skips_by_itself_and_hosts_can_be_crashed():
+
+    async def story(world: World) -> tuple[int, float]:
+        await world.serve(app, "one")
+        async with await world.connect() as hf:
+            began = world.now
+            handle = await hf.flows.start(naps, 12)
+            await asyncio.sleep(3600)
+            world.crash("one")
+            await world.serve(app, "two")
+            result = await handle.result()
+            return result, (world.now - began).total_seconds()
+
+    result, lasted_s = World().run(story)
+    assert result == 12
+    assert 12 * 3600 <= lasted_s < 12.1 * 3600
