@@ -48,7 +48,8 @@ async def main(url: str) -> None:
         handle = await hf.flows.start(monitor, 80, id="boiler-3")
         print(f"too hot in round {await handle.result(timeout=30)}")
         print(f"{len(await handle.history())} rows of history")
-        serving.cancel()
+        hf.stop()
+        await serving
 
 
 if __name__ == "__main__":
