@@ -17,7 +17,8 @@ from benchmarks.flows.backend import Backend
 from benchmarks.flows.effort import Effort
 from benchmarks.flows.shapes import FlowsHost, fan, long, open_host, ran_at, sleeper, steps
 from benchmarks.report import Row
-from holdfast import FlowHandle, FlowStatus
+from holdfast import FlowHandle, InstanceStatus
+from holdfast.flows.events import encode_events
 
 COMMITS_NAME = "commits"
 LONG_NAME = "long-flow"
@@ -105,7 +106,7 @@ async def measure_fan(backend: Backend, effort: Effort) -> list[Row]:
 
 
 async def _bytes_of(handle: FlowHandle[int]) -> int:
-    return sum(len(row.events) for row in await handle.history())
+    return sum(len(encode_events(commit.events)) for commit in await handle.history())
 
 
 async def measure_sleeping(backend: Backend, effort: Effort) -> list[Row]:
@@ -146,7 +147,7 @@ async def _wake_all(host: FlowsHost, count: int, wake_at: datetime) -> float:
     done = 0
     while done < count and time.monotonic() < until:
         await asyncio.sleep(1.0)
-        done = (await host.hf.flows.count(name=sleeper.name)).get(FlowStatus.COMPLETED, 0)
+        done = (await host.hf.flows.count(name=sleeper.name)).get(InstanceStatus.COMPLETED, 0)
     return count - done
 
 

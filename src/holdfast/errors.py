@@ -267,27 +267,7 @@ class FlowError(HoldfastError):
     """A flow, or a step of it, did not do what was asked."""
 
 
-class _Failed(FlowError):
-    """Something durable failed. Its error is known by name and text, not as an object."""
-
-    def __init__(
-        self,
-        what: str,
-        type: str,  # noqa: A002 - it is one
-        message: str,
-        *,
-        details: Any = None,
-        cause: Exception | None = None,
-    ) -> None:
-        super().__init__(f"{what} failed: {type}: {message}" if message else f"{what}: {type}")
-        self.type = type
-        self.message = message
-        self.details = details
-        self.cause = cause
-        self.__cause__ = cause
-
-
-class FlowFailed(_Failed):
+class FlowFailed(FlowError):
     """A flow ended with an error, or a child did. ``id`` names it, ``type`` the error's class.
 
     ``message`` and ``details`` are what the error said, ``cause`` what it was raised from.
@@ -302,8 +282,12 @@ class FlowFailed(_Failed):
         details: Any = None,
         cause: Exception | None = None,
     ) -> None:
-        super().__init__(f"flow {id!r}", type, message, details=details, cause=cause)
+        super().__init__(f"flow {id!r} failed: {type}" + (f": {message}" if message else ""))
         self.id = id
+        self.type = type
+        self.message = message
+        self.details = details
+        self.cause = self.__cause__ = cause
 
 
 class FlowCancelled(FlowError):
@@ -324,7 +308,7 @@ class FlowTerminated(FlowError):
         self.reason = reason
 
 
-class StepFailed(_Failed):
+class StepFailed(FlowError):
     """A step failed for good. Decide by ``type``, the name of what its code raised.
 
     ``step`` is its identity, ``attempt`` how often it was tried. A step that names a class in
@@ -341,8 +325,12 @@ class StepFailed(_Failed):
         details: Any = None,
         cause: Exception | None = None,
     ) -> None:
-        super().__init__(f"step {step}", type, message, details=details, cause=cause)
+        super().__init__(f"step {step} failed: {type}" + (f": {message}" if message else ""))
         self.step = step
+        self.type = type
+        self.message = message
+        self.details = details
+        self.cause = self.__cause__ = cause
         self.attempt = attempt
 
 

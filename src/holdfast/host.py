@@ -21,6 +21,8 @@ from holdfast.flows.desk import FlowDesk
 from holdfast.flows.flows import Flows
 from holdfast.flows.host import FlowHost
 from holdfast.flows.hosting import flow_host
+from holdfast.flows.remote import RemoteSteps
+from holdfast.flows.schedule import start_handler
 from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
@@ -42,6 +44,7 @@ from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
 from holdfast.work.claiming import Claimer
+from holdfast.work.handler import Handler
 from holdfast.work.scheduler import Scheduler
 from holdfast.work.schedules import Schedules
 from holdfast.work.work import Work
@@ -143,6 +146,7 @@ class Holdfast:
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
         self._worker: Worker | None = None
+        self._remote: RemoteSteps | None = None
         # Sets what ``run`` waits for, while it runs.
         self._told: Callable[[], object] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -193,7 +197,7 @@ class Holdfast:
                 f"{self.capabilities.backend} keeps no flows; see which backends do in "
                 "docs/reference/capabilities.md"
             )
-        return Flows(self._desk)
+        return Flows(self._desk, lambda: self.schedules)
 
     @property
     def driver(self) -> Driver:
@@ -263,6 +267,8 @@ class Holdfast:
             finally:
                 if self._desk is not None:
                     self._desk.host = None
+                if self._remote is not None:
+                    self._remote.close()
                 # Also for a caller who is cancelled once more: no role may outlive this call.
                 self._told = None
                 for number in handled:
@@ -294,18 +300,29 @@ class Holdfast:
             self._told()
 
     def _make_worker(self) -> Worker | None:
-        assert self._app is not None
-        if not self._app.handlers:
+        handlers = self._handlers()
+        if not handlers:
             return None
+        assert self._app is not None
         return Worker(
             self.work,
             self.leases,
-            list(self._app.handlers.values()),
+            handlers,
             self._app.middlewares,
             host=self.name,
             log=self._logs.logger("holdfast.work"),
             claim_batch=self._plan.claim_batch,
         )
+
+    def _handlers(self) -> list[Handler[Any, Any]]:
+        """Those of the app, those of steps that run in queues, and the one that starts flows."""
+        app = self._app
+        assert app is not None
+        self._remote = RemoteSteps(app.steps, self._runtime, self._plan.flows.threads)
+        handlers = [*app.handlers.values(), *self._remote.handlers(app.handlers)]
+        if app.flows and self._desk is not None and self._driver.schedules is not None:
+            handlers.append(start_handler(self._desk))
+        return handlers
 
     def _make_flow_host(self) -> FlowHost | None:
         assert self._app is not None

@@ -14,9 +14,11 @@ from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.drivers.postgres.settings import read_settings
 from holdfast.errors import ConfigurationError, SchemaMismatch, StoreError
+from holdfast.model.instance import NewInstance
+from holdfast.model.job import Completion, Settled
 from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
+from holdfast.names import HostId, InstanceId, JobId, Owner, Token
 from holdfast.ports.driver import DriverContext, Migration
 
 pytestmark = pytest.mark.service
@@ -125,6 +127,64 @@ async def test_a_store_of_leases_alone_gets_the_tables_of_work_and_keeps_its_lea
     assert await run(postgres_url, "SELECT id FROM holdfast.store") == store
     assert await driver.jobs.queues() == []
     await driver.close()
+
+
+async def schema_four(postgres_url: str) -> None:
+    """A store as the release before flows wrote it, with a job under way."""
+    settings = settings_of(postgres_url)
+    connections = Connections(settings, context())
+    await schema.prepare(connections, settings, migrate=False, steps=schema.migrations()[:4])
+    await connections.close()
+    await run(
+        postgres_url,
+        "INSERT INTO holdfast.job (namespace, id, queue, token, state, blocked, priority, "
+        "max_attempts, max_losses, retention_us, enqueued_at, due_at, session, retry, headers, "
+        "payload) SELECT 'n', 'j' || n, 'q', n, CASE n WHEN 1 THEN 'claimed' ELSE 'ready' END, "
+        "false, 0, 25, 10, 86400000000, now(), now(), CASE n WHEN 1 THEN 'h' END, '{}', '{}', "
+        "n::text FROM generate_series(1, 3) n",
+    )
+
+
+async def test_a_store_of_work_gets_the_tables_of_flows_and_keeps_its_jobs(postgres_url) -> None:
+    await schema_four(postgres_url)
+    jobs = "SELECT id, queue, token, state, payload, session FROM holdfast.job ORDER BY id"
+    before = await run(postgres_url, jobs)
+    with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+        await open_driver(postgres_url)
+    driver = await open_driver(postgres_url, migrate=True)
+    assert await run(postgres_url, jobs) == before
+    assert await driver.jobs.complete([Completion(JobId("j1"), Token(1), "7")]) == [Settled.OK]
+    (started,) = await driver.instances.start(
+        [NewInstance(id=InstanceId("i"), kind="flow", name="f", input="1", request="r")]
+    )
+    assert started.entry == "created"
+    await driver.close()
+
+
+async def test_a_host_of_the_release_before_flows_goes_on_with_its_jobs(postgres_url) -> None:
+    """Its statements name no column that is new, and the trigger leaves its jobs alone."""
+    await schema_four(postgres_url)
+    await (await open_driver(postgres_url, migrate=True)).close()
+    await run(
+        postgres_url,
+        "UPDATE holdfast.job SET state = 'done', settled = 'done', ended_at = now() "
+        "WHERE id = 'j1'",
+    )
+    assert await run(postgres_url, "SELECT count(*) FROM holdfast.letter") == [(0,)]
+
+
+async def test_a_migration_to_flows_that_fails_changes_nothing(postgres_url) -> None:
+    await schema_four(postgres_url)
+    before = await run(postgres_url, SHAPE)
+    # A function of that name stands in the way of the last statements.
+    await run(
+        postgres_url,
+        "CREATE FUNCTION holdfast.job_answers() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    )
+    with pytest.raises(StoreError):
+        await open_driver(postgres_url, migrate=True)
+    assert await run(postgres_url, SHAPE) == before
+    assert await run(postgres_url, "SELECT max(version) FROM holdfast.schema_version") == [(4,)]
 
 
 async def test_a_newer_schema_is_refused_even_when_asked(postgres_url) -> None:

@@ -7,11 +7,13 @@ token after a greater one was seen, no step is recorded twice, and nothing is st
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter, defaultdict
+from contextlib import closing
 from typing import Any
 
 from holdfast.flows.events import StepEnded, decode_events
-from tests.process.actors import Actor
+from tests.process.actors import Actor, now
 
 Key = tuple[str, str]
 
@@ -49,6 +51,13 @@ class FlowFleet:
     def results(self, names: list[str], limit_s: float = 60.0) -> list[Any]:
         asked = self.guest.ask("results", ids=names, limit=limit_s, limit_s=limit_s + 5)
         return asked["results"]
+
+    def wait_for_runs(self, actor: Actor, keys: set[str], limit_s: float = 60.0) -> None:
+        """Wait until a host has begun all of these, in whichever order."""
+        until = now() + limit_s
+        while not keys <= {message["key"] for message in actor.all("ran")}:
+            assert now() < until, f"{keys} did not run: {actor!r}"
+            actor.linger(0.2)
 
     # -- what they said -------------------------------------------------------------------------
 
@@ -93,7 +102,19 @@ class FlowFleet:
 
     def check_nothing_stranded(self) -> None:
         """O9, asked of the tables: what lives has a living owner, or something to wake it."""
-        assert self.store.ask(_STRANDED[self.store.kind]) == []
+        living = self._living_sessions()
+        rows = self.store.ask(_LIVE[self.store.kind])
+        stranded = [flow for flow, session, woken in rows if not woken and session not in living]
+        assert stranded == []
+
+    def _living_sessions(self) -> set[str]:
+        if self.store.kind == "postgres":
+            return {session for (session,) in self.store.ask(_SESSIONS)}
+        # SQLite keeps them in a file of their own, and what is there has not been reaped.
+        path = f"{self.store.path}-hosts"
+        with closing(sqlite3.connect(path, timeout=10)) as connection:
+            asked = "SELECT id FROM holdfast_session WHERE ended_at_us IS NULL"
+            return {session for (session,) in connection.execute(asked)}
 
 
 def _text(events: Any) -> str:
@@ -101,7 +122,31 @@ def _text(events: Any) -> str:
 
 
 _HISTORY = {
-    "sqlite": "SELECT id, version, token, events FROM holdfast_instance_history",
-    "postgres": "SELECT id, version, token, events FROM holdfast.instance_history",
+    "sqlite": (
+        "SELECT i.id, h.version, h.token, h.events FROM holdfast_history h "
+        "JOIN holdfast_instance i ON i.number = h.instance"
+    ),
+    "postgres": "SELECT instance, version, token, events FROM holdfast.instance_history",
 }
-_STRANDED: dict[str, str] = {}
+
+_SESSIONS = "SELECT id FROM holdfast.host WHERE ended_at IS NULL"
+
+# What lives, its owner, and whether a due time, a letter or a living child will wake it. What waits
+# for a signal alone has none of them: no flow does when these tests ask.
+_LIVE = {
+    "sqlite": (
+        "SELECT i.id, i.session, i.due_at_us IS NOT NULL "
+        "OR EXISTS (SELECT 1 FROM holdfast_mailbox m WHERE m.instance = i.number) "
+        "OR EXISTS (SELECT 1 FROM holdfast_instance c WHERE c.parent = i.id "
+        "AND c.ended_at_us IS NULL) "
+        "FROM holdfast_instance i WHERE i.ended_at_us IS NULL AND i.suspended = 0"
+    ),
+    "postgres": (
+        "SELECT i.id, i.session, i.due_at_us IS NOT NULL "
+        "OR EXISTS (SELECT FROM holdfast.letter l "
+        "WHERE l.namespace = i.namespace AND l.instance = i.id) "
+        "OR EXISTS (SELECT FROM holdfast.instance c WHERE c.parent = i.id "
+        "AND c.ended_at_us IS NULL) "
+        "FROM holdfast.instance i WHERE i.ended_at_us IS NULL AND NOT i.suspended"
+    ),
+}

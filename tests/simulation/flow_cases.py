@@ -67,7 +67,7 @@ CASES = {
         Case("patience", lambda draw: draw.choice(NAPS_S), _same("waited")),
         Case("first", lambda draw: draw.choice(NAPS_S), lambda _: ("napped", "added")),
         Case("again", lambda draw: draw.randrange(3), _same("done")),
-        # FAR Case("far", lambda draw: draw.randrange(1, 3), lambda n: (n * n,)),
+        Case("far", lambda draw: draw.randrange(1, 3), lambda n: (n * n,)),
         Case("slow", lambda draw: draw.random() < 0.5, lambda cut: ("cut" if cut else 1,)),
     )
 }

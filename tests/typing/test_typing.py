@@ -34,6 +34,16 @@ LIES = {
     "there_is_no_such_option": (
         "async def f(w: holdfast.Work) -> None:\n    await w.enqueue('q', 1, colour='red')\n"
     ),
+    "a_step_returns_its_own_type": (
+        "async def f(s: holdfast.Step[[int], str]) -> int:\n    return await s(1)\n"
+    ),
+    "a_step_takes_its_own_arguments": (
+        "async def f(s: holdfast.Step[[int], str]) -> str:\n    return await s('one')\n"
+    ),
+    "a_child_takes_its_own_arguments": (
+        "async def f(s: holdfast.Flow[[int], str]) -> None:\n"
+        "    holdfast.start_child(s, 'one')\n"
+    ),
 }
 
 

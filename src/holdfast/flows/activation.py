@@ -140,7 +140,7 @@ class LiveFlow:
     def chosen_children(self) -> list[InstanceId]:
         """Ids of open children that its code chose, and that others may have had."""
         own = f"{self.id}/"
-        ids = [] if self.closed else self.run.calling.child_ids
+        ids = self.run.calling.child_ids
         return [InstanceId(each) for each in ids if not each.startswith(own)]
 
     def mark(self, attributes: str) -> None:
@@ -349,20 +349,22 @@ class LiveFlow:
             self._intake.put(Taken(answer.taken, answer.at_us))
         if decision.restart is None:
             self._act(decision)
-        else:
-            self._restart(decision.restart, commit, answer.at_us)
+            return
+        if decision.stopped_jobs:
+            self._home.stop_jobs(decision.stopped_jobs)
+        self._restart(decision.restart, commit, answer.at_us)
 
     # -- what is done -----------------------------------------------------------------------------
 
     def _act(self, decision: Decision) -> None:
+        if decision.stopped_jobs:
+            self._home.stop_jobs(decision.stopped_jobs)
         if decision.ended is not None:
             self.close()
             self._home.ended(self, decision.ended, decision.outcome)
             return
         for identity in decision.stopped:
             self._stop(identity)
-        if decision.stopped_jobs:
-            self._home.stop_jobs(decision.stopped_jobs)
         if self._still:
             self._held.extend(decision.steps)
         else:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.flows.run import FlowRun
     from holdfast.flows.step import Step
 
-    class _Awaited(NumberedFuture[R], Coroutine[Any, Any, R]):  # pyright: ignore[reportIncompatibleMethodOverride]
+    class _Awaited(NumberedFuture[R], Coroutine[Any, Any, R]):
         """For type checkers: asyncio declares ``create_task`` for coroutines, and for them only.
 
         The loop of a flow takes anything that can be awaited.
@@ -44,7 +44,13 @@ else:
 class StepCall(_Awaited[R]):
     """One call of a step. ``identity`` is its name and which call of it this is: ``charge#0``."""
 
-    def __init__(self, run: FlowRun, step: Step[..., R], identity: str, input: msgspec.Raw) -> None:  # noqa: A002 - it is one
+    def __init__(
+        self,
+        run: FlowRun,
+        step: Step[..., R],
+        identity: str,
+        input: msgspec.Raw,  # noqa: A002 - it is one
+    ) -> None:
         super().__init__(run.loop.next_number(), loop=run.loop)
         self.identity = identity
         self.step = step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast, overload
 
@@ -13,6 +13,7 @@ from holdfast.flows.desk import FlowDesk
 from holdfast.flows.flow import Flow
 from holdfast.flows.handle import FlowHandle
 from holdfast.flows.info import FlowInfo, info_of
+from holdfast.flows.schedule import QUEUE, StartFlow
 from holdfast.flows.starting import ATTRIBUTES_BYTES_MAX
 from holdfast.model.instance import (
     FINAL,
@@ -25,6 +26,7 @@ from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.model.options import Duration, seconds
 from holdfast.names import InstanceId, check_key
 from holdfast.work.repeating import until_known
+from holdfast.work.schedules import ScheduleInfo, Schedules
 
 R = TypeVar("R")
 
@@ -41,8 +43,9 @@ class Flows:
     Made by ``holdfast.connect``. Safe to use from many tasks of one event loop.
     """
 
-    def __init__(self, desk: FlowDesk) -> None:
+    def __init__(self, desk: FlowDesk, schedules: Callable[[], Schedules]) -> None:
         self._desk = desk
+        self._schedules = schedules
 
     @overload
     async def start(
@@ -139,6 +142,36 @@ class Flows:
         if news:
             await desk.starter.submit(news, tx=tx)
         return [FlowHandle(desk, new.id, flow) for new in news]
+
+    async def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any] | str,
+        *args: Any,
+        cron: str | None = None,
+        every: Duration | None = None,
+        **options: Any,
+    ) -> ScheduleInfo:
+        """Start a flow at each tick of a timetable, once in the fleet.
+
+        The schedule is one of ``hf.schedules``, where it is looked at, paused and deleted. The
+        flow of a tick has the id of the tick's job, ``<name>@<instant>``.
+
+        Args:
+            name: What the schedule is called.
+            flow: A flow, or its name.
+            *args: Its arguments, the same at each tick.
+            cron: A cron expression; or ``every``.
+            every: Seconds between ticks.
+            **options: As ``hf.schedules.create`` takes them: ``tz``, ``catch_up``…
+
+        Raises:
+            UsageError, InvalidName: The arguments are wrong; nothing was sent.
+            UnsupportedByDriver: The backend keeps no schedules.
+        """
+        new = self._desk.starter.draft(flow, args)
+        start = StartFlow(flow=new.name, input=new.input, retention_us=new.retention_us)
+        return await self._schedules().create(name, QUEUE, start, cron=cron, every=every, **options)
 
     @overload
     def get(self, id: str, flow: Flow[..., R]) -> FlowHandle[R]: ...

@@ -58,6 +58,7 @@ class Reporting(Protocol):
 # Headers of a job that runs a step for a flow.
 FLOW_HEADER = "flow"
 STEP_HEADER = "step"
+STEP_NAME_HEADER = "name"
 
 
 class Current:

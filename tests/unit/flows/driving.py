@@ -115,11 +115,11 @@ class Driven:
         raw = msgspec.Raw(encode(result, "the result"))
         return self.feed(StepEnded(at=self.now_us, step=step, result=raw))
 
-    def letter(self, kind: str, name: str, payload: object = None, id: str = "") -> Decision:  # noqa: A002
-        """A letter came, and was read."""
+    def letter(self, kind: str, name: str, payload: object = None, of: str = "") -> Decision:
+        """A letter came, with the id ``of`` or a new one, and was read."""
         self.letters += 1
         text = encode(payload, "the payload")
-        letter = Letter(self.letters, id or f"m{self.letters}", kind, name, text, self.now_us)
+        letter = Letter(self.letters, of or f"m{self.letters}", kind, name, text, self.now_us)
         self.now_us += 10
         event = self.run.read(letter, self.now_us)
         return Decision() if event is None else self.feed(event)

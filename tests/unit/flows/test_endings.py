@@ -1,4 +1,4 @@
-"""How flows end: results, cancellation, loose tasks, eviction, sagas, and going on as new."""
+"""How flows end: results, cancellation, loose tasks, eviction; and their timers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,6 @@ app = App("endings")
 @app.step
 def add(number: int) -> int:
     return number + 1
-
-
-@app.step
-def book(what: str) -> str:
-    return f"booked {what}"
 
 
 @app.step
@@ -220,79 +215,6 @@ def test_a_child_that_was_cancelled_says_so():
     assert driven.outcome == ["p/child#0", "why not"]
 
 
-# -- children -------------------------------------------------------------------------------------
-
-
-def test_calling_a_flow_starts_a_child_and_awaits_it():
-    async def code() -> list[int]:
-        return list(await asyncio.gather(child(1), child(2)))
-
-    driven = Driven(flow(code), id="p")
-    first, second = driven.decisions[-1].starts
-    assert (first.id, first.name, first.input) == ("p/child#0", "child", '{"number":1}')
-    assert (first.parent, first.kind) == ("p", "flow")
-    assert first.request != second.request
-    driven.crash()
-    assert driven.decisions[-1].starts == ()
-    driven.letter("child", "p/child#1", {"result": 20})
-    driven.letter("child", "p/child#1", {"result": 21})
-    driven.letter("child", "p/child#0", {"result": 10})
-    assert driven.outcome == [10, 20]
-
-
-def test_a_child_may_have_an_id_of_its_own_and_nothing_to_do_with_its_parent():
-    seen = []
-
-    async def code() -> None:
-        mine = holdfast.start_child(child, 1, id="mine")
-        seen.append((mine.id, holdfast.start_child(child, 2, detached=True)))
-        await mine
-
-    driven = Driven(flow(code), id="p")
-    assert seen == [("mine", "p/child#1")]
-    mine, detached = driven.decisions[-1].starts
-    assert (mine.parent, detached.parent) == ("p", None)
-    driven.cancel()
-    assert [message.to for message in driven.decisions[-1].sends] == ["mine"]
-
-
-def test_a_child_whose_id_is_taken_is_told_as_failed():
-    async def code() -> str:
-        try:
-            await holdfast.start_child(child, 1, id="taken")
-        except holdfast.FlowFailed as error:
-            return error.type
-        return ""
-
-    driven = Driven(flow(code), id="p")
-    driven.run.children_taken([driven.decisions[-1].starts[0].id], driven.now_us)
-    driven.commit()
-    assert driven.outcome == "holdfast.errors.FlowExists"
-
-
-def test_giving_up_a_child_cancels_it_unless_it_is_abandoned():
-    async def code(how: str) -> str:
-        waited = holdfast.start_child(child, 1, on_parent_end=how)
-        try:
-            async with asyncio.timeout(5):
-                await waited
-        except TimeoutError:
-            await add(1)
-        return how
-
-    for how, told in (("cancel", ["p/child#0"]), ("abandon", [])):
-        driven = Driven(flow(code), (how,), id="p")
-        (decision,) = driven.elapse(5)
-        assert [message.to for message in decision.sends] == told
-        driven.crash()
-        # Sent again under the same id, which changes nothing.
-        assert [message.to for message in driven.decisions[-1].sends] == told
-        driven.crash()
-        assert driven.decisions[-1].sends == ()
-        driven.work()
-        assert driven.outcome == how
-
-
 # -- eviction -------------------------------------------------------------------------------------
 
 
@@ -340,156 +262,6 @@ def test_a_run_that_never_began_can_be_dropped():
 
     run = Driven(flow(code)).fresh()
     run.close()
-
-
-# -- sagas ----------------------------------------------------------------------------------------
-
-
-async def trip() -> str:
-    async with holdfast.saga() as saga:
-        await book("flight")
-        saga.add(unbook, "flight")
-        await book("hotel")
-        saga.add(unbook, what="hotel")
-        await book("car")
-    return "booked"
-
-
-def test_a_saga_undoes_in_reverse_and_lets_the_error_go_on():
-    driven = Driven(flow(trip))
-    driven.work(2)
-    driven.end("book#2", RuntimeError("no car"))
-    undone = []
-    while driven.steps:
-        driven.crash()
-        (name,) = driven.steps
-        undone.append(driven.steps[name].arguments())
-        driven.end(name)
-    assert undone == [(("hotel",), {}), (("flight",), {})]
-    assert driven.status is InstanceStatus.FAILED
-    assert "no car" in driven.outcome["message"]
-    assert Driven(flow(trip), rows=driven.rows).run.ended
-
-
-def test_a_saga_that_gets_to_its_end_undoes_nothing():
-    driven = Driven(flow(trip)).work()
-    assert driven.outcome == "booked"
-    assert all(not event.step.startswith("unbook") for event in driven.history()[:-1])
-
-
-def test_a_cancelled_saga_undoes_to_the_end_however_often_it_is_cancelled():
-    driven = Driven(flow(trip))
-    driven.work(2)
-    driven.cancel("first")
-    assert list(driven.steps) == ["unbook#0"]
-    driven.cancel("second")
-    assert list(driven.steps) == ["unbook#0"]
-    driven.crash()
-    driven.work(1)
-    driven.cancel("third")
-    driven.work()
-    assert driven.status is InstanceStatus.CANCELLED
-    steps = [event.step for event in driven.history() if hasattr(event, "step")]
-    assert steps == ["book#0", "book#1", "unbook#0", "unbook#1"]
-
-
-def test_an_undo_that_fails_is_noted_and_the_others_run(caplog):
-    driven = Driven(flow(trip))
-    driven.work(2)
-    driven.end("book#2", RuntimeError("no car"))
-    driven.end("unbook#0", ValueError("cannot"))
-    driven.end("unbook#1")
-    assert driven.status is InstanceStatus.FAILED
-    assert "undoing failed" in driven.outcome["message"]
-    assert "could not undo" in caplog.text
-
-
-# -- going on as new ------------------------------------------------------------------------------
-
-
-async def counting(total: int) -> int:
-    kept = child(total)
-    del kept
-    number = await holdfast.wait_signal("n", int)
-    if number == 0:
-        return total
-    await add(number)
-    return holdfast.continue_as_new(total + number)
-
-
-def restarted(driven: Driven) -> Driven:
-    """The next run of the same flow, as its host begins it."""
-    decision = driven.decisions[-1]
-    base = driven.rows[-1].version - 1
-    return Driven(
-        driven.flow, id=driven.id, base=base, input=decision.restart, rows=driven.rows[-1:]
-    )
-
-
-def test_going_on_as_new_keeps_the_signals_and_begins_everything_else_anew():
-    driven = Driven(flow(counting), (1,))
-    driven.signal("n", 2)
-    for number in (3, 4):
-        driven.signal("n", number)
-    driven.signal("other", "x")
-    driven.work()
-    decision = driven.decisions[-1]
-    assert driven.run.ended
-    assert (decision.ended, decision.outcome, decision.restart) == (None, None, '{"total":3}')
-    assert decision.durable
-    assert [msgspec.json.decode(event.payload) for event in decision.events] == [3, 4, "x"]
-    # The child of the old run is left alone.
-    assert decision.sends == ()
-    second = restarted(driven)
-    (start,) = second.decisions[-1].starts
-    assert start.id == f"f/child#0@{second.base}"
-    assert second.letter("child", "f/child#0", {"result": 1}).events == ()
-    second.work()
-    third = restarted(second)
-    third.work()
-    last = restarted(third)
-    last.signal("n", 0)
-    assert last.outcome == 10
-
-
-def test_going_on_as_new_is_seen_through_groups_and_sagas_and_only_from_the_main_task():
-    async def grouped(again: bool) -> str:
-        if not again:
-            return "second"
-        async with holdfast.saga() as saga:
-            saga.add(unbook, "x")
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(add(1))
-                await asyncio.sleep(1)
-                holdfast.continue_as_new(False)
-        return ""
-
-    driven = Driven(flow(grouped), (True,))
-    driven.elapse(1)
-    assert driven.decisions[-1].restart == '{"again":false}'
-    assert driven.stopped == ["add#0"]
-
-    async def elsewhere() -> str:
-        async def part() -> None:
-            holdfast.continue_as_new()
-
-        try:
-            await asyncio.create_task(part())
-        except UsageError as error:
-            return str(error)
-        return ""
-
-    assert "own task" in Driven(flow(elsewhere)).outcome
-
-
-def test_arguments_that_do_not_fit_the_next_run_are_refused():
-    async def code(number: int) -> str:
-        try:
-            holdfast.continue_as_new(1, 2)
-        except UsageError as error:
-            return str(error)
-
-    assert "too many" in Driven(flow(code), (1,)).outcome
 
 
 # -- timers ---------------------------------------------------------------------------------------

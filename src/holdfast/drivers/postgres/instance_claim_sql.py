@@ -154,25 +154,24 @@ SELECT i.*, {letters} FROM (
 # claimed at once.
 _FREED_TOPIC = """
     SELECT 'instances/' || f.kind || '/' || f.name AS topic, count(*) AS items, false AS stays
-    FROM freed f LEFT JOIN LATERAL (
-        SELECT true AS full_ FROM {s}.letter
-        WHERE namespace = $1 AND box_kind = f.kind AND box_name = f.name AND instance = f.id
-        LIMIT 1
-    ) l ON true
-    WHERE NOT f.suspended AND (f.due_at_us <= (SELECT now_us FROM instant) OR l.full_)
+    FROM freed f
+    WHERE NOT f.suspended AND (
+        f.due_at_us <= (SELECT now_us FROM instant)
+        OR {s}.has_letters($1, f.kind, f.name, f.id)
+    )
     GROUP BY f.kind, f.name"""
 
 RELEASE = compose(
     """
 WITH {instant}, held AS MATERIALIZED (
-    SELECT r.n, r.due, i.row FROM (
+    SELECT r.n, r.due, i.row, x.parted FROM (
         SELECT r.* FROM unnest($2::text[], $3::bigint[], $4::boolean[])
             WITH ORDINALITY AS r(id, token, due, n) ORDER BY r.id COLLATE "C"
     ) r CROSS JOIN LATERAL (
         SELECT ctid AS row FROM {s}.instance
         WHERE id = r.id AND namespace || '' = $1 AND token = r.token AND {owned}
         FOR NO KEY UPDATE
-    ) i
+    ) i {parted}
 ), freed AS (
     UPDATE {s}.instance i SET session = NULL, host = NULL, worker = NULL, request = NULL,
         updated_at_us = c.now_us, due_at_us = CASE WHEN h.due THEN c.now_us ELSE i.due_at_us END
@@ -184,6 +183,7 @@ SELECT f.n, (SELECT hosts FROM rung) AS rung FROM freed f
 """,
     instant=instance_sql.INSTANT,
     owned=instance_sql.OWNED_NOW,
+    parted=compose(instance_sql.PARTED, when="true"),
     topic=_FREED_TOPIC,
     nobody=instance_sql.NOBODY,
     ring=compose(instance_sql.RING, channel="$5"),

@@ -125,6 +125,7 @@ WITH {instant}, {held}, consumed AS (
         ) t
     ) t
     WHERE l.ctid = t.row
+    RETURNING l.number
 ), past AS (
     DELETE FROM {s}.instance_history h USING (
         SELECT t.row FROM moved m CROSS JOIN LATERAL (
@@ -223,7 +224,9 @@ FROM moved m
     born=instance_sql.BORN,
     into=ENQUEUE_INTO,
     ring_queues=ring_to("$20"),
-    moved_topic=instance_sql.MOVED_TOPIC,
+    moved_topic=compose(
+        instance_sql.MOVED_TOPIC, after=" AND (SELECT count(*) FROM consumed) >= 0"
+    ),
     reached_topic=_REACHED_TOPIC,
     born_topic=instance_sql.BORN_TOPIC,
     ring=compose(instance_sql.RING, channel="$20"),

@@ -28,13 +28,13 @@ _WATCHERS_MAX = 1000
 # more than there are items, and takes them away unless they stay; and the hosts of ``direct``
 # (host, topic), which own what it is about. Without either nothing is sent: a commit that notifies
 # takes a lock of the whole database.
-RING = """
+_RING = """
 called AS MATERIALIZED (
     SELECT t.topic, t.stays, w.host, w.row FROM topic t CROSS JOIN LATERAL (
         SELECT host, ctid AS row FROM {s}.watch
         WHERE namespace = $1 AND topic = t.topic AND until_us > (SELECT now_us FROM instant)
         ORDER BY since_us LIMIT t.items + 1
-        FOR UPDATE SKIP LOCKED
+        {taking}
     ) w
 ), silenced AS (
     DELETE FROM {s}.watch w USING called c WHERE w.ctid = c.row AND NOT c.stays
@@ -44,6 +44,8 @@ called AS MATERIALIZED (
         AS hosts
     FROM (SELECT host, topic FROM called UNION ALL SELECT host, topic FROM direct) c
 )"""
+
+RING = compose(_RING, taking="FOR UPDATE SKIP LOCKED")
 
 NOBODY = "direct AS MATERIALIZED (SELECT NULL::text AS host, NULL::text AS topic WHERE false)"
 
@@ -115,20 +117,7 @@ SELECT (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM born) AS mad
     (SELECT hosts FROM rung) AS rung
 """
 
-_START_PARTS = {
-    "instant": INSTANT,
-    "born": BORN,
-    "born_topic": BORN_TOPIC,
-    "nobody": NOBODY,
-    "ring": compose(RING, channel="$18"),
-}
-
-START = compose(_START, begun="", **_START_PARTS)
-
-# Rows to begin with, of instances that are new.
-START_BEGUN = compose(
-    _START,
-    begun=""", begun AS (
+_BEGUN = """, begun AS (
     INSERT INTO {s}.instance_history (
         namespace, instance, version, commit, token, worker, at_us, events
     )
@@ -136,9 +125,25 @@ START_BEGUN = compose(
     FROM unnest($19::text[], $20::bigint[], $21::text[], $22::text[])
         AS h(id, version, events, worker)
     JOIN born b ON b.id = h.id
-)""",
-    **_START_PARTS,
+)"""
+
+_START = compose(_START, instant=INSTANT, born=BORN, nobody=NOBODY)
+_START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$18"))
+
+# Inside a transaction of the caller's, who may take his time: notes stay where they are, because a
+# host that waits again would wait for whoever takes its note away.
+_START_THEIRS = compose(
+    _START,
+    born_topic=BORN_TOPIC.replace("false AS stays", "true AS stays"),
+    ring=compose(_RING, taking="", channel="$18"),
 )
+
+START = compose(_START_OURS, begun="")
+START_IN = compose(_START_THEIRS, begun="")
+
+# The same with rows to begin with, of instances that are new.
+START_BEGUN = compose(_START_OURS, begun=_BEGUN)
+START_BEGUN_IN = compose(_START_THEIRS, begun=_BEGUN)
 
 # Who has these ids now.
 LOOK_STARTED = """
@@ -148,6 +153,15 @@ FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
     WHERE id = r.id AND namespace || '' = $1 OFFSET 0
 ) i
 """
+
+# Who gives up the instance ``r.id`` waits for those who are sending to it, who hold its row FOR KEY
+# SHARE, and they for him. Else he could not see their letter, nor they that nobody owns it now, and
+# no host that waits would be told of it.
+PARTED = """LEFT JOIN LATERAL (
+        SELECT true AS parted FROM {s}.instance
+        WHERE id = r.id AND namespace || '' = $1 AND {when}
+        FOR UPDATE
+    ) x ON true"""
 
 # The commits of a batch, each under its token and on the version before its own.
 #
@@ -166,13 +180,13 @@ HELD = compose(
     )
 ), held AS MATERIALIZED (
     SELECT r.*, r.status <> 'running' AS final, r.status <> 'running' OR r.release AS leaves,
-        i.row, i.worker
+        i.row, i.worker, x.parted
     FROM (SELECT * FROM asked ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
         SELECT ctid AS row, worker FROM {s}.instance
         WHERE id = r.id AND namespace || '' = $1 AND token = r.token
             AND version = r.version - 1 AND {owned}
         FOR NO KEY UPDATE
-    ) i
+    ) i {parted}
 ), moved AS (
     UPDATE {s}.instance i SET version = h.version, status = h.status,
         due_at_us = CASE WHEN NOT h.final THEN h.due_at_us END, updated_at_us = c.now_us,
@@ -204,6 +218,7 @@ HELD = compose(
     WHERE l.ctid = t.row
 )""",
     owned=OWNED_NOW,
+    parted=compose(PARTED, when="r.release"),
 )
 
 # Who watches hears of an end, and who waits of what was given up and can be claimed at once.
@@ -212,13 +227,9 @@ MOVED_TOPIC = compose(
     SELECT 'instance/' || m.id AS topic, {watchers} AS items, false AS stays
     FROM moved m WHERE m.final
     UNION ALL
-    SELECT 'instances/' || m.kind || '/' || m.name, count(*), false
-    FROM moved m LEFT JOIN LATERAL (
-        SELECT true AS full_ FROM {s}.letter
-        WHERE namespace = $1 AND box_kind = m.kind AND box_name = m.name AND instance = m.id
-        LIMIT 1
-    ) l ON m.leaves
-    WHERE m.leaves AND NOT m.final AND NOT m.suspended AND (m.due_at_us <= m.now_us OR l.full_)
+    SELECT 'instances/' || m.kind || '/' || m.name, count(*), false FROM moved m
+    WHERE m.leaves AND NOT m.final AND NOT m.suspended{after}
+        AND (m.due_at_us <= m.now_us OR {s}.has_letters($1, m.kind, m.name, m.id))
     GROUP BY m.kind, m.name""",
     watchers=str(_WATCHERS_MAX),
 )
@@ -231,7 +242,7 @@ SELECT m.n, m.suspended, m.now_us AS at_us, (SELECT hosts FROM rung) AS rung FRO
 """,
     instant=INSTANT,
     held=compose(HELD, more_values="", more_names="", more_set="", more_back=""),
-    topic=MOVED_TOPIC,
+    topic=compose(MOVED_TOPIC, after=""),
     nobody=NOBODY,
     ring=compose(RING, channel="$13"),
 )

@@ -23,8 +23,14 @@ class InstanceStarter:
 
     def __init__(self, tables: JobTables) -> None:
         self._tables = tables
-        self._start_sql = tables.text(instance_sql.START)
-        self._begun_sql = tables.text(instance_sql.START_BEGUN)
+        self._ours = (
+            tables.text(instance_sql.START),
+            tables.text(instance_sql.START_BEGUN),
+        )
+        self._theirs = (
+            tables.text(instance_sql.START_IN),
+            tables.text(instance_sql.START_BEGUN_IN),
+        )
         self._look_sql = tables.text(instance_sql.LOOK_STARTED)
         self._session_sql = tables.text(job_record_sql.SESSION)
         # One that is carried out late is an instance like any other, under the id and the request
@@ -38,13 +44,18 @@ class InstanceStarter:
         check_count(instances)
         if len(instances) == 1 and not instances[0].history:
             return [await self._singles.submit(instances[0].id, instances[0])]
-        return await self.start_within(self._tables.fetch, instances)
+        return await self._start_all(self._tables.fetch, instances, self._ours)
 
-    async def start_within(self, run: Run, instances: Sequence[NewInstance]) -> Sequence[Started]:
-        """Start all of ``instances`` or none with statements that ``run`` runs."""
+    async def start_in(self, run: Run, instances: Sequence[NewInstance]) -> Sequence[Started]:
+        """Start instances with statements of a transaction that somebody else commits."""
+        return await self._start_all(run, instances, self._theirs)
+
+    async def _start_all(
+        self, run: Run, instances: Sequence[NewInstance], texts: tuple[str, str]
+    ) -> Sequence[Started]:
         if not instances:
             return []
-        outcomes = await self._start(run, instances, together=True)
+        outcomes = await self._start(run, instances, texts, together=True)
         started = [outcome for outcome in outcomes if isinstance(outcome, Started)]
         if len(started) < len(instances):
             errors = [outcome for outcome in outcomes if not isinstance(outcome, Started)]
@@ -70,14 +81,19 @@ class InstanceStarter:
     async def _start_singles(
         self, batch: Sequence[NewInstance]
     ) -> Sequence[Started | LeaseLost | StoreUnavailable]:
-        return await self._start(self._tables.fetch, batch, together=False)
+        return await self._start(self._tables.fetch, batch, self._ours, together=False)
 
     async def _start(
-        self, run: Run, instances: Sequence[NewInstance], *, together: bool
+        self,
+        run: Run,
+        instances: Sequence[NewInstance],
+        texts: tuple[str, str],
+        *,
+        together: bool,
     ) -> Sequence[Started | LeaseLost | StoreUnavailable]:
         begun = any(new.history for new in instances)
         (row,) = await run(
-            self._begun_sql if begun else self._start_sql,
+            texts[begun],
             *_columns(instances),
             self._tables.host,
             together,

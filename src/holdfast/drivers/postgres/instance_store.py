@@ -82,7 +82,7 @@ class PostgresInstanceStore:
                 "not exist before you commit"
             )
         return await self._outbox.write_in(
-            tx, "start", lambda run: self._starter.start_within(run, instances)
+            tx, "start", lambda run: self._starter.start_in(run, instances)
         )
 
     async def claim(self, request: InstanceClaimRequest) -> ClaimedInstances:

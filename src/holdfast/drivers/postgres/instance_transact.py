@@ -8,7 +8,7 @@ locked for as short as can be.
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.drivers.postgres import instance_sql
@@ -31,6 +31,14 @@ _BODIES_MAX = 8
 _IDLE_MS = 60_000
 
 
+@dataclass(slots=True)
+class _Loan:
+    """A connection under way; ``clean`` once its transaction has ended as it should."""
+
+    connection: Any
+    clean: bool = False
+
+
 class InstanceTransactor:
     """Runs bodies in transactions of one store."""
 
@@ -49,24 +57,19 @@ class InstanceTransactor:
 
     async def transact(self, id_: InstanceId, body: Body) -> Committed:
         """Run ``body`` and commit what it says with it; see the port."""
-        connection = await self._lent.lend()
-        clean = False
+        loan = _Loan(await self._lent.lend())
         try:
             with self._committer.apart(id_):
-                committed = await self._run(connection, id_, body)
-            clean = True
-        except Exception:
-            clean = not connection.is_closed() and not connection.is_in_transaction()
-            raise
+                return await self._run(loan, id_, body)
         finally:
-            self._lent.take_back(connection, clean=clean)
-        return committed
+            self._lent.take_back(loan.connection, clean=loan.clean)
 
     async def close(self) -> None:
         """Give up what is under way. Repeatable."""
         await self._lent.close()
 
-    async def _run(self, connection: Any, id_: InstanceId, body: Body) -> Committed:
+    async def _run(self, loan: _Loan, id_: InstanceId, body: Body) -> Committed:
+        connection = loan.connection
         transaction = connection.transaction(isolation="read_committed")
         try:
             await transaction.start()
@@ -77,28 +80,28 @@ class InstanceTransactor:
         except Exception as error:
             raise translate(error, write=False) from error
         if not row["owned"]:
-            await self._undo(transaction)
+            await self._undo(loan, transaction)
             return Committed(False, row["at_us"])
         try:
             result = body(connection)
             commit = await result if inspect.isawaitable(result) else result
         except Exception:
-            await self._undo(transaction)
+            await self._undo(loan, transaction)
             raise
         _check(connection, id_, commit)
-        return await self._record(connection, transaction, commit)
+        return await self._record(loan, transaction, commit)
 
-    async def _record(self, connection: Any, transaction: Any, commit: Commit) -> Committed:
+    async def _record(self, loan: _Loan, transaction: Any, commit: Commit) -> Committed:
         """The record, and COMMIT unless it was refused or had been made before."""
 
         async def run(text: str, *args: Any) -> Any:
-            return await self._fetch(connection, text, *args)
+            return await self._fetch(loan.connection, text, *args)
 
         try:
-            await self._execute(connection, self._lent.tuning)
+            await self._execute(loan.connection, self._lent.tuning)
             committed, repeated = await self._committer.commit_in(self._tables.within(run), commit)
             if repeated or not committed.ok:
-                await self._undo(transaction)
+                await self._undo(loan, transaction)
                 return committed
         except Exception as error:
             raise translate(error, write=False) from error
@@ -106,6 +109,7 @@ class InstanceTransactor:
             await transaction.commit()
         except Exception as error:
             raise translate(error, write=True) from error
+        loan.clean = True
         return committed
 
     async def _fetch(self, connection: Any, text: str, *args: Any) -> Any:
@@ -114,10 +118,11 @@ class InstanceTransactor:
     async def _execute(self, connection: Any, script: str) -> None:
         await connection.execute(script, timeout=self._timeout_s)
 
-    async def _undo(self, transaction: Any) -> None:
+    async def _undo(self, loan: _Loan, transaction: Any) -> None:
         """Roll back; where that fails the connection is closed, which does the same."""
         try:
             await transaction.rollback()
+            loan.clean = True
         except Exception as error:  # noqa: BLE001 - what the caller must know is said already
             self._tables.logger.debug("a transaction was not rolled back: %s", type(error).__name__)
 

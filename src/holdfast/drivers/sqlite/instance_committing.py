@@ -155,18 +155,16 @@ class InstanceCommitting:
         """Write all else that the changed ones brought; returns the starts that were there."""
         done = [(changed[c.id][0], c) for c in commits if c.id in changed]
         self._follow_rows(turn, done)
-        ended = [number for number, commit in done if commit.status in FINAL]
-        if ended:
-            self._mail.empty(turn, ended)
-        # Before its end is told, so that whoever hears of an end finds what it brought.
-        sends = [message for _, commit in done for message in commit.sends]
         starts = [start for _, commit in done for start in commit.starts]
-        jobs = [job for _, commit in done for job in commit.jobs]
         taken = self._start(turn, starts) if starts else frozenset[InstanceId]()
+        # Behind the starts: a message may be for one of them.
+        sends = [message for _, commit in done for message in commit.sends]
         if sends:
             self._mail.put(turn, sends, room=None)
+        jobs = [job for _, commit in done for job in commit.jobs]
         if jobs:
             self._enqueue(turn, jobs)
+        ended = [number for number, commit in done if commit.status in FINAL]
         heard = {n: c.id for n, c in done if c.replies or c.status in FINAL}
         if heard:
             self._mail.tell(turn, heard, ended=ended)

@@ -101,26 +101,25 @@ class InstanceMail:
         """Take letters out: each by its number and that of its instance."""
         turn.cursor.executemany(sql.CONSUME, letters)
 
-    def empty(self, turn: Turn, numbers: Iterable[int]) -> None:
-        """Take everything out of these mailboxes."""
-        turn.cursor.execute(sql.EMPTY, (as_json(list(numbers)),))
-
     def watch(self, turn: Turn, number: int, host: HostId, wait_us: int) -> None:
         """Note that a host wants to hear of an instance for so long."""
         turn.cursor.execute(sql.WATCH, (number, host, turn.wall_us + wait_us))
 
     def tell(self, turn: Turn, ids: Mapping[int, str], *, ended: Iterable[int]) -> None:
-        """Ring those who watch instances that replied or ended, and forget the latter's notes."""
-        rows = turn.cursor.execute(sql.WATCHERS, (as_json(list(ids)),)).fetchall()
+        """Ring those who watch instances that replied or ended.
+
+        Of those that ended the mailbox is emptied, and nobody watches them any more.
+        """
+        rows = turn.cursor.execute(sql.ATTACHED, (as_json(list(ids)),)).fetchall()
         if not rows:
             return
         for number, host, until in rows:
-            if until > turn.wall_us:
+            if host is not None and until > turn.wall_us:
                 turn.freed.append(Bell(HostId(host), f"instance/{ids[number]}"))
-        noted = {number for number, _, _ in rows}
-        turn.cursor.executemany(
-            sql.FORGET_WATCHERS, [(number,) for number in ended if number in noted]
-        )
+        over = {number for number, _, _ in rows}.intersection(ended)
+        if over:
+            turn.cursor.execute(sql.EMPTY, (as_json(list(over)),))
+            turn.cursor.executemany(sql.FORGET_WATCHERS, [(number,) for number in over])
 
 
 def _answer(

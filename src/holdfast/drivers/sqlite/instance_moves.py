@@ -59,7 +59,6 @@ class InstanceMoves:
             return Opened.CHANGED if again else Opened.REFUSED
         turn.savepoint()
         turn.cursor.execute(desk.TERMINATE, (turn.wall_us, outcome, found.number))
-        self._mail.empty(turn, [found.number])
         if sends:
             self._mail.put(turn, sends, room=None)
         self._tell_owner(turn, id_, found)

@@ -47,8 +47,12 @@ INSERT INTO holdfast_watcher (instance, host, until_at_us) VALUES (?, ?, ?)
 ON CONFLICT (instance, host) DO UPDATE
 SET until_at_us = max(until_at_us, excluded.until_at_us)
 """
-WATCHERS = """
+# What hangs on instances that most often have neither: hosts that watch, and unread letters.
+ATTACHED = """
 SELECT w.instance, w.host, w.until_at_us
-FROM json_each(?) AS j JOIN holdfast_watcher AS w ON w.instance = j.value
+FROM json_each(?1) AS j JOIN holdfast_watcher AS w ON w.instance = j.value
+UNION ALL
+SELECT m.instance, NULL, 0
+FROM json_each(?1) AS j JOIN holdfast_mailbox AS m ON m.instance = j.value
 """
 FORGET_WATCHERS = "DELETE FROM holdfast_watcher WHERE instance = ?"

@@ -217,7 +217,13 @@ class Runner(SessionHost):
 
     # -- mail -----------------------------------------------------------------------------------
 
-    async def send(self, to: str, id: str, payload: str = "null", **fields: Any) -> Sent:  # noqa: A002
+    async def send(
+        self,
+        to: str,
+        id: str,  # noqa: A002 - it is one
+        payload: str = "null",
+        **fields: Any,
+    ) -> Sent:
         """Send one message."""
         (outcome,) = await self.instances.send([message(to, id, payload, **fields)])
         return outcome
@@ -264,7 +270,12 @@ class Runner(SessionHost):
         page = await self.instances.list(InstanceFilter(**wanted), after=None, limit=100)
         return [record.id for record in page]
 
-    async def terminate(self, id: str, outcome: str = '"stop"', **fields: Any) -> Opened:  # noqa: A002
+    async def terminate(
+        self,
+        id: str,  # noqa: A002 - it is one
+        outcome: str = '"stop"',
+        **fields: Any,
+    ) -> Opened:
         """Terminate one instance."""
         return await self.instances.terminate(InstanceId(id), outcome=outcome, **fields)
 

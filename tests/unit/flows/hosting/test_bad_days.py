@@ -218,7 +218,7 @@ async def test_a_parked_flow_is_left_alone_until_something_happens(fleet):
     handle = await hf.flows.start(waits)
     await until(lambda: not hf._desk.host.home.lives)
     # Nothing was decided, so that only the one who let it go could say that it is not due.
-    assert [commit.release for commit in spy.commits] == [True]
+    await until(lambda: [commit.release for commit in spy.commits] == [True])
     await asyncio.sleep(0.3)
     assert (await handle.status()).token == 1
     await handle.signal("go", "on")

@@ -108,6 +108,19 @@ CREATE TABLE {s}.instance_reply (
     PRIMARY KEY (instance, message, namespace)
 );
 
+-- Whether letters lie in a mailbox just now. A function, because its query has a snapshot of its own:
+-- who gives an instance up asks under a lock that senders wait for, and must see those before it.
+CREATE FUNCTION {s}.has_letters(space text, of_kind text, of_name text, receiver text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $body$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM {s}.letter l
+        WHERE l.namespace = space AND l.box_kind = of_kind AND l.box_name = of_name
+            AND l.instance = receiver
+    );
+END
+$body$;
+
 -- Hosts that want to be told: of something claimable, or of what becomes of one instance.
 CREATE TABLE {s}.watch (
     namespace text COLLATE "C" NOT NULL,

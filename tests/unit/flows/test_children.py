@@ -1,0 +1,95 @@
+"""Child flows: awaited, detached, cancelled with their parent or left alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import holdfast
+from holdfast import App
+from tests.unit.flows.driving import Driven
+
+app = App("endings")
+
+
+@app.step
+def add(number: int) -> int:
+    return number + 1
+
+
+@app.flow
+async def child(number: int) -> int:
+    return await add(number)
+
+
+def flow(function):
+    return App("a").flow(name="f")(function)
+
+
+def test_calling_a_flow_starts_a_child_and_awaits_it():
+    async def code() -> list[int]:
+        return list(await asyncio.gather(child(1), child(2)))
+
+    driven = Driven(flow(code), id="p")
+    first, second = driven.decisions[-1].starts
+    assert (first.id, first.name, first.input) == ("p/child#0", "child", '{"number":1}')
+    assert (first.parent, first.kind) == ("p", "flow")
+    assert first.request != second.request
+    driven.crash()
+    assert driven.decisions[-1].starts == ()
+    driven.letter("child", "p/child#1", {"result": 20})
+    driven.letter("child", "p/child#1", {"result": 21})
+    driven.letter("child", "p/child#0", {"result": 10})
+    assert driven.outcome == [10, 20]
+
+
+def test_a_child_may_have_an_id_of_its_own_and_nothing_to_do_with_its_parent():
+    seen = []
+
+    async def code() -> None:
+        mine = holdfast.start_child(child, 1, id="mine")
+        seen.append((mine.id, holdfast.start_child(child, 2, detached=True)))
+        await mine
+
+    driven = Driven(flow(code), id="p")
+    assert seen == [("mine", "p/child#1")]
+    mine, detached = driven.decisions[-1].starts
+    assert (mine.parent, detached.parent) == ("p", None)
+    driven.cancel()
+    assert [message.to for message in driven.decisions[-1].sends] == ["mine"]
+
+
+def test_a_child_whose_id_is_taken_is_told_as_failed():
+    async def code() -> str:
+        try:
+            await holdfast.start_child(child, 1, id="taken")
+        except holdfast.FlowFailed as error:
+            return error.type
+        return ""
+
+    driven = Driven(flow(code), id="p")
+    driven.run.children_taken([driven.decisions[-1].starts[0].id], driven.now_us)
+    driven.commit()
+    assert driven.outcome == "holdfast.errors.FlowExists"
+
+
+def test_giving_up_a_child_cancels_it_unless_it_is_abandoned():
+    async def code(how: str) -> str:
+        waited = holdfast.start_child(child, 1, on_parent_end=how)
+        try:
+            async with asyncio.timeout(5):
+                await waited
+        except TimeoutError:
+            await add(1)
+        return how
+
+    for how, told in (("cancel", ["p/child#0"]), ("abandon", [])):
+        driven = Driven(flow(code), (how,), id="p")
+        (decision,) = driven.elapse(5)
+        assert [message.to for message in decision.sends] == told
+        driven.crash()
+        # Sent again under the same id, which changes nothing.
+        assert [message.to for message in driven.decisions[-1].sends] == told
+        driven.crash()
+        assert driven.decisions[-1].sends == ()
+        driven.work()
+        assert driven.outcome == how
