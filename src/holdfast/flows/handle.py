@@ -13,6 +13,7 @@ from holdfast.flows.failures import decode_failure, flow_error
 from holdfast.flows.flow import Flow
 from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of
 from holdfast.flows.operating import Operations
+from holdfast.flows.recording import read_rows
 from holdfast.flows.waiting import End
 from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
 
 R = TypeVar("R")
-
-# Rows of a history that are read at once.
-_ROWS_MAX = 1000
 
 
 class FlowHandle(Generic[R]):
@@ -89,14 +87,8 @@ class FlowHandle(Generic[R]):
             FlowNotFound: There is none of this id.
         """
         record = await self._desk.record(self.id)
-        steps: list[FlowCommit] = []
-        after = record.base
-        while True:
-            rows = await self._desk.store.history(self.id, after=after, limit=_ROWS_MAX)
-            steps.extend(commit_of(row) for row in rows)
-            if len(rows) < _ROWS_MAX:
-                return steps
-            after = rows[-1].version
+        rows = await read_rows(self._desk.store, self.id, after=record.base)
+        return [commit_of(row) for row in rows]
 
     async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:  # noqa: A002
         """Send a signal, which its code reads with ``holdfast.wait_signal``.
