@@ -90,7 +90,13 @@ class FlowHandle(Generic[R]):
         rows = await read_rows(self._desk.store, self.id, after=record.base)
         return [commit_of(row) for row in rows]
 
-    async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:  # noqa: A002
+    async def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        id: str | None = None,  # noqa: A002 - it is one
+    ) -> None:
         """Send a signal, which its code reads with ``holdfast.wait_signal``.
 
         Once this returns, it is stored, and is read once, in the order of signals that were each
