@@ -18,7 +18,7 @@ from holdfast.cli.flow_start import attributes_of, fork, start
 from holdfast.cli.flow_watch import commit_row, watch
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
-from holdfast.flows.info import FlowInfo, commit_of
+from holdfast.flows.info import FlowInfo
 from holdfast.flows.recording import Recording, record_flow
 from holdfast.host import Holdfast
 from holdfast.model.instance import InstanceStatus
@@ -108,10 +108,11 @@ def show(flow_id: str, with_input: bool, with_history: bool) -> None:
 
     async def ask(_: signals.Signals) -> dict[str, Any]:
         async with invocation.host() as host:
-            handle = host.flows.get(flow_id)
-            document = document_of(await handle.status(), with_input=with_input)
+            info = await host.flows.get(flow_id).status()
+            document = document_of(info, with_input=with_input)
             if with_history:
-                document["history"] = [commit_row(each) for each in await handle.history()]
+                recording = await _record(host, flow_id)
+                document["history"] = [commit_row(row) for row in recording.rows]
             return document
 
     document = signals.run(ask)
@@ -144,7 +145,7 @@ def history(flow_id: str) -> None:
     if invocation.output == "json":
         emit_document(recording.document())
         return
-    rows = [commit_row(commit_of(row)) for row in recording.rows]
+    rows = [commit_row(row) for row in recording.rows]
     emit_rows(invocation.output, "history", rows, _HISTORY_COLUMNS)
 
 

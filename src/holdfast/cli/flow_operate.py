@@ -1,4 +1,4 @@
-"""``holdfast flow signal``, ``cancel``, ``suspend``, ``retry``…: what is done to flows from outside.
+"""``holdfast flow signal``, ``cancel``, ``suspend``, ``retry``…: what is done from outside.
 
 Each verb asks ``hf.flows`` for one flow after the other; what may be done is decided there.
 """

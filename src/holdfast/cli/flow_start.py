@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -37,8 +36,8 @@ def attributes_of(pairs: Sequence[str]) -> dict[str, Any]:
 
 def _scalar(text: str) -> str | float | bool:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = json_value(text, "an attribute")
+    except UsageError:
         return text
     return value if isinstance(value, (str, int, float)) else text
 

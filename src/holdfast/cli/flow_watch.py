@@ -9,17 +9,18 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+import msgspec
 
 from holdfast.cli import errors, signals
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.output import cell, clean, emit_document, emit_line
 from holdfast.errors import FlowError, StoreUnavailable
-from holdfast.flows.events import encode_events
-from holdfast.flows.info import FlowCommit, FlowInfo, commit_of
+from holdfast.flows.events import decode_events
+from holdfast.flows.info import FlowInfo, instant_of
 from holdfast.flows.recording import read_rows
 from holdfast.flows.replaying import told
 from holdfast.host import Holdfast
-from holdfast.model.instance import FINAL, InstanceStatus
+from holdfast.model.instance import FINAL, HistoryRow, InstanceStatus
 from holdfast.model.options import seconds
 from holdfast.work.payload import decode_plain
 
@@ -34,15 +35,21 @@ _CODES = {
 }
 
 
-def commit_row(commit: FlowCommit) -> dict[str, Any]:
+def commit_row(row: HistoryRow) -> dict[str, Any]:
     """A commit as one record: its events as they are stored, and in words."""
+    events: Any = decode_plain(row.events)
+    try:
+        words = [told(event) for event in decode_events(row.events)]
+    except msgspec.ValidationError:
+        # A newer release wrote it; what it means is not known here.
+        words = [str(event.get("event")) for event in events]
     return {
-        "version": commit.version,
-        "token": commit.token,
-        "host": commit.host,
-        "at": commit.at,
-        "what": "; ".join(told(event) for event in commit.events),
-        "events": decode_plain(encode_events(commit.events)),
+        "version": row.version,
+        "token": row.token,
+        "host": row.worker,
+        "at": instant_of(row.at_us),
+        "what": "; ".join(words),
+        "events": events,
     }
 
 
@@ -105,7 +112,7 @@ class _Watch:
     async def _look(self) -> FlowInfo:
         info = await self._handle.status()
         for row in await read_rows(self._store, self._handle.id, after=self._version):
-            self._tell("commit", commit_row(commit_of(row)))
+            self._tell("commit", commit_row(row))
             self._version = row.version
         if info.status is not self._status and info.status not in FINAL:
             self._tell("status", {"at": info.updated_at, "status": info.status.value})

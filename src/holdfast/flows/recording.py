@@ -6,7 +6,7 @@ Owns the document, which releases to come must still read. Running one again wri
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,7 +158,7 @@ async def read_rows(
         after = page[-1].version
 
 
-def recording_of(record: InstanceRecord, rows: list[HistoryRow]) -> Recording:
+def recording_of(record: InstanceRecord, rows: Sequence[HistoryRow]) -> Recording:
     """What a store said of one run."""
     return Recording(
         id=record.id,

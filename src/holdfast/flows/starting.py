@@ -71,9 +71,7 @@ class Starter:
             request=self._runtime.new_id(),
             delay_us=round(delay_s * 1e6),
             due_at_us=None if at is None else round(at.timestamp() * 1e6),
-            attributes=encode_json(
-                dict(attributes or {}), "the attributes", limit=ATTRIBUTES_BYTES_MAX
-            ),
+            attributes=_attributes(attributes or {}),
             headers=encode_json(
                 self._desk.telemetry.carrier(), "the headers", limit=ATTRIBUTES_BYTES_MAX
             ),
@@ -141,7 +139,7 @@ class Starter:
         return session if session.held else None
 
     def _begin(self, new: NewInstance, started: Started, session: LiveSession) -> bool:
-        if started.entry is not Entry.CREATED or not started.token:
+        if started.entry is not Entry.CREATED or not started.token or not session.held:
             return False
         if self._desk.telemetry.active:
             self._desk.telemetry.flows_counted("started")
@@ -201,6 +199,13 @@ def _input(flow: Flow[..., Any] | str, found: Flow[..., Any] | None, args: Seque
             f"flow {flow!r} is not defined here: give its arguments by name, as an object"
         )
     return encode(cast("dict[str, Any]", value), f"the input of flow {flow}")
+
+
+def _attributes(given: Mapping[str, Any]) -> str:
+    for name, value in given.items():
+        if not isinstance(value, str | int | float):
+            raise UsageError(f"attribute {name!r} is a string, a number or a boolean: {value!r}")
+    return encode_json(dict(given), "the attributes", limit=ATTRIBUTES_BYTES_MAX)
 
 
 def _check_same(started: Started, new: NewInstance) -> None:
