@@ -41,12 +41,7 @@ LIES = {
         "async def f(s: holdfast.Step[[int], str]) -> str:\n    return await s('one')\n"
     ),
     "a_child_takes_its_own_arguments": (
-<<<<<<< HEAD
-        "async def f(s: holdfast.Flow[[int], str]) -> None:\n"
-        "    holdfast.start_child(s, 'one')\n"
-=======
         "async def f(s: holdfast.Flow[[int], str]) -> None:\n    holdfast.start_child(s, 'one')\n"
->>>>>>> wip/fcli
     ),
 }
 

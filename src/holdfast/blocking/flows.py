@@ -48,9 +48,6 @@ class FlowHandle(Generic[R]):
         """Every commit of its current run, the oldest first."""
         return self._portal.run(self._handle.history())
 
-<<<<<<< HEAD
-    def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:  # noqa: A002
-=======
     def signal(
         self,
         name: str,
@@ -58,7 +55,6 @@ class FlowHandle(Generic[R]):
         *,
         id: str | None = None,  # noqa: A002 - it is one
     ) -> None:
->>>>>>> wip/fcli
         """Send a signal, which its code reads with ``holdfast.wait_signal``."""
         self._portal.run(self._handle.signal(name, payload, id=id))
 

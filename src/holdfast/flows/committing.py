@@ -121,6 +121,10 @@ class Writes(Generic[Member, Answer]):
                     for (_, _, done), answer in zip(told, answers, strict=True):
                         self._tell(done, answer)
                     return
+        except GeneratorExit:
+            # Dropped with its loop: nobody is left who could go on, or give up.
+            batch = []
+            raise
         except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             if len(batch) > 1:
                 # One of them cannot be written, and must not take the others along.
