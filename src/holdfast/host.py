@@ -351,10 +351,9 @@ class Holdfast:
     def _handle_signals(
         self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event
     ) -> list[signal.Signals]:
-        if threading.current_thread() is not threading.main_thread():
-            return []
-        if callable(signal.getsignal(signal.SIGTERM)):
-            # A web server around us listens already, and would never hear that it is to stop.
+        # A web server around us that listens already would never hear that it is to stop.
+        heard = callable(signal.getsignal(signal.SIGTERM))
+        if heard or threading.current_thread() is not threading.main_thread():
             return []
         handled: list[signal.Signals] = []
         for number in (signal.SIGTERM, signal.SIGINT):
