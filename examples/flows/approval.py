@@ -62,7 +62,8 @@ async def main(url: str) -> None:
         await ship.signal("decided", Approval(by="Ann", granted=True))
         print(await ship.result(timeout=30))
         print(await pens.result(timeout=30))
-        serving.cancel()
+        hf.stop()
+        await serving
 
 
 if __name__ == "__main__":

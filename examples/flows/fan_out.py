@@ -36,7 +36,8 @@ async def main(url: str) -> None:
         serving = asyncio.create_task(hf.run())
         handle = await hf.flows.start(census, 1000, id="census")
         print(f"{await handle.result(timeout=60)} words on 1000 pages")
-        serving.cancel()
+        hf.stop()
+        await serving
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ async def monitor(limit: int, round_number: int = 0) -> int:
     """Look until it is too hot; how many rounds that took."""
     degrees = await read_temperature(round_number)
     holdfast.set_status({"round": round_number, "degrees": degrees})
-    if degrees > limit:
-        await alarm(degrees)
-        return round_number
-    await asyncio.sleep(0.05)
-    holdfast.continue_as_new(limit, round_number + 1)
+    if degrees <= limit:
+        await asyncio.sleep(0.05)
+        holdfast.continue_as_new(limit, round_number + 1)
+    await alarm(degrees)
+    return round_number
 
 
 async def main(url: str) -> None:
@@ -48,7 +48,8 @@ async def main(url: str) -> None:
         handle = await hf.flows.start(monitor, 80, id="boiler-3")
         print(f"too hot in round {await handle.result(timeout=30)}")
         print(f"{len(await handle.history())} rows of history")
-        serving.cancel()
+        hf.stop()
+        await serving
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ async def main(url: str) -> None:
                 print(await handle.result(timeout=30))
             except FlowFailed as failed:
                 print(f"{order.id} failed: {failed.message}")
-        serving.cancel()
+        hf.stop()
+        await serving
 
 
 if __name__ == "__main__":

@@ -48,7 +48,8 @@ async def main(url: str) -> None:
         serving = asyncio.create_task(hf.run())
         handle = await hf.flows.start(produce, "storm", 8, id="storm")
         print(await handle.result(timeout=60))
-        serving.cancel()
+        hf.stop()
+        await serving
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         api.state.hf = hf
         serving = asyncio.create_task(hf.run())
         yield
-        serving.cancel()
+        hf.stop()
+        await serving
 
 
 api = FastAPI(lifespan=lifespan)
@@ -74,4 +75,4 @@ async def look(order: str) -> dict[str, str | None]:
         status = await api.state.hf.flows.get(order, handle_order).status()
     except FlowNotFound:
         raise HTTPException(404, f"there is no order {order}") from None
-    return {"status": status.status, "result": status.result}
+    return {"status": status.status, "outcome": status.outcome}

@@ -219,7 +219,8 @@ class Holdfast:
 
         Told to stop, it claims no more jobs and flows, lets handlers and steps end within
         ``grace``, gives back those that did not, steps down from every leadership in order and
-        hands over at once. Cancelled, it does the same without the grace.
+        hands over at once. Cancelled, it does the same without the grace. Where the program listens
+        for SIGTERM itself, as web servers do, signals are left to it: call ``stop`` from there.
 
         Raises:
             UsageError: The connection was made without an app, so that there is nothing to do, or
@@ -355,7 +356,9 @@ class Holdfast:
     def _handle_signals(
         self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event
     ) -> list[signal.Signals]:
-        if threading.current_thread() is not threading.main_thread():
+        # A web server around us that listens already would never hear that it is to stop.
+        heard = callable(signal.getsignal(signal.SIGTERM))
+        if heard or threading.current_thread() is not threading.main_thread():
             return []
         handled: list[signal.Signals] = []
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -19,12 +19,12 @@ PATIENCE_S = 60.0
 class Program:
     """A running example and what it says. It is read all the time, so that no pipe fills up."""
 
-    def __init__(self, folder: Path, example: str, *arguments: str, **environ: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **environ: str) -> None:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
         self.said: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments],
+            [sys.executable, "-W", "error", *arguments],
             cwd=folder,
             env={**inherited, "PYTHONUNBUFFERED": "1", **environ},
             stdout=subprocess.PIPE,
@@ -73,7 +73,14 @@ class Programs:
         self.started: list[Program] = []
 
     def start(self, example: str, *arguments: str, **environ: str) -> Program:
-        self.started.append(Program(self.folder, example, *arguments, **environ))
+        return self._start(str(EXAMPLES / example), *arguments, **environ)
+
+    def start_module(self, module: str, *arguments: str, **environ: str) -> Program:
+        """A program that serves an example."""
+        return self._start("-m", module, *arguments, **environ)
+
+    def _start(self, *arguments: str, **environ: str) -> Program:
+        self.started.append(Program(self.folder, *arguments, **environ))
         return self.started[-1]
 
 

@@ -121,17 +121,24 @@ class Writes(Generic[Member, Answer]):
                     for (_, _, done), answer in zip(told, answers, strict=True):
                         self._tell(done, answer)
                     return
+        except GeneratorExit:
+            # Dropped with its loop: nobody is left who could go on, or give up.
+            batch = []
+            raise
         except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-            if len(batch) > 1:
-                # One of them cannot be written, and must not take the others along.
-                alone, batch = batch, []
-                for each in alone:
-                    await self._write([each])
-            else:
-                self._log.exception("a commit cannot be written")
+            batch = await self._apart(batch)
         finally:
             for _, _, done in batch:
                 self._tell(done, None)
+
+    async def _apart(self, batch: list[_Write]) -> list[_Write]:
+        """One of them cannot be written, and must not take the others along; which that is."""
+        if len(batch) == 1:
+            self._log.exception("a commit cannot be written")
+            return batch
+        for each in batch:
+            await self._write([each])
+        return []
 
     def _tell(self, done: Callable[[Any], None], answer: object) -> None:
         try:

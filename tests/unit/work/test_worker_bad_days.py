@@ -37,6 +37,23 @@ async def test_stopping_lets_handlers_end(fleet):
     assert await job.result(timeout=1) == "ended"
 
 
+async def test_signals_are_left_to_a_program_that_listens(fleet):
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        hf = await fleet.host(app=App("a"))
+        task = asyncio.create_task(hf.run())
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: heard)
+        assert not task.done()
+        hf.stop()
+        await asyncio.wait_for(task, 5)
+        assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.parametrize("mode", ["async", "sync"])
 async def test_stopping_gives_back_what_does_not_end_in_time(fleet, mode):
     app, began, go = App("a"), threading.Event(), threading.Event()
