@@ -442,6 +442,8 @@ class Holdfast:
                 await step
         except (HoldfastError, TimeoutError) as error:
             self._log.warning("%s failed: %r; the ttl does it", what, error)
+        except Exception:  # noqa: BLE001 - whatever it is, the rest must be given back
+            self._log.exception("%s failed; the ttl does it", what)
 
     def _working(self, logs: HostLogs, telemetry: Telemetry) -> Work | None:
         driver = self._driver

@@ -52,6 +52,23 @@ async def test_pages_of_a_queue_join_without_gaps(api):
     assert seen == list(range(7))
 
 
+async def test_a_page_of_large_payloads_ends_early_and_the_next_goes_on(api, monkeypatch):
+    from holdfast.server import limits
+
+    monkeypatch.setattr(limits, "PAGE_BYTES_MAX", 50_000)
+    await api.post("/queues/mail/items", [{"payload": f"{n:02}" + "x" * 5000} for n in range(30)])
+    seen, sizes, after = [], [], ""
+    while True:
+        page = (await api.get("/queues/mail/items", f"limit=30{after}")).document
+        seen += [int(item["payload"][:2]) for item in page["items"]]
+        sizes.append(len(page["items"]))
+        if page["next_after"] is None:
+            break
+        after = f"&after={page['next_after']}"
+    assert seen == list(range(30))
+    assert max(sizes) < 30
+
+
 async def test_items_are_filtered_by_state(api):
     await api.post("/queues/mail/items", [{"payload": 1}, {"payload": 2, "delay": 60}])
     page = (await api.get("/queues/mail/items", "state=scheduled")).document

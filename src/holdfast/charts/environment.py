@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from holdfast.charts.events import Event
 from holdfast.charts.inspection import Inspect
 from holdfast.charts.timers import LoopTimers, Timers
+from holdfast.errors import UsageError
 
 _log = logging.getLogger("holdfast.charts")
 
@@ -43,6 +44,9 @@ class Environment:
 
     ``on_error`` hears of errors that no sender waits for: those of actions and of events that came
     from timers, children and other machines.
+
+    Raises:
+        UsageError: There is no such policy.
     """
 
     timers: Timers = field(default_factory=LoopTimers)
@@ -51,3 +55,13 @@ class Environment:
     on_error: Callable[[Any, BaseException], None] = _log_error
     dead_letter: Callable[[Any, Event], None] = _log_dead_letter
     inspect: Inspect | None = None
+
+    def __post_init__(self) -> None:
+        _check_policy("unhandled", self.unhandled, UnhandledPolicy)
+        _check_policy("faults", self.faults, FaultPolicy)
+
+
+def _check_policy(what: str, policy: str, among: Any) -> None:
+    policies = get_args(among)
+    if policy not in policies:
+        raise UsageError(f"{what} is one of {', '.join(policies)}, not {policy!r}")

@@ -29,6 +29,11 @@ CLAIMS_MAX = 1000
 PAGE_MAX = 500
 PAGE_DEFAULT = 100
 
+# A page ends early once its payloads, results and errors are this large: five hundred payloads of
+# the largest size would be half a gigabyte in the server. What is read at a time is small for that.
+PAGE_BYTES_MAX = 8 * 1024 * 1024
+PAGE_READ = 8
+
 # Below the minute after which proxies and load balancers cut a silent connection.
 WAIT_MAX_S = 55.0
 

@@ -27,7 +27,8 @@ from holdfast.model.job import (
     QueueRecord,
 )
 from holdfast.names import JobId, check_queue
-from holdfast.server import schemas
+from holdfast.ports.job_desk import JobDesk
+from holdfast.server import limits, schemas
 from holdfast.server.endpoints import Call, Endpoint, Reply
 from holdfast.server.problems import Problem
 from holdfast.server.spaces import Space, Spaces
@@ -135,17 +136,15 @@ class QueueRoutes:
         jobs = self._spaces.of(call.principal).jobs
         queue = check_queue(call.path["queue"])
         states = () if wanted.state is None else (JobState(wanted.state),)
-        found = await jobs.list(
-            JobFilter(queue=queue, states=states), after=wanted.after, limit=wanted.limit
-        )
+        shown = call.principal.may(Scope.PAYLOAD)
+        found, more = await _page(jobs, JobFilter(queue=queue, states=states), wanted, shown=shown)
         if not found and not any(record.settings.name == queue for record in await jobs.queues()):
             raise Problem("not-found", "There is no such queue.")
-        shown = call.principal.may(Scope.PAYLOAD)
         return Reply(
             200,
             schemas.Items(
                 items=[_item(record, shown=shown) for record in found],
-                next_after=found[-1].cursor if len(found) >= wanted.limit else None,
+                next_after=found[-1].cursor if more else None,
             ),
         )
 
@@ -159,6 +158,29 @@ class QueueRoutes:
         item = _item(record, shown=shown)
         item.tries = [_try(attempt, shown=shown) for attempt in await jobs.attempts(record.id)]
         return Reply(200, item)
+
+
+async def _page(
+    jobs: JobDesk, which: JobFilter, wanted: schemas.ItemsQuery, *, shown: bool
+) -> tuple[list[JobRecord], bool]:
+    """The records of one page, and whether there may be more behind it."""
+    found: list[JobRecord] = []
+    after, size = wanted.after, 0
+    while len(found) < wanted.limit and size < limits.PAGE_BYTES_MAX:
+        most = min(wanted.limit - len(found), limits.PAGE_READ if shown else wanted.limit)
+        part = await jobs.list(which, after=after, limit=most)
+        found += part
+        if len(part) < most:
+            return found, False
+        after = part[-1].cursor
+        if shown:
+            size += sum(_size(record) for record in part)
+    return found, True
+
+
+def _size(record: JobRecord) -> int:
+    texts = (record.payload, record.result, record.error, record.progress, record.headers)
+    return sum(len(text) for text in texts if text is not None)
 
 
 def _queued(entry: Enqueued) -> schemas.Queued:

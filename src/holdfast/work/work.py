@@ -153,6 +153,8 @@ class Work:
         out is not an error here: its ``entry`` is ``rejected``. Otherwise raises as ``enqueue``.
         """
         _check_options(options)
+        if not isinstance(payloads, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"payloads are a list or the like, not {type(payloads).__name__}")
         jobs = self._drafts.drafts(target, list(payloads), options)
         if not jobs:
             return []

@@ -98,6 +98,8 @@ async def test_many_are_enqueued_in_order(hf):
     claims = await hf.work.claim("q", limit=1000)
     assert [claim.payload for claim in claims] == list(range(1000))
     assert await hf.work.enqueue_many("q", []) == []
+    with pytest.raises(UsageError, match="not int"):
+        await hf.work.enqueue_many("q", 5)
 
 
 async def test_the_same_id_is_added_once(hf):

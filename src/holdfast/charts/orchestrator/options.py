@@ -39,9 +39,12 @@ class PoolOptions:
     shrink_threshold: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 1 <= self.pool_size <= POOL_SIZE_LIMIT:
+        if type(self.pool_size) is not int or not 1 <= self.pool_size <= POOL_SIZE_LIMIT:
             raise UsageError(f"pool_size is 1 to {POOL_SIZE_LIMIT}, not {self.pool_size!r}")
-        if not self.pool_size <= self.max_pool_size <= POOL_SIZE_LIMIT:
+        if (
+            type(self.max_pool_size) is not int
+            or not self.pool_size <= self.max_pool_size <= POOL_SIZE_LIMIT
+        ):
             raise UsageError(
                 f"max_pool_size is pool_size to {POOL_SIZE_LIMIT}, not {self.max_pool_size!r}"
             )
@@ -68,7 +71,7 @@ class MailboxRule:
     policy: MailboxPolicy = "wait"
 
     def __post_init__(self) -> None:
-        if self.limit < 1:
+        if type(self.limit) is not int or self.limit < 1:
             raise UsageError(f"mailbox_limit is at least 1, not {self.limit!r}")
         if self.policy not in POLICIES:
             raise UsageError(f"mailbox_policy is one of {', '.join(POLICIES)}, not {self.policy!r}")

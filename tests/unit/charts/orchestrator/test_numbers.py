@@ -119,6 +119,9 @@ async def test_the_pool_stays_when_growth_is_not_allowed():
     "options",
     [
         {"pool_size": 0},
+        {"pool_size": True},
+        {"max_pool_size": 20.5},
+        {"unhandled": "perhaps"},
         {"pool_size": 32, "max_pool_size": 16},
         {"growth_factor": 1.0},
         {"growth_factor": float("inf")},
