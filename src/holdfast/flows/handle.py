@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.errors import FlowNotFound, MailboxFull, UpdateRejected
@@ -82,21 +82,27 @@ class FlowHandle(Generic[R]):
         """
         return info_of(await self._desk.record(self.id))
 
-    async def history(self) -> list[FlowCommit]:
-        """Every commit of its current run, the oldest first.
+    async def history(self, *, after: int = 0, limit: int | None = None) -> list[FlowCommit]:
+        """The commits of its current run, the oldest first.
+
+        Args:
+            after: Only those of a greater version.
+            limit: At most so many; all by default.
 
         Raises:
             FlowNotFound: There is none of this id.
         """
         record = await self._desk.record(self.id)
-        steps: list[FlowCommit] = []
-        after = record.base
-        while True:
-            rows = await self._desk.store.history(self.id, after=after, limit=_ROWS_MAX)
-            steps.extend(commit_of(row) for row in rows)
-            if len(rows) < _ROWS_MAX:
-                return steps
+        commits: list[FlowCommit] = []
+        after = max(after, record.base)
+        while limit is None or len(commits) < limit:
+            most = _ROWS_MAX if limit is None else min(_ROWS_MAX, limit - len(commits))
+            rows = await self._desk.store.history(self.id, after=after, limit=most)
+            commits.extend(commit_of(row) for row in rows)
+            if len(rows) < most:
+                break
             after = rows[-1].version
+        return commits
 
     async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:  # noqa: A002
         """Send a signal, which its code reads with ``holdfast.wait_signal``.
@@ -200,7 +206,7 @@ class FlowHandle(Generic[R]):
         *,
         at: int | str,
         id: str | None = None,  # noqa: A002 - it is one
-        input: Sequence[Any] | None = None,  # noqa: A002 - it is one
+        input: Mapping[str, Any] | Sequence[Any] | None = None,  # noqa: A002 - it is one
     ) -> FlowHandle[R]:
         """Start a new flow from a part of this one's history.
 
@@ -208,7 +214,8 @@ class FlowHandle(Generic[R]):
             at: Up to which commit it is copied: a version, or the identity of a step, which the
                 copy runs again.
             id: Of the new flow.
-            input: Other arguments for it; steps before ``at`` are not compared with them.
+            input: Other arguments for it; steps before ``at`` are not compared with them. A
+                mapping gives them by name as plain JSON, and needs no definition here.
 
         Raises:
             FlowNotFound: There is none of this id.
