@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.model.bearer import Scope
 from tests.server.api import Api, application, make_token, open_memory
+from tests.server.flow_shop import Shop, open_shop
 
 _names = itertools.count(1)
 
@@ -55,3 +56,11 @@ async def foreign(api, drivers) -> Api:
     """A client that may do everything, in another namespace."""
     _, token = await make_token(drivers["other"], "other", *Scope)
     return api.with_token(token)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def shop(request, store, tmp_path) -> AsyncGenerator[Shop, None]:
+    """A server of one namespace with flows, on more than one kind of store."""
+    url = f"memory://{store}" if request.param == "memory" else f"sqlite:///{tmp_path}/shop.db"
+    async with open_shop(url) as opened:
+        yield opened

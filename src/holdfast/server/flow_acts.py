@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from holdfast.errors import Conflict, FlowExists, FlowNotFound
+from holdfast.errors import Conflict, FlowExists, FlowNotFound, UsageError
 from holdfast.flows.handle import FlowHandle
 from holdfast.model.bearer import Act, Scope
 from holdfast.server import flow_schemas as schemas
@@ -142,6 +142,9 @@ class FlowActs:
             forked = await handle.fork(at=at, id=new, input=wanted.input)
         except FlowExists:
             raise _taken() from None
+        except UsageError:
+            # All else that it could mean was looked at before.
+            raise Problem("not-found", "Its history has no such version or step.") from None
         return started(forked.id)
 
     async def purge(self, call: Call) -> Reply:

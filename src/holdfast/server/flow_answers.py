@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.flows.events import encode_events
 from holdfast.flows.info import FlowCommit, FlowInfo
+from holdfast.names import check_key
 from holdfast.server import flow_schemas
 from holdfast.server.endpoints import Reply
 from holdfast.server.problems import Problem
@@ -23,7 +24,7 @@ ROOT = "/runtime/orchestrations"
 # What may be done to a flow, by the last part of the path.
 ACTS = ("cancel", "terminate", "suspend", "resume", "retry", "fork")
 
-_UNREACHABLE = re.compile(rf"start/.*|.*/(?:{'|'.join(ACTS)})|.*/raiseEvent/.*", re.DOTALL)
+_UNREACHABLE = re.compile(rf"start(?:/.*)?|.*/(?:{'|'.join(ACTS)})|.*/raiseEvent/.*", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Of an event, everything that no user wrote. What a later release adds is hidden until it is named.
 _PLAIN = frozenset(
@@ -60,13 +61,14 @@ def check_reachable(flow: str | None) -> str | None:
     """``flow`` if what is started under this id can be reached here.
 
     Raises:
+        InvalidName: Nothing can have this id.
         Problem: The paths of this server mean something else by it.
     """
-    if flow is not None and _UNREACHABLE.fullmatch(flow) is not None:
+    if flow is not None and _UNREACHABLE.fullmatch(check_key(flow)) is not None:
         raise Problem(
             "invalid-request",
-            "An id neither begins with 'start/', nor holds '/raiseEvent/', nor ends with a slash "
-            "and the name of an act: its path would mean something else.",
+            "An id neither is 'start' nor begins with 'start/', holds no '/raiseEvent/', and does "
+            "not end with a slash and the name of an act: its path would mean something else.",
         )
     return flow
 
