@@ -39,6 +39,7 @@ _IDLE_BAR = 1.0
 # How many flows a second are started at least, and how long the last needs to be put aside.
 _STARTS_PER_S = 300
 _PARK_S = 20.0
+_LEAD_S = 2.0
 _START_BATCH = 500
 # All wake at once; so many a second must be through.
 _WAKES_PER_S = 100
@@ -115,7 +116,7 @@ async def measure_sleeping(backend: Backend, effort: Effort) -> list[Row]:
     async with backend.counting(url) as counted, open_host(url) as host:
         before_mb = _memory_mb()
         began = time.monotonic()
-        wakes_in_s = count / _STARTS_PER_S + _PARK_S + effort.idle_s
+        wakes_in_s = _LEAD_S + count / _STARTS_PER_S + _PARK_S + effort.idle_s
         wake_at = datetime.now(UTC) + timedelta(seconds=wakes_in_s)
         await _start_all(host, count, wake_at)
         await asyncio.sleep(_PARK_S)

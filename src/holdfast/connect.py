@@ -255,21 +255,12 @@ def connect(  # noqa: PLR0913 - the options are the public promise
         SchemaMismatch: The store's schema is another release's, or there is none and ``create``
             is off; names the command to run.
     """
+    # Before anything else is bound: the settings, as they were given.
+    arguments = dict(locals())
+    for name in ("app", "runtime", "telemetry"):
+        del arguments[name]
     if sys.platform == "win32":
         raise ConfigurationError(
             "Holdfast does not run on Windows: it needs unix sockets and POSIX clocks; use WSL 2"
         )
-    arguments = {
-        "url": url,
-        "host": host,
-        "namespace": namespace,
-        "session_ttl": session_ttl,
-        "claim_batch": claim_batch,
-        "leases": leases,
-        "flows": flows,
-        "migrate": migrate,
-        "session": session,
-        "create": create,
-        "options": options,
-    }
     return _Connecting(arguments, app, runtime or Runtime(), telemetry)

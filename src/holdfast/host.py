@@ -118,22 +118,7 @@ class Holdfast:
             reclaimed=lambda taken: telemetry.jobs_reclaimed(len(taken)),
             taken_over=lambda taken: telemetry.flows_counted("taken_over", len(taken)),
         )
-        ownership = Ownership(
-            runtime,
-            driver.leases,
-            host=plan.name,
-            telemetry=telemetry,
-            log=logs.logger("holdfast.leases"),
-        )
-        renewals = Renewals(ownership, self._keeper, self._watchdog)
-        requests = Requests(
-            driver.capabilities,
-            plan.leases,
-            host_name=plan.name,
-            host_id=plan.id,
-            metadata=plan.metadata,
-        )
-        self.leases = Leases(driver, ownership, renewals, requests)
+        self.leases, renewals = self._leasing(logs, telemetry)
         self._sessions = Sessions(
             runtime,
             self._heartbeat,
@@ -444,6 +429,25 @@ class Holdfast:
             self._log.warning("%s failed: %r; the ttl does it", what, error)
         except Exception:  # noqa: BLE001 - whatever it is, the rest must be given back
             self._log.exception("%s failed; the ttl does it", what)
+
+    def _leasing(self, logs: HostLogs, telemetry: Telemetry) -> tuple[Leases, Renewals]:
+        runtime, driver, plan = self._runtime, self._driver, self._plan
+        ownership = Ownership(
+            runtime,
+            driver.leases,
+            host=plan.name,
+            telemetry=telemetry,
+            log=logs.logger("holdfast.leases"),
+        )
+        renewals = Renewals(ownership, self._keeper, self._watchdog)
+        requests = Requests(
+            driver.capabilities,
+            plan.leases,
+            host_name=plan.name,
+            host_id=plan.id,
+            metadata=plan.metadata,
+        )
+        return Leases(driver, ownership, renewals, requests), renewals
 
     def _working(self, logs: HostLogs, telemetry: Telemetry) -> Work | None:
         driver = self._driver

@@ -20,6 +20,12 @@ from holdfast.testing.conformance import (
     LeaseStoreSuite,
     WakeupsSuite,
 )
+from holdfast.testing.conformance.instance_claim import ClaimCases as InstanceClaimCases
+from holdfast.testing.conformance.instance_concurrency import (
+    ConcurrencyCases as InstanceConcurrencyCases,
+)
+from holdfast.testing.conformance.instance_repeats import RepeatCases as InstanceRepeatCases
+from holdfast.testing.conformance.instance_transact import TransactCases
 from holdfast.testing.conformance.job_claim import ClaimCases
 from holdfast.testing.conformance.job_concurrency import ConcurrencyCases as JobConcurrencyCases
 from holdfast.testing.conformance.job_repeats import RepeatCases
@@ -99,6 +105,14 @@ class TestSomeLeasesBehindPooler(AcquireCases, RenewCases, LeaseConcurrencyCases
 
 
 class TestSomeJobsBehindPooler(ClaimCases, RepeatCases, WaitingCases, JobConcurrencyCases):
+    @pytest.fixture
+    def lab(self, pooled: Lab) -> Lab:
+        return pooled
+
+
+class TestSomeInstancesBehindPooler(
+    InstanceClaimCases, InstanceRepeatCases, TransactCases, InstanceConcurrencyCases
+):
     @pytest.fixture
     def lab(self, pooled: Lab) -> Lab:
         return pooled

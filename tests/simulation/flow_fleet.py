@@ -7,7 +7,7 @@ import contextlib
 import json
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NonDeterminism
 from holdfast.flows.events import SignalReceived, StepEnded, TimerFired, decode_events
 from holdfast.model.instance import FINAL, Commit, InstanceFilter, InstanceRecord
 from holdfast.model.options import LeaseOptions
@@ -16,6 +16,7 @@ from holdfast.testing.faults import FaultPlan
 from holdfast.testing.instance_checker import check_instances
 from holdfast.testing.instance_history import InstanceHistory, Left
 from holdfast.testing.reference import Violation
+from holdfast.testing.replay import check_replay
 from holdfast.testing.simulation import SimHost
 from tests.simulation.course import Course
 from tests.simulation.flow_cases import TTL_S, Program
@@ -102,6 +103,25 @@ class FlowFleet(Course):
         outcome.violations += check_instances(self.flows, drifted=outcome.drifted)
         for wish in self.wishes.values():
             outcome.violations += self._judge(wish)
+        outcome.violations += self._replay()
+
+    def _replay(self) -> list[Violation]:
+        """O8: the code that ran, run again from what is stored, does what is recorded."""
+        host = SimHost(self.simulation, "witness", 0)
+        app = Program(self, host, self.simulation.stream("witness")).app
+        found: list[Violation] = []
+        for left in (self.flows.left or {}).values():
+            try:
+                ended = check_replay(app, left.record, left.rows)
+            except NonDeterminism as error:
+                text = str(error)
+            else:
+                # What was terminated did not come to an end by its own code.
+                if ended == (left.record.status in FINAL) or left.record.status == "terminated":
+                    continue
+                text = f"{left.record.id} is {left.record.status}; replayed, ended is {ended}"
+            found.append(Violation(rule="O8", seed=self.outcome.seed, text=text))
+        return found
 
     def _count_commits(self) -> None:
         """What the commits say that happened, and how often one was carried out again."""

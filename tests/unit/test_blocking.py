@@ -21,6 +21,8 @@ _PAIRS = [
     (holdfast.Schedules, blocking.Schedules),
     (holdfast.Job, blocking.Job),
     (holdfast.Claim, blocking.Claim),
+    (holdfast.Flows, blocking.Flows),
+    (holdfast.FlowHandle, blocking.FlowHandle),
 ]
 # What only the asynchronous side has: the keeper's own start, the state shared with it, and the
 # ports, which are not usable without await.

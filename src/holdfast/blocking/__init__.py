@@ -17,11 +17,13 @@ from typing import Any, Self
 
 from holdfast import host as host_module
 from holdfast.app import App
+from holdfast.blocking.flows import FlowHandle, Flows
 from holdfast.blocking.leases import Lease, Leases
 from holdfast.blocking.schedules import Schedules
 from holdfast.blocking.work import Claim, Job, Work
 from holdfast.connect import connect as connect_async
 from holdfast.host import Health
+from holdfast.model.flow_options import FlowOptions
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
@@ -30,7 +32,18 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
 from holdfast.work.worker import GRACE_S
 
-__all__ = ["Claim", "Holdfast", "Job", "Lease", "Leases", "Schedules", "Work", "connect"]
+__all__ = [
+    "Claim",
+    "FlowHandle",
+    "Flows",
+    "Holdfast",
+    "Job",
+    "Lease",
+    "Leases",
+    "Schedules",
+    "Work",
+    "connect",
+]
 
 
 class Holdfast:
@@ -45,6 +58,11 @@ class Holdfast:
     def work(self) -> Work:
         """The jobs of the namespace; see ``holdfast.Holdfast.work``."""
         return Work(self._host.work, self._portal)
+
+    @property
+    def flows(self) -> Flows:
+        """The flows of the namespace; see ``holdfast.Holdfast.flows``."""
+        return Flows(self._host.flows, self._portal)
 
     @property
     def schedules(self) -> Schedules:
@@ -131,7 +149,9 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     host: str | None = None,
     namespace: str | None = None,
     session_ttl: Duration | None = None,
+    claim_batch: int | None = None,
     leases: LeaseOptions | None = None,
+    flows: FlowOptions | None = None,
     migrate: bool | None = None,
     session: bool | None = None,
     create: bool | None = None,
@@ -149,7 +169,9 @@ def connect(  # noqa: PLR0913 - the options are the public promise
             host=host,
             namespace=namespace,
             session_ttl=session_ttl,
+            claim_batch=claim_batch,
             leases=leases,
+            flows=flows,
             migrate=migrate,
             session=session,
             create=create,

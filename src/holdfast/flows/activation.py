@@ -252,12 +252,15 @@ class LiveFlow:
         if self._still:
             self._record()
             return
+        began = self._home.stopwatch()
         try:
             self._intake.feed(self.run)
             decision = self.run.take()
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
             self._home.stuck(self, error)
             return
+        if began is not None:
+            self._home.activated(began)
         if decision.durable or self._intake.consumed or self._intake.replies:
             self._commit(decision)
         else:

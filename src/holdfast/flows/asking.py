@@ -29,7 +29,7 @@ EVENTS_WARNED = 10_000
 EVENTS_MAX = 50_000
 
 # What undoes a saga may be recorded beyond that: a flow that is too long ends in order.
-_UNDOING_MAX = 1_000
+UNDOING_MAX = 1_000
 
 # Each call is a row, a job or a task; more at once would hold up everything else of the host.
 FAN_OUT_MAX = 10_000
@@ -59,7 +59,7 @@ class Asking:
             raise Evicted
         if run.reading:
             raise UsageError("a query or a validator only looks; it cannot decide anything")
-        if run.out.events >= EVENTS_MAX + (_UNDOING_MAX if self.undoing else 0):
+        if run.out.events >= EVENTS_MAX + (UNDOING_MAX if self.undoing else 0):
             raise HistoryTooLong(run.id, EVENTS_MAX)
         self.calls_made += 1
         if self.calls_made > FAN_OUT_MAX:

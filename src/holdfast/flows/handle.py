@@ -104,7 +104,13 @@ class FlowHandle(Generic[R]):
             after = rows[-1].version
         return commits
 
-    async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:  # noqa: A002
+    async def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        id: str | None = None,  # noqa: A002 - it is one
+    ) -> None:
         """Send a signal, which its code reads with ``holdfast.wait_signal``.
 
         Once this returns, it is stored, and is read once, in the order of signals that were each

@@ -68,6 +68,14 @@ class Home(Protocol):
         """Its code and its history do not go together: it cannot go on here."""
         ...
 
+    def stopwatch(self) -> float | None:
+        """When its code begins to run, if anybody measures that."""
+        ...
+
+    def activated(self, began: float) -> None:
+        """Its code has run since ``began``."""
+        ...
+
     def fired(self, late_us: int) -> None:
         """A timer was fired so late."""
         ...

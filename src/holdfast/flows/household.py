@@ -236,6 +236,14 @@ class Household:
         """Its code and its history do not go together."""
         self.stuck_flows.hold(live, error)
 
+    def stopwatch(self) -> float | None:
+        """When code begins to run, if anybody measures that."""
+        return self.runtime.clock.monotonic() if self.telemetry.active else None
+
+    def activated(self, began: float) -> None:
+        """Code has run since ``began``."""
+        self.telemetry.flow_activated(self.runtime.clock.monotonic() - began)
+
     def fired(self, late_us: int) -> None:
         """A timer was fired so late."""
         if self.telemetry.active:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from holdfast.flows.run import FlowRun
 
 
+_whole = msgspec.json.Decoder(msgspec.Raw)
+
+
 def event_of(run: FlowRun, letter: Letter, at_us: int) -> Fed | None:
     """What a letter says to ``run``; ``None`` if nobody waits for it, or it makes no sense."""
     try:
@@ -48,7 +51,8 @@ def event_of(run: FlowRun, letter: Letter, at_us: int) -> Fed | None:
 
 
 def _read(run: FlowRun, letter: Letter, at_us: int) -> Fed | None:
-    payload = msgspec.Raw(letter.payload)
+    # Written into the history as it is: what is no JSON would make all of it unreadable.
+    payload = _whole.decode(letter.payload)
     match letter.kind:
         case kind if kind == SIGNAL:
             return SignalReceived(at=at_us, name=letter.name, id=letter.id, payload=payload)

@@ -17,8 +17,9 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.errors import NonDeterminism, UsageError
-from holdfast.flows.asking import EVENTS_MAX, EVENTS_WARNED, Asking
+from holdfast.errors import HistoryTooLong, NonDeterminism, UsageError
+from holdfast.flows import asking
+from holdfast.flows.asking import Asking
 from holdfast.flows.calling import Calling
 from holdfast.flows.chances import Chances
 from holdfast.flows.decision import Decision, RetryDue
@@ -290,15 +291,22 @@ class FlowRun:
                 self._wind_up(main)
         except UsageError as error:
             # The code spins; what it would do next is unknown, and would be so at each replay.
-            self._ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
-            loop.close()
+            self._break_off(error)
         if self._difference is not None:
             raise self._difference
         self._harvest_timers()
+        if self.out.events > asking.EVENTS_MAX + asking.UNDOING_MAX and self._ending is None:
+            # Timers and signals alone made it so long: its code asks for nothing that could raise.
+            self._break_off(HistoryTooLong(self.id, asking.EVENTS_MAX))
         if self._ending is not None and not loop.tasks:
             self._finish(self._ending)
-        elif self.out.events > EVENTS_WARNED and not self._warned:
+        elif self.out.events > asking.EVENTS_WARNED and not self._warned:
             self._warn_of_length()
+
+    def _break_off(self, error: Exception) -> None:
+        """End the flow where it stands, without its code."""
+        self._ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
+        self.loop.close()
 
     def _wind_up(self, main: asyncio.Task[Any]) -> None:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
@@ -336,7 +344,7 @@ class FlowRun:
             _log.warning(
                 "flow %r (%s) has more than %d events in its history; at %d it fails: end a long "
                 "run with holdfast.continue_as_new()",
-                *(self.id, self.flow.name, EVENTS_WARNED, EVENTS_MAX),
+                *(self.id, self.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),
                 extra={"flow": self.id},
             )
 

@@ -72,9 +72,7 @@ class Starter:
             request=self._runtime.new_id(),
             delay_us=round(delay_s * 1e6),
             due_at_us=None if at is None else round(at.timestamp() * 1e6),
-            attributes=encode_json(
-                dict(attributes or {}), "the attributes", limit=ATTRIBUTES_BYTES_MAX
-            ),
+            attributes=_attributes(attributes or {}),
             headers=encode_json(
                 self._desk.telemetry.carrier(), "the headers", limit=ATTRIBUTES_BYTES_MAX
             ),
@@ -205,6 +203,13 @@ def input_of(flow: Flow[..., Any] | str, found: Flow[..., Any] | None, args: Seq
             f"flow {flow!r} is not defined here: give its arguments by name, as an object"
         )
     return encode(cast("dict[str, Any]", value), f"the input of flow {flow}")
+
+
+def _attributes(given: Mapping[str, Any]) -> str:
+    for name, value in given.items():
+        if not isinstance(value, str | int | float):
+            raise UsageError(f"attribute {name!r} is a string, a number or a boolean: {value!r}")
+    return encode_json(dict(given), "the attributes", limit=ATTRIBUTES_BYTES_MAX)
 
 
 def _check_same(started: Started, new: NewInstance) -> None:

@@ -86,6 +86,9 @@ class Keeper:
         async def main() -> None:
             try:
                 await self._main(report_from_keeper)
+            except GeneratorExit:
+                # Dropped with its loop and everything on it: there is nobody to tell.
+                raise
             except BaseException as error:
                 self._log.error("the keeper ended, and nothing is renewed any more: %r", error)
                 raise

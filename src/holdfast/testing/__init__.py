@@ -1,7 +1,7 @@
 """For tests of users and of driver authors: clocks, a simulated world, faults, and the suites.
 
-``holdfast.testing.conformance`` needs pytest; nothing else here does. Nothing in the package
-imports this.
+``holdfast.testing.conformance`` and ``holdfast.testing.plugin`` need pytest; nothing else here
+does. Nothing in the package imports this.
 """
 
 from holdfast.testing.checker import check
@@ -15,6 +15,7 @@ from holdfast.testing.instance_history import InstanceHistory
 from holdfast.testing.job_checker import check_jobs
 from holdfast.testing.job_history import JobHistory
 from holdfast.testing.loop import VirtualLoop
+from holdfast.testing.replay import check_replay
 from holdfast.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
 from holdfast.testing.simulation import SimHost, Simulation
 from holdfast.testing.world import World
@@ -39,5 +40,6 @@ __all__ = [
     "check",
     "check_instances",
     "check_jobs",
+    "check_replay",
     "crash_at_every_commit",
 ]

@@ -130,9 +130,9 @@ def test_an_error_that_nobody_looks_at_is_told():
 
     driven = Driven(flow(code))
     driven.end("add#1", 2)
-    gc.collect()
     driven.work()
     assert driven.status is InstanceStatus.COMPLETED
+    gc.collect()
     assert [str(error["exception"]) for error in driven.errors] == ["lost"]
     assert driven.errors[0]["flow"] == "f"
 

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import App, InvalidPayload, UpdateRejected, UsageError
 from holdfast.flows import inbox
 from holdfast.flows.letters import read_told
-from holdfast.model.instance import InstanceStatus
+from holdfast.model.instance import InstanceStatus, Letter
 from tests.unit.flows.driving import Driven
 
 app = App("signals")
@@ -165,6 +165,8 @@ def test_a_letter_that_makes_no_sense_is_dropped():
     assert driven.letter("step", "add#0", {"state": "done"}, "job/unknown").events == ()
     assert driven.letter("cancel", "", [1]).events == ()
     assert driven.letter("gossip", "x").events == ()
+    for broken in ("", "{", '{"a":1}]', "nul"):
+        assert driven.run.read(Letter(9, "m", "signal", "n", broken, 0), 0) is None
 
 
 # -- updates and queries --------------------------------------------------------------------------

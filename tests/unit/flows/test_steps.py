@@ -313,7 +313,7 @@ def test_too_many_calls_at_once_are_refused(monkeypatch):
 
 def test_a_history_that_is_too_long_fails_the_flow_and_names_the_way_out(monkeypatch, caplog):
     monkeypatch.setattr(asking, "EVENTS_MAX", 30)
-    monkeypatch.setattr("holdfast.flows.run.EVENTS_WARNED", 10)
+    monkeypatch.setattr(asking, "EVENTS_WARNED", 10)
 
     @App("a").flow
     async def flow() -> None:
@@ -328,6 +328,22 @@ def test_a_history_that_is_too_long_fails_the_flow_and_names_the_way_out(monkeyp
     assert len([text for text in caplog.messages if "more than 10 events" in text]) == 1
     # What it did was undone all the same.
     assert len(driven.history()) == 32
+    assert Driven(flow, rows=driven.rows).run.ended
+
+
+def test_a_history_of_timers_alone_ends_as_well(monkeypatch):
+    monkeypatch.setattr(asking, "EVENTS_MAX", 30)
+    monkeypatch.setattr(asking, "UNDOING_MAX", 10)
+
+    @App("a").flow
+    async def flow() -> None:
+        for _ in range(100):
+            await asyncio.sleep(1)
+
+    driven = Driven(flow)
+    driven.elapse(200)
+    assert driven.outcome["type"] == f"{HistoryTooLong.__module__}.HistoryTooLong"
+    assert driven.run.due_at_us is None
     assert Driven(flow, rows=driven.rows).run.ended
 
 

@@ -224,7 +224,7 @@ async def test_a_thousand_keys_make_no_new_series(pair, metrics):
     assert metrics.series() == before
     assert metrics("lease_acquisitions_total", outcome="granted") == 1000
     labels = {name for _, *pairs in before for name, _ in pairs}
-    assert labels == {"outcome", "reason", "unit", "le"}
+    assert labels == {"event", "outcome", "reason", "unit", "le"}
 
 
 def test_unknown_values_share_one_series(metrics):

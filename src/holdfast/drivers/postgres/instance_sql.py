@@ -80,7 +80,7 @@ BORN_TOPIC = """
 # live    the sessions that are to own some, locked against a peer that would end them, and judged
 #         under that lock.
 # new     what may be started. With $17 a dead session keeps all from being started.
-_START = """
+_START_TEXT = """
 WITH {instant}, req AS MATERIALIZED (
     SELECT r.* FROM unnest(
         $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -127,7 +127,7 @@ _BEGUN = """, begun AS (
     JOIN born b ON b.id = h.id
 )"""
 
-_START = compose(_START, instant=INSTANT, born=BORN, nobody=NOBODY)
+_START = compose(_START_TEXT, instant=INSTANT, born=BORN, nobody=NOBODY)
 _START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$18"))
 
 # Inside a transaction of the caller's, who may take his time: notes stay where they are, because a

@@ -217,6 +217,8 @@ async def test_list_count_and_purge(fleet):
     assert [info.id for info in await hf.flows.list(attributes={"size": 2})] == ["fine-2"]
     assert [info.id for info in await hf.flows.list(status="running")] == ["waits"]
     assert await hf.flows.count() == {"completed": 5, "running": 1}
+    with pytest.raises(UsageError, match="attribute 'k' is"):
+        await hf.flows.start(fine, 1, attributes={"k": [1]})
     with pytest.raises(UsageError, match="no status"):
         await hf.flows.list(status="what")
     with pytest.raises(UsageError, match="which flows"):

@@ -1,0 +1,242 @@
+"""Flows without ``await``; see ``holdfast.blocking``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar, overload
+
+from holdfast.flows import flows as flows_module
+from holdfast.flows import handle as handle_module
+from holdfast.flows.flow import Flow
+from holdfast.flows.flows import Statuses
+from holdfast.flows.info import FlowCommit, FlowInfo
+from holdfast.model.instance import InstanceStatus
+from holdfast.model.options import Duration
+from holdfast.names import InstanceId
+from holdfast.runtime.portal import Portal
+from holdfast.work.schedules import ScheduleInfo
+
+R = TypeVar("R")
+
+
+class FlowHandle(Generic[R]):
+    """A flow of this id; see ``holdfast.FlowHandle``."""
+
+    def __init__(self, handle: handle_module.FlowHandle[R], portal: Portal) -> None:
+        self._handle = handle
+        self._portal = portal
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+    @property
+    def id(self) -> InstanceId:
+        """Its id."""
+        return self._handle.id
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the end of the flow, and return what its code returned."""
+        return self._portal.run(self._handle.result(timeout))
+
+    def status(self) -> FlowInfo:
+        """What the store knows of it now."""
+        return self._portal.run(self._handle.status())
+
+    def history(self) -> list[FlowCommit]:
+        """Every commit of its current run, the oldest first."""
+        return self._portal.run(self._handle.history())
+
+    def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        id: str | None = None,  # noqa: A002 - it is one
+    ) -> None:
+        """Send a signal, which its code reads with ``holdfast.wait_signal``."""
+        self._portal.run(self._handle.signal(name, payload, id=id))
+
+    def update(
+        self,
+        name: str,
+        *args: Any,
+        id: str | None = None,  # noqa: A002 - it is one
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Let its code handle an update, and return what that returned, as plain JSON."""
+        return self._portal.run(self._handle.update(name, *args, id=id, timeout=timeout))
+
+    def query(self, name: str, *args: Any) -> Any:
+        """Ask its code, which answers from what it knows and changes nothing."""
+        return self._portal.run(self._handle.query(name, *args))
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Ask its code to stop."""
+        self._portal.run(self._handle.cancel(reason))
+
+    def terminate(self, reason: str = "terminated") -> None:
+        """End it at once, without asking its code."""
+        self._portal.run(self._handle.terminate(reason))
+
+    def suspend(self) -> None:
+        """Let it begin nothing new, until it is resumed."""
+        self._portal.run(self._handle.suspend())
+
+    def resume(self) -> None:
+        """Let a suspended flow go on."""
+        self._portal.run(self._handle.resume())
+
+    def retry(self) -> None:
+        """Let a flow that failed go on from the step that failed last."""
+        self._portal.run(self._handle.retry())
+
+    def fork(
+        self,
+        *,
+        at: int | str,
+        id: str | None = None,  # noqa: A002 - it is one
+        input: Sequence[Any] | None = None,  # noqa: A002 - it is one
+    ) -> FlowHandle[R]:
+        """Start a new flow from a part of this one's history."""
+        forked = self._portal.run(self._handle.fork(at=at, id=id, input=input))
+        return FlowHandle(forked, self._portal)
+
+
+class Flows:
+    """The flows of one namespace; see ``holdfast.Flows``."""
+
+    def __init__(self, flows: flows_module.Flows, portal: Portal) -> None:
+        self._flows = flows
+        self._portal = portal
+
+    @overload
+    def start(
+        self,
+        flow: Flow[..., R],
+        *args: Any,
+        id: str | None = None,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> FlowHandle[R]: ...
+    @overload
+    def start(
+        self,
+        flow: str,
+        *args: Any,
+        id: str | None = None,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> FlowHandle[Any]: ...
+    def start(
+        self,
+        flow: Flow[..., Any] | str,
+        *args: Any,
+        id: str | None = None,  # noqa: A002 - it is one
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> FlowHandle[Any]:
+        """Start a flow, once for each id, and return a handle to it."""
+        starting = self._flows.start(
+            flow,  # pyright: ignore[reportArgumentType] - one overload or the other
+            *args,
+            id=id,
+            at=at,
+            delay=delay,
+            attributes=attributes,
+            tx=tx,
+        )
+        return FlowHandle(self._portal.run(starting), self._portal)
+
+    def start_many(
+        self,
+        flow: Flow[..., R],
+        inputs: Iterable[Any],
+        *,
+        ids: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: object = None,
+    ) -> list[FlowHandle[R]]:
+        """Start up to 10,000 flows in one step, all that are not there yet, or none."""
+        starting = self._flows.start_many(flow, inputs, ids=ids, attributes=attributes, tx=tx)
+        return [FlowHandle(handle, self._portal) for handle in self._portal.run(starting)]
+
+    def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any] | str,
+        *args: Any,
+        cron: str | None = None,
+        every: Duration | None = None,
+        **options: Any,
+    ) -> ScheduleInfo:
+        """Start a flow at each tick of a timetable, once in the fleet."""
+        keeping = self._flows.schedule(name, flow, *args, cron=cron, every=every, **options)
+        return self._portal.run(keeping)
+
+    @overload
+    def get(self, id: str, flow: Flow[..., R]) -> FlowHandle[R]: ...
+    @overload
+    def get(self, id: str, flow: None = None) -> FlowHandle[Any]: ...
+    def get(self, id: str, flow: Flow[..., Any] | None = None) -> FlowHandle[Any]:  # noqa: A002
+        """A handle to the flow of this id; nothing is asked."""
+        handle: handle_module.FlowHandle[Any] = (
+            self._flows.get(id) if flow is None else self._flows.get(id, flow)
+        )
+        return FlowHandle(handle, self._portal)
+
+    def list(  # noqa: PLR0913 - the filters are the public promise
+        self,
+        *,
+        name: str | None = None,
+        status: Statuses = None,
+        prefix: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        parent: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[FlowInfo]:
+        """A page of flows, the oldest first."""
+        listing = self._flows.list(
+            name=name,
+            status=status,
+            prefix=prefix,
+            attributes=attributes,
+            parent=parent,
+            created_after=created_after,
+            created_before=created_before,
+            after=after,
+            limit=limit,
+        )
+        return self._portal.run(listing)
+
+    def count(
+        self,
+        *,
+        name: str | None = None,
+        status: Statuses = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> dict[InstanceStatus, int]:
+        """How many flows match, by status."""
+        return self._portal.run(self._flows.count(name=name, status=status, attributes=attributes))
+
+    def purge(
+        self,
+        id: str | None = None,  # noqa: A002 - it is one
+        *,
+        name: str | None = None,
+        status: Statuses = None,
+        older_than: Duration | None = None,
+    ) -> int:
+        """Forget one ended flow, or all ended ones that match, and say how many."""
+        return self._portal.run(
+            self._flows.purge(id, name=name, status=status, older_than=older_than)
+        )

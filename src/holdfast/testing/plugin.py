@@ -1,0 +1,26 @@
+"""Fixtures for tests of apps that use Holdfast: a store for each test, time that skips by itself.
+
+A pytest plugin, which ``conftest.py`` names:
+
+    pytest_plugins = ["holdfast.testing.plugin"]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.world import World
+
+
+@pytest.fixture
+def holdfast_url(tmp_path: Path) -> str:
+    """The URL of an empty store of this test alone: a file, gone with the test's folder."""
+    return f"sqlite:///{tmp_path / 'holdfast.db'}"
+
+
+@pytest.fixture
+def holdfast_world() -> World:
+    """A store in memory, hosts that can be crashed, and time that skips: see ``World``."""
+    return World()

@@ -1,0 +1,121 @@
+"""The area of flows: what can be chosen, and that a tiny run of it works. Never how fast it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.flows import area, effort, hosts, peers, sizes
+from benchmarks.leases.postgres_backend import PostgresBackend
+from benchmarks.leases.sqlite_backend import SqliteBackend
+
+TINY = dataclasses.replace(
+    effort.QUICK,
+    rounds=1,
+    round_s=0.05,
+    latencies=10,
+    process_rounds=1,
+    process_s=0.1,
+    peer_flows=2,
+    sleeping=20,
+    idle_s=0.2,
+    long_steps=50,
+)
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    return SqliteBackend(tmp_path)
+
+
+@pytest.fixture
+def postgres(postgres_server):
+    backend = PostgresBackend(postgres_server.url, None)
+    yield backend
+    backend.drop_stores()
+
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """Without DBOS, wherever it is installed."""
+    monkeypatch.setattr(peers, "cache", lambda: tmp_path)
+
+
+@pytest.fixture
+def short_sleep(monkeypatch):
+    monkeypatch.setattr(sizes, "_PARK_S", 0.5)
+
+
+def in_flight(backend):
+    return area._MEASUREMENTS[backend.name]["in-flight"](backend, TINY)
+
+
+def test_a_part_of_a_name_chooses():
+    assert area.chosen("sleeping") == ["sqlite/sleeping", "postgres/sleeping"]
+    assert area.chosen("two-hosts") == ["postgres/two-hosts"]
+    assert area.chosen("nothing") == []
+    assert area.chosen(None) == area.names()
+
+
+def test_unknown_name_is_a_mistake_of_the_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["flows", "--only", "nothing"])
+    assert ended.value.code == 2
+    assert "sqlite/fan-out" in capsys.readouterr().err
+
+
+NAMES = (
+    "one-step-in-flight-16",
+    "10-steps-in-flight-16",
+    "one-step-in-flight-256",
+    "one-step-in-flight-256-to-16",
+    "one-step-alone-p50",
+    "cpu-per-step",
+)
+
+
+async def test_flows_in_flight_on_sqlite(sqlite, alone):
+    rows = await in_flight(sqlite)
+    assert [row.name for row in rows] == [f"sqlite/{name}" for name in NAMES]
+    assert [row.bar for row in rows] == [0.5, 0.5, 0.5, 1.0, 2.5, 0.2]
+    assert all(row.ours > 0 for row in rows)
+
+
+@pytest.mark.service
+async def test_flows_in_flight_on_postgres(postgres, alone):
+    rows = await in_flight(postgres)
+    assert [row.name for row in rows] == [f"postgres/{name}" for name in NAMES]
+
+
+async def test_commits_are_one_more_than_steps(sqlite):
+    (row,) = await sizes.measure_commits(sqlite, TINY)
+    assert (row.name, row.ours, row.ok) == ("sqlite/commits-of-7-steps", 8, True)
+
+
+async def test_a_wide_fan_out_writes_as_much_for_each_member_as_a_narrow_one(sqlite):
+    (row,) = await sizes.measure_fan(sqlite, TINY)
+    assert row.name == "sqlite/fan-out-1000"
+    # Bytes, not times: this is the same on any machine.
+    assert row.ok
+
+
+async def test_long_flow_on_sqlite(sqlite):
+    (row,) = await sizes.measure_long(sqlite, TINY)
+    assert (row.name, row.bar, row.at_most) == ("sqlite/long-flow-50", 1.3, True)
+
+
+async def test_sleeping_flows_all_wake(sqlite, short_sleep):
+    rows = await sizes.measure_sleeping(sqlite, TINY)
+    assert [row.name for row in rows] == [
+        f"sqlite/sleeping-20-{what}" for what in ("memory", "idle", "lost")
+    ]
+    assert rows[-1].ours == 0
+
+
+@pytest.mark.process
+@pytest.mark.service
+async def test_two_hosts_on_postgres(postgres):
+    (row,) = await hosts.measure(postgres, TINY)
+    assert (row.name, row.bar) == ("postgres/two-hosts", 1.6)

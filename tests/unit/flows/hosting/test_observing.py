@@ -1,0 +1,140 @@
+"""What is measured and told of flows, on which loops they run, and what nobody must see."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import holdfast
+from holdfast import App, PrometheusTelemetry, Retry, blocking
+from holdfast.errors import UsageError
+from holdfast.flows.store_clock import StoreClock
+from holdfast.testing import ManualClock
+
+
+async def test_metrics_tell_what_became_of_flows_without_naming_them(fleet):
+    app, registry = App("a"), CollectorRegistry()
+
+    @app.step(retry=Retry(max_attempts=2, first=0.01))
+    async def flaky() -> int:
+        if holdfast.current().attempt == 1:
+            raise ValueError("again")
+        return 1
+
+    @app.flow
+    async def flow() -> int:
+        await asyncio.sleep(0.01)
+        return await flaky()
+
+    hf, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
+    handle = await hf.flows.start(flow, id="a-secret-id")
+    assert await handle.result(timeout=5) == 1
+
+    def sample(name, **labels):
+        return registry.get_sample_value(name, labels)
+
+    assert sample("holdfast_flows_total", event="started") == 1
+    assert sample("holdfast_flows_ended_total", outcome="completed") == 1
+    assert sample("holdfast_flows_active") == 0
+    assert sample("holdfast_step_run_seconds_count", outcome="retried") == 1
+    assert sample("holdfast_step_run_seconds_count", outcome="completed") == 1
+    assert sample("holdfast_flow_timer_lag_seconds_count") >= 1
+    assert sample("holdfast_flow_activation_seconds_count") >= 3
+    values = [
+        value
+        for metric in registry.collect()
+        for each in metric.samples
+        for value in each.labels.values()
+    ]
+    assert "a-secret-id" not in values
+
+
+def test_flows_run_under_uvloop():
+    uvloop = pytest.importorskip("uvloop")
+    app = App("a")
+
+    @app.step
+    async def add(a: int, b: int) -> int:
+        await asyncio.sleep(0)
+        return a + b
+
+    @app.step
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.flow
+    async def flow(n: int) -> int:
+        sums = await asyncio.gather(*(add(i, 1) for i in range(n)))
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0.01)
+        return await double(sum(sums))
+
+    async def main() -> int:
+        async with holdfast.connect("memory://uvloop", app=app) as hf:
+            running = asyncio.create_task(hf.run())
+            handle = await hf.flows.start(flow, 10)
+            found = await handle.result(timeout=5)
+            hf.stop()
+            await running
+            return found
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == 110
+
+
+def test_flows_without_await():
+    app = App("a")
+
+    @app.flow
+    async def flow(n: int) -> int:
+        return n + await holdfast.wait_signal("more", int)
+
+    with blocking.connect("memory://blocking-flows", app=app) as hf:
+        handle = hf.flows.start(flow, 1, id="f")
+        handle.signal("more", 2)
+        assert hf.flows.get("f", flow).status().status == "pending"
+        assert [info.id for info in hf.flows.list()] == ["f"]
+        handle.terminate("done")
+        with pytest.raises(holdfast.FlowTerminated):
+            handle.result(timeout=5)
+        assert hf.flows.purge("f") == 1
+
+
+async def test_a_host_without_flows_has_nothing_to_fence(fleet):
+    app, seen = App("a"), []
+
+    @app.step
+    async def write() -> None:
+        fence = holdfast.fence()
+        seen.append((fence.key, fence.token))
+        fence.check(1)
+        with pytest.raises(holdfast.Fenced):
+            fence.check(0)
+
+    @app.flow
+    async def flow() -> None:
+        await write()
+
+    hf, _ = await fleet.run(app)
+    await (await hf.flows.start(flow, id="f")).result(timeout=5)
+    assert seen == [("f", 1)]
+    with pytest.raises(UsageError, match="a handler or a step"):
+        holdfast.fence()
+
+
+def test_the_estimate_of_the_stores_clock_is_never_ahead():
+    clock = ManualClock()
+    store = StoreClock(clock, 0.01)
+    assert not store.known
+    store.heard(1_000_000)
+    clock.advance(10)
+    assert store.now_us() == 1_000_000 + 9_900_000
+    # A reply that was long under way lowers nothing; a clock that was set back does.
+    store.heard(10_000_000)
+    assert store.now_us() == 10_900_000
+    store.heard(2_000_000)
+    assert store.now_us() == 2_000_000
+    assert store.wait_s(2_990_000) == pytest.approx(1.0)
+    assert store.wait_s(1) == 0.0

@@ -1,0 +1,79 @@
+"""The pytest plugin and what it is made of: a store for each test, time that skips, replay."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import pytest
+
+import holdfast
+from holdfast.errors import NonDeterminism, UsageError
+from holdfast.names import HostId
+from holdfast.testing import World, check_replay
+
+pytest_plugins = ["holdfast.testing.plugin"]
+
+
+def make_app(first: str = "greet") -> holdfast.App:
+    app = holdfast.App("plugin")
+
+    @app.step(name=first)
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    @app.flow
+    async def reminder(name: str) -> str:
+        said = await greet(name)
+        await asyncio.sleep(3600)
+        return said
+
+    return app
+
+
+async def run_reminder(world: World) -> tuple[object, object]:
+    app = make_app()
+    await world.serve(app)
+    async with await world.connect() as hf:
+        handle = await hf.flows.start(app.flows["reminder"], "ann", id="one")
+        assert await handle.result() == "hello ann"
+    driver = await world.store.open(HostId("witness"))
+    assert driver.instances is not None
+    record = await driver.instances.get("one")
+    rows = await driver.instances.history("one", after=0, limit=100)
+    await driver.close()
+    return record, rows
+
+
+def test_an_hour_passes_by_itself(holdfast_world):
+    record, _ = holdfast_world.run(run_reminder)
+    assert (record.ended_at - record.created_at).total_seconds() >= 3600
+
+
+def test_each_test_has_an_empty_store_of_its_own(holdfast_url):
+    async def count() -> int:
+        async with holdfast.connect(holdfast_url) as hf:
+            return len(await hf.flows.list())
+
+    assert holdfast_url.startswith("sqlite:///")
+    with closing(asyncio.new_event_loop()) as loop:
+        assert loop.run_until_complete(count()) == 0
+
+
+def test_code_that_still_fits_replays_to_its_end(holdfast_world):
+    record, rows = holdfast_world.run(run_reminder)
+    assert check_replay(make_app(), record, rows)
+    assert not check_replay(make_app(), record, rows[:1])
+
+
+def test_code_that_does_something_else_is_told_of(holdfast_world):
+    record, rows = holdfast_world.run(run_reminder)
+    with pytest.raises(NonDeterminism, match="welcome#0"):
+        check_replay(make_app("welcome"), record, rows)
+    with pytest.raises(UsageError, match="no flow"):
+        check_replay(holdfast.App("empty"), record, rows)
+
+
+def test_only_the_code_of_a_story_connects(holdfast_world):
+    with pytest.raises(RuntimeError, match="call it inside"):
+        asyncio.run(holdfast_world.connect())
