@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -269,6 +270,36 @@ def test_the_curl_example_is_a_worker(fleet, token, tmp_path):
     assert states == ["done", "done", "retrying"], done.stdout
     assert found[items[0]]["result"] == 'sent {"to":"ann"}'
     assert found[items[2]]["error"]["message"] == 'exit: sent {"to":"nobody"}'
+
+
+def test_the_shell_script_of_the_documentation_runs_a_flow(fleet, tmp_path):
+    page = read(ROOT / "docs" / "howto" / "run-flows-over-http.md")
+    (script,) = [block.text for block in page.blocks if "shell" in block.marks]
+    (program,) = [block.text for block in page.blocks if "until-stopped" in block.marks]
+    (tmp_path / "shop.py").write_text(program)
+    shop_token = fleet.token("enqueue", "read", "payload:read")
+    server = fleet.start()
+    host = subprocess.Popen(
+        [sys.executable, "shop.py"], cwd=tmp_path, env={**environ(), "HOLDFAST_URL": fleet.url}
+    )
+    fleet.processes.append(host)
+    for order, answer, end in (
+        ("2026/07 ü#1", "yes", "2026/07 ü#1 is on its way"),
+        ("o-8", "no", "o-8 was refused"),
+        # The same once more is the same flow, with the answer that was given first.
+        ("o-8", "yes", "o-8 was refused"),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", script, "approve", server.address, order, answer],
+            env={**environ(), "SHOP_TOKEN": shop_token},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        path = f"/runtime/orchestrations/{quote(order, safe='')}"
+        assert done.stdout.splitlines() == [path, f"completed: {end}"]
 
 
 def test_schemathesis_finds_nothing(fleet, token, tmp_path):
