@@ -140,6 +140,8 @@ async def test_flows_are_found_by_name_status_prefix_and_attributes(shop):
     assert await found("") == ["a-1", "a-2", "b-1"]
     assert await found("name=checkout") == ["a-1", "a-2"]
     assert await found("prefix=b-") == ["b-1"]
+    assert await found("prefix=%25") == []
+    assert await found("prefix=_-") == []
     assert await found("status=terminated") == ["a-2"]
     assert await found("status=terminated&status=pending") == ["a-1", "a-2", "b-1"]
     assert await found("attribute=by=ann") == ["a-1", "b-1"]
