@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import HoldfastError, NonDeterminism
@@ -41,6 +42,7 @@ class FlowFleet(Course):
     ) -> None:
         super().__init__(seed, factory=factory, plan=plan)
         self.wishes: dict[str, Wish] = {}
+        self._judged = self.flows
 
     @property
     def flows(self) -> InstanceHistory:
@@ -92,15 +94,23 @@ class FlowFleet(Course):
         for record in records:
             rows = await keep.instances.history(record.id, after=record.base, limit=_PAGE)
             left[record.id] = Left(record, rows)
-        self.flows.left = left
+        # What is started from here on is not looked at.
+        flows = self.flows
+        self._judged = replace(
+            flows,
+            served=list(flows.served),
+            ran=list(flows.ran),
+            acknowledged=set(flows.acknowledged),
+            left=left,
+        )
 
     def judge(self) -> None:
-        for served in self.flows.served:
+        for served in self._judged.served:
             self.seen[f"{served.op} {served.outcome}"] += 1
-        self.seen["steps"] += len(self.flows.ran)
+        self.seen["steps"] += len(self._judged.ran)
         self._count_commits()
         outcome = self.outcome
-        outcome.violations += check_instances(self.flows, drifted=outcome.drifted)
+        outcome.violations += check_instances(self._judged, drifted=outcome.drifted)
         for wish in self.wishes.values():
             outcome.violations += self._judge(wish)
         outcome.violations += self._replay()
@@ -110,7 +120,7 @@ class FlowFleet(Course):
         host = SimHost(self.simulation, "witness", 0)
         app = Program(self, host, self.simulation.stream("witness")).app
         found: list[Violation] = []
-        for left in (self.flows.left or {}).values():
+        for left in (self._judged.left or {}).values():
             try:
                 ended = check_replay(app, left.record, left.rows)
             except NonDeterminism as error:
@@ -127,7 +137,7 @@ class FlowFleet(Course):
         """What the commits say that happened, and how often one was carried out again."""
         known: set[tuple[str, str]] = set()
         self.seen["takeover"] += self.seen["reclaim ok"]
-        for served in self.flows.served:
+        for served in self._judged.served:
             commit = served.asked
             if not isinstance(commit, Commit) or served.outcome != "ok":
                 continue
@@ -146,7 +156,7 @@ class FlowFleet(Course):
 
     def _judge(self, wish: Wish) -> list[Violation]:
         """What a flow came to must be what its code says, whatever happened on the way."""
-        left = (self.flows.left or {}).get(wish.id)
+        left = (self._judged.left or {}).get(wish.id)
         if left is None:
             return []
         record = left.record

@@ -25,7 +25,7 @@ FLOORS = {
     "claim ok": 3_000,
     "commit ok": 15_000,
     "repeated commit": 300,
-    "release ok": 1_000,
+    "release ok": 500,
     "suspend changed": 150,
     "resume changed": 150,
     "terminate changed": 50,

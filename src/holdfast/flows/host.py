@@ -222,6 +222,11 @@ class FlowHost:
         if self._stopping:
             self._return(claimed, session)
             return
+        known = self.home.lives.get(claimed.id)
+        if not session.held or (known is not None and known.token > claimed.token):
+            # An answer that came too late: its session is lost, and what hung on it is taken over,
+            # perhaps by this host itself.
+            return
         live = self.home.enter(claimed, session)
         if claimed.version == claimed.base:
             live.begin((), claimed.letters)

@@ -138,7 +138,7 @@ class Starter:
         return session if session.held else None
 
     def _begin(self, new: NewInstance, started: Started, session: LiveSession) -> bool:
-        if started.entry is not Entry.CREATED or not started.token:
+        if started.entry is not Entry.CREATED or not started.token or not session.held:
             return False
         if self._desk.telemetry.active:
             self._desk.telemetry.flows_counted("started")

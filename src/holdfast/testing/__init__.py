@@ -1,6 +1,6 @@
 """For tests of users and of driver authors: clocks, a simulated world, faults, and the suites.
 
-``holdfast.testing.conformance`` and ``holdfast.testing.plugin`` need pytest; nothing else here
+``holdfast.testing.conformance`` and ``holdfast.testing.flows`` need pytest; nothing else here
 does. Nothing in the package imports this.
 """
 

@@ -12,7 +12,7 @@ from holdfast.errors import NonDeterminism, UsageError
 from holdfast.names import HostId
 from holdfast.testing import World, check_replay
 
-pytest_plugins = ["holdfast.testing.plugin"]
+pytest_plugins = ["holdfast.testing.flows"]
 
 
 def make_app(first: str = "greet") -> holdfast.App:

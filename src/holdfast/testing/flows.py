@@ -1,8 +1,8 @@
-"""Fixtures for tests of apps that use Holdfast: a store for each test, time that skips by itself.
+"""Fixtures for tests of flows: a store for each test, and a world whose time skips by itself.
 
 A pytest plugin, which ``conftest.py`` names:
 
-    pytest_plugins = ["holdfast.testing.plugin"]
+    pytest_plugins = ["holdfast.testing.flows"]
 """
 
 from __future__ import annotations
