@@ -205,7 +205,7 @@ async def test_who_lacks_the_code_forks_with_arguments_by_name(fleet):
 
     hf, _ = await fleet.run(app)
     await (await hf.flows.start(flow, 1, id="f")).result(timeout=5)
-    other = (await fleet.connect()).flows.get("f")
+    other = (await fleet.host("other")).flows.get("f")
     with pytest.raises(UsageError, match="by name"):
         await other.fork(at=0, input=(2,))
     forked = await other.fork(at=0, input={"n": 2})
