@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 
 import msgspec
 
 from holdfast.errors import FlowError
 from holdfast.flows.flows import Flows
 from holdfast.flows.handle import FlowHandle
+from holdfast.flows.info import FlowInfo
 from holdfast.model.bearer import Scope
 from holdfast.model.instance import FINAL
 from holdfast.server import flow_answers, limits
@@ -22,9 +22,6 @@ from holdfast.server.endpoints import Call, Endpoint, Reply
 from holdfast.server.flow_answers import ROOT
 from holdfast.server.spaces import Spaces
 from holdfast.server.waiting import disconnected
-
-# Text that JSON would take for something else; all other text needs no quotes.
-_NOT_TEXT = re.compile(r"true|false|-?\d{1,15}(\.\d{1,15})?|\".*\"", re.ASCII | re.DOTALL)
 
 
 class FlowRoutes:
@@ -132,7 +129,8 @@ async def _page(
     Read a few at a time, whoever asks: a store brings inputs and outcomes along.
     """
     found: list[schemas.Flow] = []
-    after, size = wanted.after, 0
+    after: FlowInfo | str | None = wanted.after
+    size = 0
     while len(found) < wanted.limit and size < limits.PAGE_BYTES_MAX:
         most = min(wanted.limit - len(found), limits.PAGE_READ)
         part = await flows.list(
@@ -149,7 +147,8 @@ async def _page(
             size += flow_answers.size_of(flow)
         if len(part) < most:
             return found, False
-        after = part[-1].id
+        # Not by its id: it may be purged before the next part is read.
+        after = part[-1]
     return found, True
 
 
@@ -177,10 +176,9 @@ def _attributes(given: list[str]) -> dict[str, object]:
 
 
 def _value(text: str) -> object:
-    if _NOT_TEXT.fullmatch(text) is None:
-        return text
+    """A JSON scalar as what it is, and everything else as text."""
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        # Such as 007, or quotes with more quotes in between.
+        value: object = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return text
+    return value if isinstance(value, str | int | float) else text

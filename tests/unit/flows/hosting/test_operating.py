@@ -253,8 +253,9 @@ async def test_list_count_and_purge(fleet):
     await hf.flows.start(waits, id="waits")
     listed = await hf.flows.list(name="fine", limit=3)
     assert [info.id for info in listed] == ["fine-0", "fine-1", "fine-2"]
-    rest = await hf.flows.list(name="fine", after=listed[-1].id)
-    assert [info.outcome for info in rest] == [3, 4]
+    for after in (listed[-1], listed[-1].id):
+        rest = await hf.flows.list(name="fine", after=after)
+        assert [info.outcome for info in rest] == [3, 4]
     assert [info.id for info in await hf.flows.list(attributes={"size": 2})] == ["fine-2"]
     assert [info.id for info in await hf.flows.list(status="running")] == ["waits"]
     assert await hf.flows.count() == {"completed": 5, "running": 1}
@@ -270,5 +271,8 @@ async def test_list_count_and_purge(fleet):
     assert await hf.flows.purge("fine-0") == 1
     assert await hf.flows.purge(status="completed", older_than=3600) == 0
     assert await hf.flows.purge(status="completed") == 4
+    assert [info.id for info in await hf.flows.list(after=listed[-1])] == ["waits"]
+    with pytest.raises(FlowNotFound):
+        await hf.flows.list(after=listed[-1].id)
     with pytest.raises(FlowNotFound):
         await hf.flows.purge("fine-0")
