@@ -12,6 +12,10 @@ WORKERS := 2
 # Pyright's wrapper reminds of newer releases; ours is pinned.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
+# Images of containers often set it. The tests start hundreds of processes, and each would compile
+# every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint bench soak clean core dev
 
@@ -56,4 +60,4 @@ soak: dev
 clean:
 	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
 	@rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -2,7 +2,8 @@
 
 Owns nothing but the list of plugins: ``asyncio_tests`` runs coroutines, ``service_tests`` gives the
 fixtures for real servers and reports those that could not be had, ``backends`` names those that
-took part, ``selection`` keeps the long forms for ``make soak``.
+took part, ``selection`` keeps the long forms for ``make soak``, ``signals`` lets tests interrupt
+what they start.
 """
 
 from __future__ import annotations
@@ -17,4 +18,5 @@ pytest_plugins = (
     "tests.plugins.backends",
     "tests.plugins.selection",
     "tests.plugins.service_tests",
+    "tests.plugins.signals",
 )

@@ -12,13 +12,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "holdfast"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Module:
-    """One Python file, read and parsed."""
+    """One Python file; parsed when somebody first looks at its tree."""
 
     name: str
     text: str
-    tree: ast.Module
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
 
 
 @functools.cache
@@ -50,6 +53,6 @@ def modules(*folders: str) -> tuple[Module, ...]:
     return found
 
 
+@functools.cache
 def _read(path: Path) -> Module:
-    text = path.read_text()
-    return Module(name=path.relative_to(ROOT).as_posix(), text=text, tree=ast.parse(text))
+    return Module(name=path.relative_to(ROOT).as_posix(), text=path.read_text())

@@ -1,4 +1,9 @@
-"""The command line as a user meets it: real processes against a SQLite file of their own."""
+"""The command line as a user meets it, against a SQLite file of the test's own.
+
+Two ways lead there. ``holdfast`` starts real processes: for signals, terminals, pipes, the
+interpreter's surroundings, and once for each group of commands. ``shell`` runs the same commands in
+this process, for everything else. Both share one folder, and with it the store.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,11 +141,15 @@ class Shell:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.folder}/leases.db"
+
     def __call__(self, *arguments: str, stdin: str = "", **environ: str) -> Outcome:
-        with self._monkeypatch.context() as patch:
+        with self._monkeypatch.context() as patch, _log_of_one_command():
             for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
                 patch.delenv(name)
-            patch.setenv("HOLDFAST_URL", f"sqlite:///{self.folder}/leases.db")
+            patch.setenv("HOLDFAST_URL", self.url)
             for name, value in environ.items():
                 patch.setenv(name, value)
             patch.chdir(self.folder)
@@ -152,15 +162,33 @@ class Shell:
         return Outcome(int(ended.value.code or 0), said.out, said.err)
 
 
+@contextmanager
+def _log_of_one_command() -> Iterator[None]:
+    """Let a command listen to the log by itself, and take its ears off when it ends."""
+    logger = logging.getLogger("holdfast")
+    handlers, propagate, level = list(logger.handlers), logger.propagate, logger.level
+    logger.handlers.clear()
+    try:
+        yield
+    finally:
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
 @pytest.fixture
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Shell]:
-    logger = logging.getLogger("holdfast")
-    before = (list(logger.handlers), logger.propagate, logger.level)
-    yield Shell(tmp_path, monkeypatch, capsys)
-    logger.handlers[:], logger.propagate = before[0], before[1]
-    logger.setLevel(before[2])
+) -> Shell:
+    return Shell(tmp_path, monkeypatch, capsys)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts processes: all that ask for ``holdfast``."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "holdfast" in fixtures and item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.process)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -8,8 +8,6 @@ from contextlib import closing
 
 import pytest
 
-pytestmark = pytest.mark.process
-
 CANARY = "hunter2-canary"
 
 
@@ -47,8 +45,8 @@ CANARY = "hunter2-canary"
         (("lease", "ls", "--url", "leases.db"), "scheme://"),
     ],
 )
-def test_wrong_use_is_refused_before_anything_happens(holdfast, arguments, said):
-    done = holdfast(*arguments)
+def test_wrong_use_is_refused_before_anything_happens(shell, arguments, said):
+    done = shell(*arguments)
     assert (done.code, done.stdout) == (2, "")
     last = done.stderr.splitlines()[-1]
     assert last.startswith("holdfast: ")
@@ -57,15 +55,15 @@ def test_wrong_use_is_refused_before_anything_happens(holdfast, arguments, said)
     assert "\x1b" not in done.stderr
 
 
-def test_no_url_names_the_ways_to_give_one(holdfast):
-    done = holdfast("lease", "ls", HOLDFAST_URL="")
+def test_no_url_names_the_ways_to_give_one(shell):
+    done = shell("lease", "ls", HOLDFAST_URL="")
     assert done.code == 2
     assert "HOLDFAST_URL" in done.stderr
     assert "--url" in done.stderr
 
 
-def test_a_wrong_variable_is_named(holdfast):
-    done = holdfast("lease", "ls", HOLDFAST_SESSION_TTL="abc")
+def test_a_wrong_variable_is_named(shell):
+    done = shell("lease", "ls", HOLDFAST_SESSION_TTL="abc")
     assert done.code == 2
     assert "HOLDFAST_SESSION_TTL='abc'" in done.stderr
 
@@ -97,13 +95,13 @@ def test_a_store_that_cannot_be_reached_is_unavailable(holdfast):
         f"u:{CANARY}@h/db",
     ],
 )
-def test_a_password_is_never_printed(holdfast, url):
-    asked = holdfast("lease", "run", "k", "--url", url, "-v", "--", "true")
+def test_a_password_is_never_printed(shell, url):
+    asked = shell("lease", "run", "k", "--url", url, "-v", "--", "true")
     assert asked.code in {2, 69}
     for done in (
         asked,
-        holdfast("--verbose", "doctor", HOLDFAST_URL=url),
-        holdfast("--verbose", "config", "show", "--origin", HOLDFAST_URL=url),
+        shell("--verbose", "doctor", HOLDFAST_URL=url),
+        shell("--verbose", "config", "show", "--origin", HOLDFAST_URL=url),
     ):
         assert done.stdout + done.stderr
         assert CANARY not in done.stdout + done.stderr
@@ -121,29 +119,29 @@ def test_a_password_is_never_printed(holdfast, url):
         ("migrate", "--check"),
     ],
 )
-def test_who_only_looks_makes_no_store_out_of_a_mistyped_url(holdfast, arguments):
-    done = holdfast(*arguments)
+def test_who_only_looks_makes_no_store_out_of_a_mistyped_url(shell, arguments):
+    done = shell(*arguments)
     assert (done.code, done.stdout) == (78, "")
     assert "is the URL right?" in done.stderr
-    assert list(holdfast.folder.iterdir()) == []
+    assert list(shell.folder.iterdir()) == []
 
 
-def test_a_file_of_somebody_else_is_left_as_it_is(holdfast):
-    path = holdfast.folder / "leases.db"
+def test_a_file_of_somebody_else_is_left_as_it_is(shell):
+    path = shell.folder / "leases.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (id INTEGER)")
     before = path.read_bytes()
     for arguments in (("lease", "ls"), ("migrate", "--check")):
-        assert holdfast(*arguments).code == 78
+        assert shell(*arguments).code == 78
     assert path.read_bytes() == before
     path.write_text("no database at all, but long enough to be read as the header of one" * 9)
-    refused = holdfast("lease", "ls")
+    refused = shell("lease", "ls")
     assert (refused.code, "not an SQLite database" in refused.stderr) == (2, True)
 
 
-def test_an_unknown_lease_is_looked_for_among_the_free_ones_too(holdfast):
-    holdfast("lease", "acquire", "k")
-    assert "lease ls --all" in holdfast("lease", "show", "nope").stderr
+def test_an_unknown_lease_is_looked_for_among_the_free_ones_too(shell):
+    shell("lease", "acquire", "k")
+    assert "lease ls --all" in shell("lease", "show", "nope").stderr
 
 
 def test_a_traceback_is_shown_only_when_asked_for(holdfast):
@@ -155,17 +153,17 @@ def test_a_traceback_is_shown_only_when_asked_for(holdfast):
     assert "Traceback" in loud.stderr
 
 
-def test_hostile_text_does_not_reach_the_terminal(holdfast):
-    holdfast("lease", "acquire", "k")
-    refused = holdfast("lease", "break", "k", "--reason", "\x1b]0;owned\x07")
+def test_hostile_text_does_not_reach_the_terminal(shell):
+    shell("lease", "acquire", "k")
+    refused = shell("lease", "break", "k", "--reason", "\x1b]0;owned\x07")
     assert refused.code == 2
     assert "\x1b" not in refused.stderr
     hostile = "\u202eowned"
-    holdfast("lease", "break", "k", "--reason", hostile)
+    shell("lease", "break", "k", "--reason", hostile)
     for output in ("table", "json", "jsonl"):
-        done = holdfast("lease", "history", "k", "-o", output)
+        done = shell("lease", "history", "k", "-o", output)
         assert done.code == 0
         assert not set("\x1b\x07\x9b\u202e") & set(done.stdout)
         assert "owned" in done.stdout
-    entry = holdfast("lease", "history", "k", "-o", "json").document["history"][0]
+    entry = shell("lease", "history", "k", "-o", "json").document["history"][0]
     assert entry["detail"] == hostile

@@ -7,8 +7,6 @@ import signal
 import psycopg
 import pytest
 
-pytestmark = pytest.mark.process
-
 # A control shows duplicates in nearly every run; so many leave no doubt.
 FEW = ("--runs", "6")
 
@@ -107,14 +105,14 @@ def test_nothing_measured_is_no_success(holdfast):
     assert done.document["ok"] is False
 
 
-def test_a_strategy_that_the_store_does_not_have_is_wrong_use(holdfast):
-    done = claims(holdfast, "--store", "sqlite", "--strategy", "lua")
+def test_a_strategy_that_the_store_does_not_have_is_wrong_use(shell):
+    done = claims(shell, "--store", "sqlite", "--strategy", "lua")
     assert done.code == 2
     assert "redis/lua" in done.stderr
 
 
-def test_a_reference_to_a_variable_that_is_not_set_is_wrong_use(holdfast):
-    done = claims(holdfast, "--redis", "env:NOBODY_SET_THIS")
+def test_a_reference_to_a_variable_that_is_not_set_is_wrong_use(shell):
+    done = claims(shell, "--redis", "env:NOBODY_SET_THIS")
     assert done.code == 2
     assert "NOBODY_SET_THIS" in done.stderr
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import COMMAND, PATIENCE_S
-
-pytestmark = pytest.mark.process
 
 LAMP = {
     "id": "lamp",
@@ -39,58 +34,51 @@ def test_a_valid_chart_is_said_to_be_one(holdfast, lamp):
     assert "lamp.json is a valid chart" in done.stderr
 
 
-def test_every_problem_is_listed(holdfast, tmp_path):
+def test_every_problem_is_listed(shell, tmp_path):
     path = tmp_path / "bad.json"
     path.write_text(json.dumps({"initial": "x", "colour": 1, "states": {"a": {"on": {"E": "b"}}}}))
-    done = holdfast("chart", "validate", str(path), "-o", "json")
+    done = shell("chart", "validate", str(path), "-o", "json")
     assert done.code == 2
     pointers = [problem["pointer"] for problem in done.document["problems"]]
     assert pointers == ["/colour", "/initial", "/states/a/on/E"]
-    shown = holdfast("chart", "show", str(path))
+    shown = shell("chart", "show", str(path))
     assert (shown.code, shown.stdout) == (2, "")
 
 
-def test_a_file_that_is_not_there(holdfast):
-    done = holdfast("chart", "validate", "nothing.json")
+def test_a_file_that_is_not_there(shell):
+    done = shell("chart", "validate", "nothing.json")
     assert (done.code, done.stdout) == (2, "")
     assert "cannot be read" in done.stderr
 
 
-def test_show_as_table_diagram_and_layout(holdfast, lamp):
-    rows = holdfast("chart", "show", str(lamp), "-o", "json").document["transitions"]
+def test_show_as_table_diagram_and_layout(shell, lamp):
+    rows = shell("chart", "show", str(lamp), "-o", "json").document["transitions"]
     assert rows[0] == {
         "state": "lamp.off", "event": "TURN", "guard": "power", "target": "lamp.on",
         "actions": "click",
     }  # fmt: skip
     assert [row["event"] for row in rows[1:]] == ["TURN", "done hum", "after 5000", "after soon"]
-    diagram = holdfast("chart", "show", str(lamp), "--format", "mermaid").stdout
+    diagram = shell("chart", "show", str(lamp), "--format", "mermaid").stdout
     assert diagram.startswith("stateDiagram-v2\n")
-    layout = holdfast("chart", "show", str(lamp), "--format", "layout").document
+    layout = shell("chart", "show", str(lamp), "--format", "layout").document
     assert {box["id"] for box in layout["boxes"]} == {"lamp", "lamp.off", "lamp.on"}
 
 
-def test_paths_by_what_guards_answer(holdfast, lamp):
-    found = holdfast("chart", "paths", str(lamp), "-o", "json").document
+def test_paths_by_what_guards_answer(shell, lamp):
+    found = shell("chart", "paths", str(lamp), "-o", "json").document
     assert found == {
         "paths": [{"value": "off", "events": []}, {"value": "on", "events": ["TURN"]}],
         "complete": True,
     }
-    dark = holdfast("chart", "paths", str(lamp), "--guard", "power=no", "-o", "json").document
+    dark = shell("chart", "paths", str(lamp), "--guard", "power=no", "-o", "json").document
     assert [path["value"] for path in dark["paths"]] == ["off"]
-    assert holdfast("chart", "paths", str(lamp), "--guard", "power").code == 2
+    assert shell("chart", "paths", str(lamp), "--guard", "power").code == 2
 
 
-def test_simulate_answers_each_line(holdfast, lamp):
+def test_simulate_answers_each_line(shell, lamp):
     lines = ["TURN", ":advance 1", "NO", "TURN {", ":dance", "xstate.done.actor.hum", ":quit", "X"]
-    done = subprocess.run(
-        [*COMMAND, "chart", "simulate", str(lamp)],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-        env=holdfast.environ(),
-    )
+    done = shell("chart", "simulate", str(lamp), stdin="\n".join(lines))
+    assert done.code == 0
     moves = [line for line in done.stdout.splitlines() if "=>" in line]
     assert moves == [
         'xstate.init => "off" active',

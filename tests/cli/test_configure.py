@@ -8,8 +8,6 @@ import pytest
 
 from holdfast.cli.stores import STORES, access_of
 
-pytestmark = pytest.mark.process
-
 CANARY = "hunter2-canary"
 
 
@@ -75,10 +73,10 @@ def test_a_store_is_chosen_tried_and_written(shared):
         ),
     ],
 )
-def test_a_script_answers_by_options(holdfast, arguments, wanted):
-    done = holdfast("configure", *arguments, "--no-test", "-o", "json", HOLDFAST_URL="")
+def test_a_script_answers_by_options(shell, arguments, wanted):
+    done = shell("configure", *arguments, "--no-test", "-o", "json", HOLDFAST_URL="")
     assert done.code == 0, done.stderr
-    assert written(holdfast) == wanted
+    assert written(shell) == wanted
     assert done.document["url"] == wanted["url"]
 
 
@@ -97,42 +95,42 @@ def test_a_script_answers_by_options(holdfast, arguments, wanted):
         (("--backend", "mysql"), "not one of"),
     ],
 )
-def test_wrong_answers_are_refused_and_nothing_is_written(holdfast, arguments, said):
-    done = holdfast("configure", *arguments, HOLDFAST_URL="")
+def test_wrong_answers_are_refused_and_nothing_is_written(shell, arguments, said):
+    done = shell("configure", *arguments, HOLDFAST_URL="")
     assert (done.code, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()[-1]
     assert CANARY not in done.stderr
-    assert is_untouched(holdfast)
+    assert is_untouched(shell)
 
 
-def test_a_secret_stays_in_its_variable(holdfast):
-    url = f"sqlite:///{holdfast.folder}/secret.db"
+def test_a_secret_stays_in_its_variable(shell):
+    url = f"sqlite:///{shell.folder}/secret.db"
     chosen = ("--backend", "postgresql", "--auth", "url", "--variable", "MY_STORE")
-    done = holdfast("configure", *chosen, HOLDFAST_URL="", MY_STORE=url)
+    done = shell("configure", *chosen, HOLDFAST_URL="", MY_STORE=url)
     assert done.code == 0, done.stderr
-    assert written(holdfast) == {"url": "env:MY_STORE"}
-    assert holdfast("lease", "acquire", "k", HOLDFAST_URL="", MY_STORE=url).code == 0
-    unset = holdfast("lease", "ls", HOLDFAST_URL="")
+    assert written(shell) == {"url": "env:MY_STORE"}
+    assert shell("lease", "acquire", "k", HOLDFAST_URL="", MY_STORE=url).code == 0
+    unset = shell("lease", "ls", HOLDFAST_URL="")
     assert unset.code == 2
     assert "refers to the variable 'MY_STORE', which is not set" in unset.stderr
     hidden = f"postgresql://u:{CANARY}@127.0.0.1:1/db"
     for arguments in (("lease", "ls"), ("config", "show", "--origin"), ("doctor",)):
-        shown = holdfast(*arguments, "-v", HOLDFAST_URL="", MY_STORE=hidden)
+        shown = shell(*arguments, "-v", HOLDFAST_URL="", MY_STORE=hidden)
         assert CANARY not in shown.stdout + shown.stderr
 
 
-def test_a_script_does_not_replace_a_file_by_accident(holdfast):
-    path = holdfast.folder / "holdfast.local.toml"
+def test_a_script_does_not_replace_a_file_by_accident(shell):
+    path = shell.folder / "holdfast.local.toml"
     path.write_text('url = "sqlite:///old.db"\n[leases]\nttl = 45\n')
     before = path.read_text()
-    refused = holdfast("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    refused = shell("configure", "--backend", "sqlite", HOLDFAST_URL="")
     assert refused.code == 2
     assert "--force" in refused.stderr
     assert path.read_text() == before
-    forced = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    forced = shell("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
     assert forced.code == 0
     # What else stood there stays.
-    assert written(holdfast) == {"url": "sqlite:///holdfast.db", "leases": {"ttl": 45}}
+    assert written(shell) == {"url": "sqlite:///holdfast.db", "leases": {"ttl": 45}}
 
 
 def test_a_person_is_asked_before_a_file_is_replaced(holdfast):
@@ -149,9 +147,9 @@ def test_a_person_is_asked_before_a_file_is_replaced(holdfast):
         assert tomllib.loads(path.read_text())["url"] == url
 
 
-def test_a_store_that_does_not_answer_is_not_written_unless_wanted(holdfast):
+def test_a_store_that_does_not_answer_is_not_written_unless_wanted(holdfast, shell):
     away = ("--url", "postgresql://u@127.0.0.1:1/db", "--auth", "none")
-    alone = holdfast("configure", *away, HOLDFAST_URL="")
+    alone = shell("configure", *away, HOLDFAST_URL="")
     assert (alone.code, is_untouched(holdfast)) == (69, True)
     for answer in ("n", "y"):
         terminal = holdfast.at_terminal("configure", *away, HOLDFAST_URL="")
@@ -189,9 +187,9 @@ def test_a_variable_that_is_not_set_is_named(holdfast):
     assert written(holdfast) == {"url": "env:REDIS_URL"}
 
 
-def test_a_repository_is_told_to_ignore_the_file(holdfast):
+def test_a_repository_is_told_to_ignore_the_file(holdfast, shell):
     (holdfast.folder / ".git").mkdir()
-    alone = holdfast("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    alone = shell("configure", "--backend", "sqlite", HOLDFAST_URL="")
     assert "belongs into .gitignore" in alone.stderr
     terminal = holdfast.at_terminal("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
     terminal.expect(r"Endpoint")
@@ -200,7 +198,7 @@ def test_a_repository_is_told_to_ignore_the_file(holdfast):
     terminal.type("")
     assert terminal.finish() == 0
     assert (holdfast.folder / ".gitignore").read_text() == "holdfast.local.toml\n"
-    again = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    again = shell("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
     assert ".gitignore" not in again.stderr
 
 
@@ -229,10 +227,10 @@ def test_a_file_that_appeared_during_the_questions_is_left_alone(holdfast):
     assert [entry.name for entry in holdfast.folder.glob("*.new")] == []
 
 
-def test_a_gitignore_in_another_encoding_is_no_obstacle(holdfast):
-    (holdfast.folder / ".git").mkdir()
-    (holdfast.folder / ".gitignore").write_bytes(b"f\xfcr-mich\n")
-    done = holdfast("configure", "--backend", "sqlite", HOLDFAST_URL="")
+def test_a_gitignore_in_another_encoding_is_no_obstacle(shell):
+    (shell.folder / ".git").mkdir()
+    (shell.folder / ".gitignore").write_bytes(b"f\xfcr-mich\n")
+    done = shell("configure", "--backend", "sqlite", HOLDFAST_URL="")
     assert done.code == 0, done.stderr
     assert "belongs into .gitignore" in done.stderr
 

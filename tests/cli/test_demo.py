@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.connect import find_factory
+from holdfast.demo import __main__ as story
 from tests.cli.conftest import COMMAND
-
-pytestmark = pytest.mark.process
 
 FIRST = ("--instance", "us-east-1", "--region", "us-east")
 SECOND = ("--instance", "eu-west-1", "--region", "eu-west")
@@ -88,12 +87,12 @@ def test_a_race_survives_the_death_of_its_winner(holdfast):
         assert words in done.stdout
 
 
-def test_an_interrupted_race_leaves_nothing_behind(holdfast):
+def test_an_interrupted_race_leaves_nothing_behind(holdfast, shell):
     race = compete(holdfast, "--race", "2", "--work", "60")
     race.expect(r"item +1/60")
     race.interrupt()
     assert race.finish() == 128 + signal.SIGINT
-    assert holdfast("lease", "ls", "-o", "jsonl").lines == []
+    assert shell("lease", "ls", "-o", "jsonl").lines == []
 
 
 def test_an_interrupted_race_ends_those_who_do_not_hear(holdfast):
@@ -114,10 +113,10 @@ def test_an_interrupted_race_ends_those_who_do_not_hear(holdfast):
                 os.kill(child, signal.SIGKILL)
 
 
-def test_a_broken_lock_stops_the_winner(holdfast):
+def test_a_broken_lock_stops_the_winner(holdfast, shell):
     winner = compete(holdfast, *FIRST, "--work", "60", "--ttl", "3")
     winner.expect(r"item +1/60")
-    holdfast("lease", "break", "demo/competition", "--reason", "curious")
+    shell("lease", "break", "demo/competition", "--reason", "curious")
     winner.expect(r"LOCK LOST(.|\n)+was lost \(broken: curious\)")
     assert winner.finish() == 76
 
@@ -179,11 +178,11 @@ def test_without_a_store_a_terminal_is_asked_and_the_competition_goes_on(holdfas
     assert (again.code, again.lines[0]["token"]) == (0, 2)
 
 
-def test_without_a_store_and_without_a_terminal_nothing_is_asked(holdfast):
-    done = holdfast("demo", "compete", HOLDFAST_URL="")
+def test_without_a_store_and_without_a_terminal_nothing_is_asked(shell):
+    done = shell("demo", "compete", HOLDFAST_URL="")
     assert (done.code, done.stdout) == (2, "")
     assert "holdfast configure" in done.stderr
-    assert list(holdfast.folder.iterdir()) == []
+    assert list(shell.folder.iterdir()) == []
 
 
 def test_the_wizard_can_be_asked_for_first(holdfast):
@@ -194,14 +193,14 @@ def test_the_wizard_can_be_asked_for_first(holdfast):
     assert terminal.finish() == 0
 
 
-def test_the_guide_names_commands_for_several_terminals(holdfast):
-    said = holdfast("demo", "compete", "--guide").stdout
+def test_the_guide_names_commands_for_several_terminals(shell):
+    said = shell("demo", "compete", "--guide").stdout
     assert said.count("holdfast demo compete") >= 5
     assert "Watch for" in said
-    given = holdfast("demo", "compete", "--guide", "--store", "postgresql://u:canary1@h/db").stdout
+    given = shell("demo", "compete", "--guide", "--store", "postgresql://u:canary1@h/db").stdout
     assert "canary1" not in given
     assert "HOLDFAST_URL" in given
-    plain = holdfast("demo", "compete", "--guide", "--store", "sqlite:///d.db").stdout
+    plain = shell("demo", "compete", "--guide", "--store", "sqlite:///d.db").stdout
     assert "holdfast lease watch demo/competition --url sqlite:///d.db" in plain
 
 
@@ -215,8 +214,8 @@ def test_the_guide_names_commands_for_several_terminals(holdfast):
         (("-o", "json"), "jsonl"),
     ],
 )
-def test_wrong_use_is_refused(holdfast, arguments, said):
-    done = holdfast("demo", "compete", *arguments)
+def test_wrong_use_is_refused(shell, arguments, said):
+    done = shell("demo", "compete", *arguments)
     assert (done.code, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()[-1]
 
@@ -227,11 +226,12 @@ def test_a_race_on_a_store_that_is_away_says_so(holdfast):
     assert "0 of 2 instances came to the start" in done.stderr
 
 
-def test_the_story_plays_by_itself(holdfast):
-    told = holdfast("demo", "story")
-    assert told.code == 0, told.stderr
-    assert "Stale writes that reached the table: 0" in told.stdout
-    assert "compete" in holdfast("demo").stdout
+def test_the_story_is_the_one_of_make_demo(shell, monkeypatch):
+    """The telling itself takes a while: tests/process/test_demonstration.py listens to it."""
+    monkeypatch.setattr(story, "main", lambda: print("once upon a time") or 3)
+    told = shell("demo", "story")
+    assert (told.code, told.stdout) == (3, "once upon a time\n")
+    assert "compete" in shell("demo").stdout
 
 
 def test_events_of_a_race_are_json_lines(holdfast):

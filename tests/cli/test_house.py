@@ -7,17 +7,13 @@ import subprocess
 import sys
 from contextlib import closing
 
-import pytest
-
 import holdfast as package
 
-pytestmark = pytest.mark.process
 
-
-def test_version_and_help_are_data(holdfast):
+def test_version_and_help_are_data(holdfast, shell):
     assert holdfast("--version").stdout == f"holdfast {package.__version__}\n"
     for arguments in (("--help",), ("lease", "-h"), ("lease", "run", "--help")):
-        done = holdfast(*arguments)
+        done = shell(*arguments)
         assert (done.code, done.stderr) == (0, "")
         assert done.stdout.startswith("Usage: holdfast")
 
@@ -32,29 +28,29 @@ def test_the_package_runs_as_a_module(holdfast):
     assert done.stdout.startswith(b"holdfast ")
 
 
-def test_migrate_says_before_and_after(holdfast):
-    first = holdfast("migrate", "-o", "json")
+def test_migrate_says_before_and_after(shell):
+    first = shell("migrate", "-o", "json")
     assert first.code == 0
     assert set(first.document) == {"url", "before", "after", "changed"}
-    again = holdfast("migrate", "-o", "json").document
+    again = shell("migrate", "-o", "json").document
     assert again["before"] == again["after"] == first.document["after"]
     assert again["changed"] is False
-    check = holdfast("migrate", "--check", "-o", "json")
+    check = shell("migrate", "--check", "-o", "json")
     assert (check.code, check.document["up_to_date"]) == (0, True)
 
 
-def test_a_schema_of_a_newer_release_is_a_mismatch(holdfast):
-    holdfast("migrate")
-    path = holdfast.url.removeprefix("sqlite:///")
+def test_a_schema_of_a_newer_release_is_a_mismatch(shell):
+    shell("migrate")
+    path = shell.url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE holdfast_schema SET version = 9999")
     for arguments in (("migrate", "--check"), ("migrate",), ("lease", "ls")):
-        done = holdfast(*arguments)
+        done = shell(*arguments)
         assert (done.code, done.stdout) == (78, "")
 
 
-def test_doctor_finds_a_healthy_store(holdfast):
-    done = holdfast("doctor", "-o", "json")
+def test_doctor_finds_a_healthy_store(shell):
+    done = shell("doctor", "-o", "json")
     assert done.code == 0, done.stdout
     assert done.document["ok"] is True
     assert all(set(f) == {"level", "what", "advice"} for f in done.document["findings"])
@@ -63,42 +59,42 @@ def test_doctor_finds_a_healthy_store(holdfast):
         assert words in said
 
 
-def test_doctor_exits_1_when_something_is_wrong(holdfast):
+def test_doctor_exits_1_when_something_is_wrong(shell):
     for url in ("postgresql://u@127.0.0.1:1/db", "sqlit:///x", ""):
-        done = holdfast("doctor", "-o", "json", HOLDFAST_URL=url)
+        done = shell("doctor", "-o", "json", HOLDFAST_URL=url)
         assert (done.code, done.document["ok"]) == (1, False)
         assert [f["level"] for f in done.document["findings"]].count("error") == 1
 
 
-def test_config_show_tells_values_and_origins(holdfast):
-    (holdfast.folder / "holdfast.toml").write_text("[leases]\nttl = 45\n")
-    done = holdfast("config", "show", "--origin", "-o", "json", "--namespace", "n")
+def test_config_show_tells_values_and_origins(shell):
+    (shell.folder / "holdfast.toml").write_text("[leases]\nttl = 45\n")
+    done = shell("config", "show", "--origin", "-o", "json", "--namespace", "n")
     rows = {row["name"]: (row["value"], row["origin"]) for row in done.document["settings"]}
-    assert rows["url"] == (holdfast.url, "HOLDFAST_URL")
+    assert rows["url"] == (shell.url, "HOLDFAST_URL")
     assert rows["leases.ttl"] == (45, "holdfast.toml")
     assert rows["namespace"] == ("n", "argument")
     assert rows["session_ttl"] == (10, "default")
-    plain = holdfast("config", "show", "-o", "jsonl").lines
+    plain = shell("config", "show", "-o", "jsonl").lines
     assert all(set(row) == {"name", "value"} for row in plain)
-    assert "ORIGIN" not in holdfast("config", "show").stdout
+    assert "ORIGIN" not in shell("config", "show").stdout
 
 
-def test_settings_from_files_reach_the_store(holdfast):
-    (holdfast.folder / "holdfast.toml").write_text('namespace = "filed"\n[leases]\nttl = 45\n')
-    shown = holdfast("lease", "acquire", "k", "-o", "json").document
+def test_settings_from_files_reach_the_store(shell):
+    (shell.folder / "holdfast.toml").write_text('namespace = "filed"\n[leases]\nttl = 45\n')
+    shown = shell("lease", "acquire", "k", "-o", "json").document
     assert shown["ttl_s"] == 45
-    assert holdfast("lease", "ls", "--namespace", "filed", "-o", "jsonl").lines != []
+    assert shell("lease", "ls", "--namespace", "filed", "-o", "jsonl").lines != []
 
 
-def test_a_foreign_encoding_does_not_end_the_program(holdfast):
-    holdfast("lease", "acquire", "日本")
+def test_a_foreign_encoding_does_not_end_the_program(holdfast, shell):
+    shell("lease", "acquire", "日本")
     done = holdfast("lease", "ls", PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     assert done.code == 0
     assert "\\u65e5\\u672c" in done.stdout
 
 
-def test_a_group_without_a_command_shows_its_help(holdfast):
-    done = holdfast("lease")
+def test_a_group_without_a_command_shows_its_help(shell):
+    done = shell("lease")
     assert done.code == 2
     assert "\\n" not in done.stderr
     assert "acquire" in done.stderr + done.stdout

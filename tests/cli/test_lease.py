@@ -8,8 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-pytestmark = pytest.mark.process
-
 FIELDS = {
     "key",
     "slot",
@@ -47,111 +45,111 @@ def test_an_acquired_lease_stays_owned_until_it_is_released(holdfast):
     assert acquire(holdfast, "report")["token"] > first["token"]
 
 
-def test_a_stale_release_is_refused_and_harms_nobody(holdfast):
-    first = acquire(holdfast, "report")
-    wrong = holdfast("lease", "release", "report", "--owner", "x/1", "--token", "1")
-    stale = holdfast("lease", "release", "report", "--owner", first["owner"], "--token", "99")
+def test_a_stale_release_is_refused_and_harms_nobody(shell):
+    first = acquire(shell, "report")
+    wrong = shell("lease", "release", "report", "--owner", "x/1", "--token", "1")
+    stale = shell("lease", "release", "report", "--owner", first["owner"], "--token", "99")
     assert (wrong.code, stale.code) == (76, 76)
-    assert holdfast("lease", "acquire", "report").code == 75
+    assert shell("lease", "acquire", "report").code == 75
 
 
-def test_acquire_waits_as_long_as_it_is_told(holdfast):
-    acquire(holdfast, "long")
-    assert holdfast("lease", "acquire", "long", "--timeout", "0.1").code == 75
-    acquire(holdfast, "brief", "--ttl", "1.5")
-    assert holdfast("lease", "acquire", "brief", "--timeout", "forever").code == 0
+def test_acquire_waits_as_long_as_it_is_told(shell):
+    acquire(shell, "long")
+    assert shell("lease", "acquire", "long", "--timeout", "0.1").code == 75
+    acquire(shell, "brief", "--ttl", "1.5")
+    assert shell("lease", "acquire", "brief", "--timeout", "forever").code == 0
 
 
-def test_slots_of_a_semaphore_are_owned_and_shown_one_by_one(holdfast):
-    slots = [acquire(holdfast, "gpu", "--limit", "2")["slot"] for _ in range(2)]
+def test_slots_of_a_semaphore_are_owned_and_shown_one_by_one(shell):
+    slots = [acquire(shell, "gpu", "--limit", "2")["slot"] for _ in range(2)]
     assert sorted(slots) == [0, 1]
-    assert holdfast("lease", "acquire", "gpu", "--limit", "2").code == 75
-    shown = holdfast("lease", "show", "gpu", "-o", "json").document
+    assert shell("lease", "acquire", "gpu", "--limit", "2").code == 75
+    shown = shell("lease", "show", "gpu", "-o", "json").document
     assert [slot["slot"] for slot in shown["slots"]] == [0, 1]
-    assert holdfast("lease", "acquire", "gpu", "--limit", "3").code == 2
+    assert shell("lease", "acquire", "gpu", "--limit", "3").code == 2
 
 
-def test_ls_lists_pages_in_three_shapes(holdfast):
+def test_ls_lists_pages_in_three_shapes(shell):
     for key in ("a/1", "a/2", "b"):
-        acquire(holdfast, key)
-    page = holdfast("-o", "json", "lease", "ls", "--limit", "2")
+        acquire(shell, key)
+    page = shell("-o", "json", "lease", "ls", "--limit", "2")
     assert [lease["key"] for lease in page.document["leases"]] == ["a/1", "a/2"]
     assert page.document["next_after"] == "a/2"
     assert set(page.document["leases"][0]) == FIELDS
-    rest = holdfast("lease", "ls", "--after", "a/2", "-o", "json").document
+    rest = shell("lease", "ls", "--after", "a/2", "-o", "json").document
     assert [lease["key"] for lease in rest["leases"]] == ["b"]
     assert rest["next_after"] is None
-    lines = holdfast("lease", "ls", "--prefix", "a/", "-o", "jsonl").lines
+    lines = shell("lease", "ls", "--prefix", "a/", "-o", "jsonl").lines
     assert [lease["key"] for lease in lines] == ["a/1", "a/2"]
-    table = holdfast("lease", "ls")
+    table = shell("lease", "ls")
     assert table.stdout.splitlines()[0].split()[:3] == ["KEY", "OWNER", "TOKEN"]
     assert all(len(line) <= 80 for line in table.stdout.splitlines())
 
 
-def test_ls_filters_by_owner_and_activity(holdfast):
-    mine = acquire(holdfast, "mine")
-    holdfast("lease", "acquire", "theirs", HOLDFAST_HOST="other")
-    by_host = holdfast("lease", "ls", "--owner", "other", "-o", "jsonl").lines
+def test_ls_filters_by_owner_and_activity(shell):
+    mine = acquire(shell, "mine")
+    shell("lease", "acquire", "theirs", HOLDFAST_HOST="other")
+    by_host = shell("lease", "ls", "--owner", "other", "-o", "jsonl").lines
     assert [lease["key"] for lease in by_host] == ["theirs"]
-    by_owner = holdfast("lease", "ls", "--owner", mine["owner"], "-o", "jsonl").lines
+    by_owner = shell("lease", "ls", "--owner", mine["owner"], "-o", "jsonl").lines
     assert [lease["key"] for lease in by_owner] == ["mine"]
-    holdfast("lease", "break", "mine", "--reason", "test")
-    active = holdfast("lease", "ls", "-o", "jsonl").lines
-    everything = holdfast("lease", "ls", "--all", "-o", "jsonl").lines
+    shell("lease", "break", "mine", "--reason", "test")
+    active = shell("lease", "ls", "-o", "jsonl").lines
+    everything = shell("lease", "ls", "--all", "-o", "jsonl").lines
     assert [lease["key"] for lease in active] == ["theirs"]
     assert [lease["key"] for lease in everything] == ["mine", "theirs"]
 
 
-def test_ls_shows_what_one_owner_holds_now(holdfast):
-    acquire(holdfast, "held")
-    holdfast("lease", "acquire", "ended", "--ttl", "0.2", HOLDFAST_HOST="other")
-    holdfast("lease", "acquire", "theirs", HOLDFAST_HOST="other")
-    holdfast("lease", "acquire", "ended", "--timeout", "5")
-    owned = holdfast("lease", "ls", "--active", "--owner", "other", "-o", "jsonl").lines
+def test_ls_shows_what_one_owner_holds_now(shell):
+    acquire(shell, "held")
+    shell("lease", "acquire", "ended", "--ttl", "0.2", HOLDFAST_HOST="other")
+    shell("lease", "acquire", "theirs", HOLDFAST_HOST="other")
+    shell("lease", "acquire", "ended", "--timeout", "5")
+    owned = shell("lease", "ls", "--active", "--owner", "other", "-o", "jsonl").lines
     assert [lease["key"] for lease in owned] == ["theirs"]
 
 
-def test_show_raw_gives_the_stored_record_in_every_shape(holdfast):
-    first = acquire(holdfast, "report")
-    document = holdfast("lease", "show", "report", "--raw", "-o", "json").document
-    (line,) = holdfast("lease", "show", "report", "--raw", "-o", "jsonl").lines
+def test_show_raw_gives_the_stored_record_in_every_shape(shell):
+    first = acquire(shell, "report")
+    document = shell("lease", "show", "report", "--raw", "-o", "json").document
+    (line,) = shell("lease", "show", "report", "--raw", "-o", "jsonl").lines
     assert document == line
     (record,) = document["raw"]
     assert (record["owner"], record["token"]) == (first["owner"], first["token"])
     # Columns that only the SQLite table has.
     assert {"domain", "expires_us", "endings"} <= set(record)
-    table = holdfast("lease", "show", "report", "--raw").stdout.splitlines()
+    table = shell("lease", "show", "report", "--raw").stdout.splitlines()
     assert [line.split()[0] for line in table] == list(record)
 
 
-def test_show_raw_refuses_what_it_cannot_show(holdfast):
-    holdfast("migrate")
-    assert holdfast("lease", "show", "nope", "--raw").code == 66
-    both = holdfast("lease", "show", "nope", "--raw", "--history")
+def test_show_raw_refuses_what_it_cannot_show(shell):
+    shell("migrate")
+    assert shell("lease", "show", "nope", "--raw").code == 66
+    both = shell("lease", "show", "nope", "--raw", "--history")
     assert (both.code, both.stdout) == (2, "")
 
 
-def test_namespaces_are_apart(holdfast):
-    acquire(holdfast, "k")
-    assert holdfast("lease", "ls", "--namespace", "other", "-o", "jsonl").lines == []
-    assert holdfast("--namespace", "other", "lease", "acquire", "k").code == 0
+def test_namespaces_are_apart(shell):
+    acquire(shell, "k")
+    assert shell("lease", "ls", "--namespace", "other", "-o", "jsonl").lines == []
+    assert shell("--namespace", "other", "lease", "acquire", "k").code == 0
 
 
-def test_break_ends_a_lease_and_history_tells(holdfast):
-    first = acquire(holdfast, "stuck")
-    broken = holdfast("lease", "break", "stuck", "--reason", "on call", "-o", "json")
+def test_break_ends_a_lease_and_history_tells(shell):
+    first = acquire(shell, "stuck")
+    broken = shell("lease", "break", "stuck", "--reason", "on call", "-o", "json")
     assert [lease["owner"] for lease in broken.document["broken"]] == [first["owner"]]
-    again = holdfast("lease", "break", "stuck", "--reason", "twice", "-o", "json")
+    again = shell("lease", "break", "stuck", "--reason", "twice", "-o", "json")
     assert (again.code, again.document) == (0, {"broken": []})
-    second = acquire(holdfast, "stuck")
-    entries = holdfast("lease", "history", "stuck", "-o", "json").document["history"]
+    second = acquire(shell, "stuck")
+    entries = shell("lease", "history", "stuck", "-o", "json").document["history"]
     assert entries[0]["token"] == second["token"]
     assert entries[0]["ended"] is None
     old = next(entry for entry in entries if entry["token"] == first["token"])
     assert (old["ended"], old["detail"]) == ("broken", "on call")
-    shown = holdfast("lease", "show", "stuck", "--history", "-o", "json").document
+    shown = shell("lease", "show", "stuck", "--history", "-o", "json").document
     assert set(shown) == {"key", "slots", "history"}
-    table = holdfast("lease", "show", "stuck", "--history").stdout
+    table = shell("lease", "show", "stuck", "--history").stdout
     assert "on call" in table
     assert "waiters" in table
 
@@ -160,23 +158,23 @@ def test_break_ends_a_lease_and_history_tells(holdfast):
     "arguments",
     [("show", "nope"), ("history", "nope"), ("break", "nope", "--reason", "r")],
 )
-def test_an_unknown_lease_is_not_found(holdfast, arguments):
-    acquire(holdfast, "nope-not-quite")
-    done = holdfast("lease", *arguments)
+def test_an_unknown_lease_is_not_found(shell, arguments):
+    acquire(shell, "nope-not-quite")
+    done = shell("lease", *arguments)
     assert (done.code, done.stdout) == (66, "")
     assert done.stderr.startswith("holdfast: no lease 'nope'")
 
 
-def test_watch_tells_each_change_as_it_happens(holdfast):
-    first = acquire(holdfast, "w", "--ttl", "60")
+def test_watch_tells_each_change_as_it_happens(holdfast, shell):
+    first = acquire(shell, "w", "--ttl", "60")
     watching = holdfast.start(
         "lease", "watch", "w", "--interval", "0.05", "--count", "3", "-o", "jsonl"
     )
     assert watching.stdout is not None
     lines = [watching.stdout.readline()]
-    holdfast("lease", "break", "w", "--reason", "r")
+    shell("lease", "break", "w", "--reason", "r")
     lines.append(watching.stdout.readline())
-    acquire(holdfast, "w")
+    acquire(shell, "w")
     done = holdfast.finish(watching)
     assert done.code == 0
     events = [json.loads(line) for line in (*lines, done.stdout)]
@@ -202,19 +200,19 @@ def test_a_watch_shows_version_and_end_move_with_each_renewal(holdfast):
         assert after["expires_at"] > before["expires_at"]
 
 
-def test_a_watched_line_names_token_version_and_end(holdfast):
-    first = acquire(holdfast, "w", "--ttl", "60")
-    line = holdfast("lease", "watch", "w", "--count", "1").stdout
+def test_a_watched_line_names_token_version_and_end(shell):
+    first = acquire(shell, "w", "--ttl", "60")
+    line = shell("lease", "watch", "w", "--count", "1").stdout
     assert f"seen w token {first['token']} version 1 owner {first['owner']} until 20" in line
 
 
-def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(holdfast):
-    acquire(holdfast, "w")
+def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(holdfast, shell):
+    acquire(shell, "w")
     unread = holdfast.start("lease", "watch", "--interval", "0.05")
     assert unread.stdout is not None
     assert unread.stdout.readline().split()[2:4] == ["seen", "w"]
     unread.stdout.close()
-    holdfast("lease", "break", "w", "--reason", "r")
+    shell("lease", "break", "w", "--reason", "r")
     assert unread.wait(60) == 141
     assert unread.stderr is not None
     assert unread.stderr.read() == ""
@@ -226,12 +224,12 @@ def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(holdfast)
     assert (done.code, done.stderr) == (130, "")
 
 
-def test_a_waiter_that_is_told_to_stop_leaves_the_queue(holdfast):
-    acquire(holdfast, "q", "--ttl", "60")
+def test_a_waiter_that_is_told_to_stop_leaves_the_queue(holdfast, shell):
+    acquire(shell, "q", "--ttl", "60")
     waiting = holdfast.start("lease", "acquire", "q", "--timeout", "forever")
 
     def waiters():
-        return holdfast("lease", "show", "q", "-o", "json").document["slots"][0]["waiters"]
+        return shell("lease", "show", "q", "-o", "json").document["slots"][0]["waiters"]
 
     while waiters() == 0:
         assert waiting.poll() is None

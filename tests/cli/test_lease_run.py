@@ -10,10 +10,7 @@ import pytest
 
 from tests.cli.conftest import is_running, wait_until
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 # Writes its own pid and that of a grandchild, then waits for both.
 SLEEPER = "sleep 100 & echo $$ $! > pids.tmp; mv pids.tmp pids; wait"
@@ -75,10 +72,7 @@ def test_a_held_lease_is_not_to_be_had(holdfast):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signals_reach_the_command(holdfast, number, request):
-    # Under nohup it is ignored, and children would inherit that.
-    before = signal.signal(number, signal.SIG_DFL)
-    request.addfinalizer(lambda: signal.signal(number, before))
+def test_signals_reach_the_command(holdfast, number):
     script = f"trap 'echo heard; exit 5' {number.name.removeprefix('SIG')}; {SLEEPER}"
     running = holdfast.start("lease", "run", "k", "--", "sh", "-c", script)
     family = pids(holdfast)
@@ -88,32 +82,32 @@ def test_signals_reach_the_command(holdfast, number, request):
     wait_gone(family)
 
 
-def test_a_command_without_a_handler_dies_of_the_signal(holdfast):
+def test_a_command_without_a_handler_dies_of_the_signal(holdfast, shell):
     running = holdfast.start("lease", "run", "k", "--", "sh", "-c", SLEEPER)
     family = pids(holdfast)
     running.terminate()
     assert holdfast.finish(running).code == 128 + signal.SIGTERM
     wait_gone(family)
-    assert holdfast("lease", "acquire", "k").code == 0
+    assert shell("lease", "acquire", "k").code == 0
 
 
-def test_a_broken_lease_stops_the_whole_group(holdfast):
+def test_a_broken_lease_stops_the_whole_group(holdfast, shell):
     script = f"trap 'echo told; exit 0' TERM; {SLEEPER}"
     running = holdfast.start("lease", "run", "k", "--ttl", "3", "--", "sh", "-c", script)
     family = pids(holdfast)
-    holdfast("lease", "break", "k", "--reason", "maintenance of the tape robot")
+    shell("lease", "break", "k", "--reason", "maintenance of the tape robot")
     done = holdfast.finish(running)
     assert (done.code, done.stdout) == (76, "told\n")
     assert "lease 'k' was lost (broken: maintenance of the tape robot)" in done.stderr
     wait_gone(family)
 
 
-def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(holdfast):
+def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(holdfast, shell):
     script = f"trap '' TERM; {SLEEPER}"
     options = ("--ttl", "3", "--stop-grace", "0.2")
     running = holdfast.start("lease", "run", "k", *options, "--", "sh", "-c", script)
     family = pids(holdfast)
-    holdfast("lease", "break", "k", "--reason", "test")
+    shell("lease", "break", "k", "--reason", "test")
     assert holdfast.finish(running).code == 76
     wait_gone(family)
 
@@ -131,23 +125,23 @@ def test_the_command_dies_with_a_wrapper_that_is_killed(holdfast):
     wait_gone(family)
 
 
-def test_a_stopped_wrapper_cannot_keep_its_command_alive_past_the_ttl(holdfast):
+def test_a_stopped_wrapper_cannot_keep_its_command_alive_past_the_ttl(holdfast, shell):
     running = holdfast.start("lease", "run", "k", "--ttl", "1.5", "--", "sh", "-c", SLEEPER)
     family = pids(holdfast)
     os.kill(running.pid, signal.SIGSTOP)
     # Waits in the queue until the store itself gives the key away.
-    assert holdfast("lease", "acquire", "k", "--timeout", "30").code == 0
+    assert shell("lease", "acquire", "k", "--timeout", "30").code == 0
     assert not any(is_running(number) for number in family)
     os.kill(running.pid, signal.SIGCONT)
     assert holdfast.finish(running).code == 76
 
 
-def test_a_waiting_run_is_stopped_by_a_signal_before_its_command_starts(holdfast):
-    holdfast("lease", "acquire", "k", "--ttl", "60")
+def test_a_waiting_run_is_stopped_by_a_signal_before_its_command_starts(holdfast, shell):
+    shell("lease", "acquire", "k", "--ttl", "60")
     waiting = holdfast.start("lease", "run", "k", "--timeout", "forever", "--", "touch", "ran")
 
     def queued():
-        shown = holdfast("lease", "show", "k", "-o", "json").document
+        shown = shell("lease", "show", "k", "-o", "json").document
         return shown["slots"][0]["waiters"] == 1
 
     wait_until(queued)

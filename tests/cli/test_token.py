@@ -34,55 +34,55 @@ def test_a_token_is_shown_once_and_stored_as_a_digest(holdfast):
     assert bearer_digest(text) in dump
 
 
-def test_no_two_tokens_are_alike(holdfast):
-    texts = {created(holdfast, "ci", "--scope", "read")["token"] for _ in range(2)}
+def test_no_two_tokens_are_alike(shell):
+    texts = {created(shell, "ci", "--scope", "read")["token"] for _ in range(2)}
     assert len(texts) == 2
 
 
-def test_a_token_belongs_to_the_namespace_of_the_call(holdfast):
-    made = created(holdfast, "ci", "--scope", "read", "--namespace", "shop")
+def test_a_token_belongs_to_the_namespace_of_the_call(shell):
+    made = created(shell, "ci", "--scope", "read", "--namespace", "shop")
     assert claimed_namespace(made["token"]) == "shop"
-    assert holdfast("token", "ls", "-o", "json").document["tokens"] == []
-    shop = holdfast("token", "ls", "-o", "json", "--namespace", "shop")
+    assert shell("token", "ls", "-o", "json").document["tokens"] == []
+    shop = shell("token", "ls", "-o", "json", "--namespace", "shop")
     assert len(shop.document["tokens"]) == 1
 
 
-def test_a_revoked_token_is_listed_as_such_and_the_audit_says_who(holdfast):
-    made = created(holdfast, "ci", "--scope", "read", "--days", "0")
+def test_a_revoked_token_is_listed_as_such_and_the_audit_says_who(shell):
+    made = created(shell, "ci", "--scope", "read", "--days", "0")
     assert made["expires_at"] is None
-    done = holdfast("token", "revoke", made["id"], "-o", "json")
+    done = shell("token", "revoke", made["id"], "-o", "json")
     assert (done.code, done.document["active"]) == (0, False)
-    acts = holdfast("token", "audit", "-o", "json").document["acts"]
+    acts = shell("token", "audit", "-o", "json").document["acts"]
     assert [act["action"] for act in acts] == ["token revoke", "token create"]
     assert {act["subject"] for act in acts} == {made["id"]}
     assert all("@" in act["actor"] for act in acts)
     assert made["token"] not in str(acts)
 
 
-def test_wrong_use_is_said_with_its_code(holdfast):
-    created(holdfast, "ci", "--scope", "read")
-    assert holdfast("token", "revoke", "nope").code == 66
-    assert holdfast("token", "create", "ci").code == 2
-    assert holdfast("token", "create", "ci", "--scope", "all").code == 2
-    assert holdfast("token", "create", "c\x1bi", "--scope", "read").code == 2
-    assert holdfast("token", "create", "x" * 101, "--scope", "read").code == 2
-    done = holdfast("token", "ls", "--url", "etcd://127.0.0.1:1")
+def test_wrong_use_is_said_with_its_code(shell):
+    created(shell, "ci", "--scope", "read")
+    assert shell("token", "revoke", "nope").code == 66
+    assert shell("token", "create", "ci").code == 2
+    assert shell("token", "create", "ci", "--scope", "all").code == 2
+    assert shell("token", "create", "c\x1bi", "--scope", "read").code == 2
+    assert shell("token", "create", "x" * 101, "--scope", "read").code == 2
+    done = shell("token", "ls", "--url", "etcd://127.0.0.1:1")
     assert done.code in (2, 69)
 
 
 @pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e-12", "1e7", "1e300"])
-def test_a_life_that_no_calendar_has_is_refused_and_leaves_no_token(holdfast, days):
-    created(holdfast, "ci", "--scope", "read")
-    done = holdfast("token", "create", "ci", "--scope", "read", "--days", days)
+def test_a_life_that_no_calendar_has_is_refused_and_leaves_no_token(shell, days):
+    created(shell, "ci", "--scope", "read")
+    done = shell("token", "create", "ci", "--scope", "read", "--days", days)
     assert done.code == 2, done.stderr
     assert "unexpected" not in done.stderr
     assert "hft_" not in done.stdout
-    assert len(holdfast("token", "ls", "-o", "json").document["tokens"]) == 1
+    assert len(shell("token", "ls", "-o", "json").document["tokens"]) == 1
 
 
-def test_who_only_looks_makes_no_store(holdfast):
-    assert holdfast("token", "ls").code == 78
-    assert holdfast("token", "audit").code == 78
+def test_who_only_looks_makes_no_store(shell):
+    assert shell("token", "ls").code == 78
+    assert shell("token", "audit").code == 78
 
 
 def test_serve_refuses_what_it_cannot_serve_or_bind(holdfast):

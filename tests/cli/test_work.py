@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 CLAIM_FIELDS = {
     "id",
     "queue",
@@ -36,14 +34,13 @@ def shown(holdfast, job):
     return holdfast("work", "show", job, "-o", "json").document
 
 
-@pytest.mark.process
-def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast):
-    job = enqueue(holdfast, "mails", '{"to": "ann"}', "--priority", "3", "--header", "trace=1")
+def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast, shell):
+    job = enqueue(shell, "mails", '{"to": "ann"}', "--priority", "3", "--header", "trace=1")
     (claimed,) = claim(holdfast, "mails", "--worker", "shell-1")
     assert set(claimed) == CLAIM_FIELDS
     assert (claimed["id"], claimed["payload"]) == (job, {"to": "ann"})
     assert claimed["headers"] == {"trace": "1"}
-    listed = holdfast("work", "ls")
+    listed = shell("work", "ls")
     assert listed.stdout.splitlines()[0].split()[:5] == [
         "ID",
         "QUEUE",
@@ -54,14 +51,14 @@ def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast):
     (row,) = listed.stdout.splitlines()[1:]
     assert "claimed" in row
     assert "shell-1" in row
-    assert holdfast("work", "claim", "mails").code == 75
+    assert shell("work", "claim", "mails").code == 75
     done = holdfast("work", "complete", *proof(claimed), "--result", "[1]")
     assert done.code == 0, done.stderr
-    after = shown(holdfast, job)
+    after = shown(shell, job)
     assert (after["state"], after["result"], after["claimed_by"]) == ("done", [1], "shell-1")
     # Again after a lost reply is fine; under an older token it is not.
-    assert holdfast("work", "complete", *proof(claimed), "--result", "[1]").code == 0
-    assert holdfast("work", "complete", job, "--token", "0").code == 76
+    assert shell("work", "complete", *proof(claimed), "--result", "[1]").code == 0
+    assert shell("work", "complete", job, "--token", "0").code == 76
 
 
 def test_failures_are_kept_until_the_job_is_dead_and_may_be_retried(shell):
@@ -129,7 +126,6 @@ def test_queues_are_paused_drained_and_opened(shell):
     assert shell("work", "top", "-o", "json").code == 2
 
 
-@pytest.mark.process
 def test_top_goes_on_until_it_is_told_to_stop(holdfast):
     enqueue(holdfast, "q")
     watching = holdfast.start("work", "top", "--interval", "0.1", "-o", "jsonl")

@@ -1,7 +1,7 @@
 """PostgreSQL keeps the ports, directly and through PgBouncer in transaction mode.
 
 All labs share one database, because making one takes longer than most tests; each has namespaces
-of its own.
+of its own. The server's clock is moved where a suite would wait for it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,49 @@ from holdfast.testing.conformance.lease_concurrency import (
     ConcurrencyCases as LeaseConcurrencyCases,
 )
 from holdfast.testing.conformance.lease_renew import RenewCases
+from tests.conformance.moved_time import MovedLab, ServerTime, server_time
+from tests.plugins.service_tests import starting
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 
 pytestmark = pytest.mark.service
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def time() -> Iterator[ServerTime]:
+    with server_time() as time:
+        yield time
+
+
+@pytest.fixture(scope="module")
+def server(pytestconfig: pytest.Config, time: ServerTime) -> Iterator[PostgresServer]:
+    with starting(pytestconfig) as services:
+        yield services.start(PostgresServer(durable=False, environment=time.environment))
+
+
+@pytest.fixture(scope="module")
+def pooler(pytestconfig: pytest.Config, server: PostgresServer) -> Iterator[PgBouncer]:
+    with starting(pytestconfig) as services:
+        yield services.start(PgBouncer(server))
+
+
+@pytest.fixture
+def direct(server: PostgresServer, time: ServerTime) -> Lab:
+    return MovedLab(PostgresFactory(), server.url, time, prefix=f"t{next(_numbers)}-")
+
+
+@pytest.fixture
+def pooled(pooler: PgBouncer, server: PostgresServer, time: ServerTime) -> Lab:
+    # Notifications do not pass a pooler in transaction mode: the listener has its own address.
+    return MovedLab(
+        PostgresFactory(),
+        pooler.url,
+        time,
+        options={"listen_url": server.url},
+        prefix=f"t{next(_numbers)}-",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +88,8 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def direct(database: str) -> Lab:
+def unmoved(database: str) -> Lab:
     return Lab(PostgresFactory(), database, prefix=f"t{next(_numbers)}-")
-
-
-@pytest.fixture
-def pooled(pgbouncer: PgBouncer, database: str) -> Lab:
-    # Notifications do not pass a pooler in transaction mode: the listener has its own address.
-    return Lab(
-        PostgresFactory(),
-        pgbouncer.url_of(database),
-        options={"listen_url": database},
-        prefix=f"t{next(_numbers)}-",
-    )
 
 
 class TestLeases(LeaseStoreSuite):
@@ -76,6 +102,27 @@ class TestHosts(HostStoreSuite):
     @pytest.fixture
     def lab(self, direct: Lab) -> Lab:
         return direct
+
+
+# On the machine's own clock: one suite that waits for each expiry, and the others as long forms.
+class TestHostsInRealTime(HostStoreSuite):
+    @pytest.fixture
+    def lab(self, unmoved: Lab) -> Lab:
+        return unmoved
+
+
+@pytest.mark.soak
+class TestLeasesInRealTime(LeaseStoreSuite):
+    @pytest.fixture
+    def lab(self, unmoved: Lab) -> Lab:
+        return unmoved
+
+
+@pytest.mark.soak
+class TestJobsInRealTime(JobStoreSuite):
+    @pytest.fixture
+    def lab(self, unmoved: Lab) -> Lab:
+        return unmoved
 
 
 class TestWakeups(WakeupsSuite):

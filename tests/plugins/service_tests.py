@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -96,10 +96,17 @@ class Services:
         return started
 
 
+@contextmanager
+def starting(config: pytest.Config) -> Iterator[Services]:
+    """Servers that end with the block, for fixtures that outlive a test."""
+    with ExitStack() as stack:
+        yield Services(config, stack)
+
+
 @pytest.fixture
 def services(pytestconfig: pytest.Config) -> Iterator[Services]:
-    with ExitStack() as stack:
-        yield Services(pytestconfig, stack)
+    with starting(pytestconfig) as services:
+        yield services
 
 
 @pytest.fixture(scope="session")

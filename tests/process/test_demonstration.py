@@ -33,5 +33,18 @@ def test_the_demonstration_tells_what_happened(tmp_path):
     assert taken_over, "a worker was killed in mid-job, so that somebody took over"
     assert "24 jobs enqueued, 24 done" in said
     assert "0 missing" in said
+    # The flow goes on with the step in which its host was killed, under a newer token.
+    (killed, token), *_ = re.findall(r"(\S+) +runs step pack, with token (\d+)", said)
+    taken = re.search(
+        r"(\S+) +took the flow over after [\d.]+ s, with token (\d+), and begins with step pack",
+        said,
+    )
+    assert taken is not None
+    assert taken[1] != killed
+    assert int(taken[2]) > int(token)
+    assert (
+        f"reserve on {killed}, charge on {killed}, pack on {taken[1]}, ship on {taken[1]}" in said
+    )
+    assert "4 steps ended and are recorded once each; 0 of those" in said
     assert "Stale writes that reached the table: 0" in said
     assert list(tmp_path.iterdir()) == []

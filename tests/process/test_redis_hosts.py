@@ -57,27 +57,6 @@ def test_owner_keeps_its_lease_while_the_server_restarts_with_its_log(services, 
     assert other.ask("acquire", key="k", ttl=TTL_S)["token"] > granted["token"]
 
 
-# What a store that lost its records waits, and time to notice.
-QUIET_S = 50.0
-
-
-def test_nobody_owns_twice_when_the_server_forgets(services, cast):
-    server = services.start(RedisServer(settings=FORGETFUL))
-    owner, other = cast.owners(server.url, "owner", "other")
-    # A server that was just started and keeps nothing would be quiet for half a minute.
-    server.command("HSET", "holdfast:{default}:epoch", "until", "0")
-    granted = owner.ask("acquire", key="k", ttl=2.0)
-    other.tell("acquire", key="k", ttl=2.0)
-    wait_in_queue(server, owner, 1)
-    server.crash()
-    server.revive()
-    lost = owner.wait("lost", key="k")
-    taken = other.wait("did", do="acquire", limit_s=QUIET_S)
-    assert lost["reason"] in {"fenced", "expired"}
-    assert taken["at"] > lost["at"]
-    assert taken["token"] > granted["token"]
-
-
 def test_stopped_owner_knows_at_once_that_it_has_lost(redis_url, cast):
     owner, other = cast.owners(redis_url, "owner", "other")
     granted = owner.ask("acquire", key="k", ttl=TTL_S)
@@ -90,31 +69,68 @@ def test_stopped_owner_knows_at_once_that_it_has_lost(redis_url, cast):
     assert other.ask("look", key="k")["is_held"]
 
 
-@pytest.mark.parametrize("kept", ["nothing", pytest.param("all", marks=pytest.mark.soak)])
-def test_no_key_has_two_owners_while_the_server_is_killed(services, cast, kept):
-    server = services.start(RedisServer(settings={} if kept == "all" else FORGETFUL))
-    keys = ("a", "b")
+# What a store that lost its records waits, and time to notice.
+QUIET_S = 50.0
+KEYS = ("a", "b")
+
+
+def contend(cast, server: RedisServer):
+    """Start contenders for all keys, and wait until they know the store."""
     contenders = [
-        cast.start("contender", server.url, f"contender-{n}", ",".join(keys), 0.5, n)
+        cast.start("contender", server.url, f"contender-{n}", ",".join(KEYS), 0.5, n)
         for n in range(4)
     ]
     for contender in contenders:
         contender.wait("ready")
-    # A server that was just started and keeps nothing would be quiet for half a minute.
-    server.command("HSET", "holdfast:{default}:epoch", "until", "0")
-    # Each loss of all records is followed by half a minute without grants.
-    for _ in range(3 if kept == "all" else 1):
-        for contender in 3 * contenders:
-            contender.forget("granted")
-            contender.wait("granted")
-        server.crash()
-        server.revive()
-    for contender in contenders:
+    return contenders
+
+
+def each_is_granted(contenders, *, times: int = 1, **limit: float) -> None:
+    for contender in times * contenders:
         contender.forget("granted")
-        contender.wait("granted", limit_s=QUIET_S)
+        contender.wait("granted", **limit)
+
+
+def end_of(contenders) -> None:
+    """End them, and judge what all of them saw."""
+    for contender in contenders:
         assert contender.join() == 0, contender
     check_history(contenders, "redis")
     met = {m["error"] for contender in contenders for m in contender.all("met")}
     assert met <= {"StoreUnavailable", "OutcomeUnknown"}
-    for key in keys:
+    for key in KEYS:
         assert handovers(contenders, key) >= 5
+
+
+def test_nobody_owns_twice_when_the_server_forgets(services, cast):
+    """Loses all records once, under contenders and under an owner: half a minute has no grants."""
+    server = services.start(RedisServer(settings=FORGETFUL))
+    owner, other = cast.owners(server.url, "owner", "other")
+    contenders = contend(cast, server)
+    # A server that was just started and keeps nothing would be quiet for half a minute.
+    server.command("HSET", "holdfast:{default}:epoch", "until", "0")
+    each_is_granted(contenders, times=3)
+    granted = owner.ask("acquire", key="k", ttl=2.0)
+    other.tell("acquire", key="k", ttl=2.0)
+    wait_in_queue(server, owner, 1)
+    server.crash()
+    server.revive()
+    lost = owner.wait("lost", key="k")
+    taken = other.wait("did", do="acquire", limit_s=QUIET_S)
+    assert lost["reason"] in {"fenced", "expired"}
+    assert taken["at"] > lost["at"]
+    assert taken["token"] > granted["token"]
+    each_is_granted(contenders, limit_s=QUIET_S)
+    end_of(contenders)
+
+
+@pytest.mark.soak
+def test_no_key_has_two_owners_while_a_server_with_a_log_is_killed(services, cast):
+    server = services.start(RedisServer())
+    contenders = contend(cast, server)
+    for _ in range(3):
+        each_is_granted(contenders, times=3)
+        server.crash()
+        server.revive()
+    each_is_granted(contenders, limit_s=QUIET_S)
+    end_of(contenders)

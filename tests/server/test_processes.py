@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote
 
@@ -166,20 +167,16 @@ def test_a_stopped_worker_finishes_what_is_short_and_returns_the_rest(fleet, tok
 
 def test_a_server_that_is_told_to_stop_lets_waiters_go_and_ends(fleet, token):
     server = fleet.start()
-    begun = time.monotonic()
-    with subprocess.Popen(
-        [
-            *("curl", "-s", "-o", os.devnull, "-w", "%{http_code}"),
-            *("-H", f"Authorization: Bearer {token}"),
-            f"{server.address}/worker/next?worker_id=w&queues=mail&wait=50",
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as waiting:
+    asked, headers = "/worker/next?worker_id=w&queues=mail", {"Authorization": f"Bearer {token}"}
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)) as waiter:
+        # The second request finds the connection made and the token known.
+        waiter.request("GET", asked, headers=headers)
+        assert waiter.getresponse().read() == b""
+        waiter.request("GET", f"{asked}&wait=50", headers=headers)
         time.sleep(0.5)
+        begun = time.monotonic()
         assert server.terminate() == 128 + signal.SIGTERM
-        said, _ = waiting.communicate(timeout=PATIENCE_S)
-    assert said == "204"
+        assert waiter.getresponse().status == 204
     assert time.monotonic() - begun < 20
 
 

@@ -42,12 +42,16 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of flow. ``ends`` are the results, or the status, that an input may come to."""
+    """One kind of flow. ``ends`` are the results, or the status, that an input may come to.
+
+    ``suspended`` are those of one that was suspended: its steps go on then, and no timer fires.
+    """
 
     name: str
     draw: Callable[[random.Random], Any]
     ends: Callable[[Any], tuple[Any, ...]]
     signals: bool = False
+    suspended: tuple[Any, ...] = ()
 
 
 def _same(value: Any) -> Callable[[Any], tuple[Any, ...]]:
@@ -68,7 +72,12 @@ CASES = {
         Case("first", lambda draw: draw.choice(NAPS_S), lambda _: ("napped", "added")),
         Case("again", lambda draw: draw.randrange(3), _same("done")),
         Case("far", lambda draw: draw.randrange(1, 3), lambda n: (n * n,)),
-        Case("slow", lambda draw: draw.random() < 0.5, lambda cut: ("cut" if cut else 1,)),
+        Case(
+            "slow",
+            lambda draw: draw.random() < 0.5,
+            lambda cut: ("cut" if cut else 1,),
+            suspended=(1,),
+        ),
     )
 }
 

@@ -167,6 +167,7 @@ class FlowFleet(Course):
             found = json.loads(record.outcome or "null")
         by_operators = {"cancel": "cancelled", "terminate": "terminated"}
         allowed += tuple(status for act, status in by_operators.items() if act in wish.done)
+        allowed += wish.case.suspended if "suspend" in wish.done else ()
         if found in allowed or record.status not in FINAL:
             return []
         text = f"{wish.id} ({wish.case.name} {wish.input!r}) came to {found!r}, not {allowed}"

@@ -18,7 +18,7 @@ from holdfast.testing.faults import Fault
 from tests.simulation.fleet import CALM, Fleet, Outcome
 from tests.simulation.worker import TTL_S
 
-SEEDS = 400
+SEEDS = 300
 SOAK_SEEDS = range(10_000, 15_000)
 
 # Things that must have happened often enough for silence to mean something, over all seeds.

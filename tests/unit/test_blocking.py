@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import sqlite3
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -118,6 +120,72 @@ def test_work_without_await():
         assert len(hf.work.enqueue_many("many", range(3))) == hf.work.count(queue="many") == 3
         hf.work.pause("many")
         assert hf.work.claim("many") == []
+    runner.join(10)
+    assert not runner.is_alive()
+
+
+def test_flows_without_await():
+    app = holdfast.App("sync")
+
+    @app.step
+    def double(number: int) -> int:
+        return number * 2
+
+    @app.flow
+    async def approve(number: int) -> int:
+        @holdfast.on_query("number")
+        def asked() -> int:
+            return number
+
+        if not await holdfast.wait_signal("approved", bool):
+            raise ValueError("refused")
+        return await double(number)
+
+    with blocking.connect("memory://sync-flows", host="a", app=app) as hf:
+        runner = threading.Thread(target=hf.run)
+        runner.start()
+        handle = hf.flows.start(approve, 21, id="f-1", attributes={"team": "a"})
+        assert handle.id == "f-1"
+        assert handle.query("number") == 21
+        handle.signal("approved", True)
+        assert handle.result(timeout=10) == 42
+        assert handle.history()[-1].version == handle.status().version
+        forked = handle.fork(at=0, id="f-2")
+        forked.signal("approved", False)
+        with pytest.raises(holdfast.FlowFailed):
+            hf.flows.get("f-2", approve).result(timeout=10)
+        many = hf.flows.start_many(approve, [1, 2])
+        for each in many:
+            each.suspend()
+            each.resume()
+            each.terminate("enough")
+        assert [info.id for info in hf.flows.list(attributes={"team": "a"})] == ["f-1", "f-2"]
+        assert hf.flows.count()[holdfast.InstanceStatus.TERMINATED] == 2
+        assert hf.flows.purge(status="terminated") == 2
+    runner.join(10)
+    assert not runner.is_alive()
+
+
+def test_a_flow_is_started_in_a_transaction_of_the_calling_thread(tmp_path):
+    app = holdfast.App("sync")
+
+    @app.flow
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    file = tmp_path / "store.db"
+    with (
+        blocking.connect(f"sqlite:///{file}", host="a", app=app) as hf,
+        closing(sqlite3.connect(file, isolation_level=None)) as tx,
+    ):
+        runner = threading.Thread(target=hf.run)
+        runner.start()
+        for end in ("ROLLBACK", "COMMIT"):
+            tx.execute("BEGIN IMMEDIATE")
+            hf.flows.start(greet, "ann", id="f", delay=0.01, tx=tx)
+            tx.execute(end)
+            assert len(hf.flows.list()) == (end == "COMMIT")
+        assert hf.flows.get("f", greet).result(timeout=30) == "hello ann"
     runner.join(10)
     assert not runner.is_alive()
 

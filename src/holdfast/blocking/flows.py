@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
+from holdfast.blocking.transactions import run_with
 from holdfast.flows import flows as flows_module
 from holdfast.flows import handle as handle_module
 from holdfast.flows.flow import Flow
@@ -21,7 +22,7 @@ R = TypeVar("R")
 
 
 class FlowHandle(Generic[R]):
-    """A flow of this id; see ``holdfast.FlowHandle``."""
+    """One flow; see ``holdfast.FlowHandle``."""
 
     def __init__(self, handle: handle_module.FlowHandle[R], portal: Portal) -> None:
         self._handle = handle
@@ -64,7 +65,7 @@ class FlowHandle(Generic[R]):
         id: str | None = None,  # noqa: A002 - it is one
         timeout: Duration | None = None,
     ) -> Any:
-        """Let its code handle an update, and return what that returned, as plain JSON."""
+        """Let its code handle an update, and return what that returned."""
         return self._portal.run(self._handle.update(name, *args, id=id, timeout=timeout))
 
     def query(self, name: str, *args: Any) -> Any:
@@ -104,7 +105,7 @@ class FlowHandle(Generic[R]):
 
 
 class Flows:
-    """The flows of one namespace; see ``holdfast.Flows``."""
+    """The flows of one namespace; see ``holdfast.Flows``. Safe to use from many threads."""
 
     def __init__(self, flows: flows_module.Flows, portal: Portal) -> None:
         self._flows = flows
@@ -142,17 +143,14 @@ class Flows:
         attributes: Mapping[str, Any] | None = None,
         tx: object = None,
     ) -> FlowHandle[Any]:
-        """Start a flow, once for each id, and return a handle to it."""
+        """Start a flow, once for each id, and return a handle to it.
+
+        ``tx`` is a synchronous connection, and is used on the caller's own thread.
+        """
         starting = self._flows.start(
-            flow,  # pyright: ignore[reportArgumentType] - one overload or the other
-            *args,
-            id=id,
-            at=at,
-            delay=delay,
-            attributes=attributes,
-            tx=tx,
+            flow, *args, id=id, at=at, delay=delay, attributes=attributes, tx=tx
         )
-        return FlowHandle(self._portal.run(starting), self._portal)
+        return FlowHandle(run_with(self._portal, starting, tx), self._portal)
 
     def start_many(
         self,
@@ -165,7 +163,8 @@ class Flows:
     ) -> list[FlowHandle[R]]:
         """Start up to 10,000 flows in one step, all that are not there yet, or none."""
         starting = self._flows.start_many(flow, inputs, ids=ids, attributes=attributes, tx=tx)
-        return [FlowHandle(handle, self._portal) for handle in self._portal.run(starting)]
+        started = run_with(self._portal, starting, tx)
+        return [FlowHandle(handle, self._portal) for handle in started]
 
     def schedule(
         self,
@@ -177,8 +176,9 @@ class Flows:
         **options: Any,
     ) -> ScheduleInfo:
         """Start a flow at each tick of a timetable, once in the fleet."""
-        keeping = self._flows.schedule(name, flow, *args, cron=cron, every=every, **options)
-        return self._portal.run(keeping)
+        return self._portal.run(
+            self._flows.schedule(name, flow, *args, cron=cron, every=every, **options)
+        )
 
     @overload
     def get(self, id: str, flow: Flow[..., R]) -> FlowHandle[R]: ...
@@ -186,10 +186,7 @@ class Flows:
     def get(self, id: str, flow: None = None) -> FlowHandle[Any]: ...
     def get(self, id: str, flow: Flow[..., Any] | None = None) -> FlowHandle[Any]:  # noqa: A002
         """A handle to the flow of this id; nothing is asked."""
-        handle: handle_module.FlowHandle[Any] = (
-            self._flows.get(id) if flow is None else self._flows.get(id, flow)
-        )
-        return FlowHandle(handle, self._portal)
+        return FlowHandle(self._flows.get(id, flow), self._portal)
 
     def list(  # noqa: PLR0913 - the filters are the public promise
         self,
@@ -205,18 +202,19 @@ class Flows:
         limit: int = 100,
     ) -> list[FlowInfo]:
         """A page of flows, the oldest first."""
-        listing = self._flows.list(
-            name=name,
-            status=status,
-            prefix=prefix,
-            attributes=attributes,
-            parent=parent,
-            created_after=created_after,
-            created_before=created_before,
-            after=after,
-            limit=limit,
+        return self._portal.run(
+            self._flows.list(
+                name=name,
+                status=status,
+                prefix=prefix,
+                attributes=attributes,
+                parent=parent,
+                created_after=created_after,
+                created_before=created_before,
+                after=after,
+                limit=limit,
+            )
         )
-        return self._portal.run(listing)
 
     def count(
         self,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar, Unpack, overload
 
-from holdfast.errors import UsageError
+from holdfast.blocking.transactions import run_with
 from holdfast.model.job import Attempt, ClaimedJob, Enqueued, Entry, NewJob
 from holdfast.model.options import Duration
 from holdfast.names import HostId, JobId, Token
@@ -23,7 +23,6 @@ from holdfast.work.work import QueueInfo, Target
 In = TypeVar("In")
 Out = TypeVar("Out")
 R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
 
 
 class Job(Generic[R_co]):
@@ -170,7 +169,7 @@ class Work:
     ) -> Job[Any]:
         """Add a job; ``tx`` is a synchronous connection and is used on the caller's thread."""
         adding = self._work.enqueue(target, payload, tx=tx, **options)
-        return Job(self._run(adding, tx), self._portal)
+        return Job(run_with(self._portal, adding, tx), self._portal)
 
     @overload
     def enqueue_many(
@@ -200,7 +199,7 @@ class Work:
     ) -> list[Job[Any]]:
         """Add up to 10,000 jobs in one step, all of them or none."""
         adding = self._work.enqueue_many(target, payloads, tx=tx, **options)
-        return [Job(job, self._portal) for job in self._run(adding, tx)]
+        return [Job(job, self._portal) for job in run_with(self._portal, adding, tx)]
 
     def prepare(self, target: Target, payload: object, **options: Unpack[JobOptions]) -> NewJob:
         """The job that ``enqueue`` would add. No I/O."""
@@ -208,7 +207,7 @@ class Work:
 
     def submit(self, jobs: Sequence[NewJob], *, tx: object = None) -> Sequence[Enqueued]:
         """Add prepared jobs in one step, and say what became of each."""
-        return self._run(self._work.submit(jobs, tx=tx), tx)
+        return run_with(self._portal, self._work.submit(jobs, tx=tx), tx)
 
     def claim(
         self,
@@ -366,15 +365,3 @@ class Work:
     def close(self) -> None:
         """Give back what is claimed and not settled; claim no more."""
         self._portal.run(self._work.close())
-
-    def _run(self, coroutine: Coroutine[Any, Any, T], tx: object) -> T:
-        """On the portal; with a transaction on the caller's thread, as most of them demand."""
-        if tx is None:
-            return self._portal.run(coroutine)
-        try:
-            # With a synchronous connection nothing in there waits, so one step is the whole of it.
-            coroutine.send(None)
-        except StopIteration as done:
-            return done.value
-        coroutine.close()
-        raise UsageError("an asynchronous transaction needs holdfast.connect, not the façade")

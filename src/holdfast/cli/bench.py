@@ -51,7 +51,6 @@ def bench() -> None:
 )
 @click.option("--items", type=click.IntRange(1, ITEMS_MAX), default=10, show_default=True)
 @click.option("--runs", type=click.IntRange(1, RUNS_MAX), default=50, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Write JSON; the same as -o json.")
 @global_options
 @click.pass_context
 def claims(context: click.Context, /, **options: Any) -> None:
@@ -62,8 +61,6 @@ def claims(context: click.Context, /, **options: Any) -> None:
     sound strategy claimed an item twice or lost one, or if a control did no harm.
     """
     invocation = current()
-    if options["as_json"]:
-        invocation.output = "json"
     urls: dict[str, str] = {}
     for store in ("postgres", "redis"):
         if options[store] is not None:

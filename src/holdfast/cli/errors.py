@@ -29,6 +29,10 @@ from holdfast.settings import Settings, shown_options
 OK = 0
 UNEXPECTED = 1
 USAGE = 2
+# How a flow ended that was watched.
+FLOW_FAILED = 10
+FLOW_CANCELLED = 11
+FLOW_TERMINATED = 12
 # From here on the numbers of sysexits.h, where one fits.
 NOT_FOUND = 66
 UNAVAILABLE = 69

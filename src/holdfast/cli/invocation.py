@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.app import App
 from holdfast.cli import errors
 from holdfast.cli.output import say
 from holdfast.connect import check_options, connect, find_factory, load_settings
@@ -95,14 +96,23 @@ class Invocation:
             await driver.close()
 
     @asynccontextmanager
-    async def host(self, *, create: bool = False) -> AsyncGenerator[Holdfast, None]:
+    async def host(
+        self, *, create: bool = False, migrate: bool | None = None, app: App | None = None
+    ) -> AsyncGenerator[Holdfast, None]:
         """A host without a session: this process is gone before anybody could miss it.
 
         One who only looks makes no store where there is none: the URL may be mistyped.
         """
         _refuse_windows()
         self.settings()
-        connecting = connect(self.url, namespace=self.namespace, session=False, create=create)
+        connecting = connect(
+            self.url,
+            namespace=self.namespace,
+            app=app,
+            session=False,
+            create=create,
+            migrate=migrate,
+        )
         async with connecting as host:
             yield host
 
@@ -158,6 +168,7 @@ def global_options(command: F) -> F:
         click.option("--url", help="Store URL; default HOLDFAST_URL or a settings file."),
         click.option("--namespace", help="Namespace in the store."),
         click.option("-o", "--output", type=click.Choice(OUTPUTS), help="How data is written."),
+        click.option("--json", "output", flag_value="json", help="The same as -o json."),
         click.option("-v", "--verbose", is_flag=True, default=None, help="Say more, on stderr."),
     )
     for option in reversed(options):

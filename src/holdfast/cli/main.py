@@ -33,6 +33,7 @@ _COMMANDS = {
     "configure": "holdfast.cli.configure",
     "demo": "holdfast.cli.demo",
     "doctor": "holdfast.cli.doctor",
+    "flow": "holdfast.cli.flow",
     "lease": "holdfast.cli.lease",
     "migrate": "holdfast.cli.migrate",
     "schedule": "holdfast.cli.schedule",

@@ -70,7 +70,7 @@ def enqueue(
     invocation = current()
     header = options.pop("header")
     options["headers"] = _headers(header) if header else None
-    options["at"] = None if at is None else _instant(at)
+    options["at"] = None if at is None else instant(at)
     options = {name: value for name, value in options.items() if value not in (None, 0.0)}
     if id_ is not None:
         options["id"] = id_
@@ -113,7 +113,12 @@ def _headers(pairs: Sequence[str]) -> dict[str, str]:
     return headers
 
 
-def _instant(text: str) -> datetime:
+def instant(text: str) -> datetime:
+    """The instant that somebody typed for ``--at``.
+
+    Raises:
+        UsageError: It is none, or lacks its offset.
+    """
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -7,6 +7,7 @@ nothing else; no name that comes from a store is ever imported.
 from __future__ import annotations
 
 import importlib
+import operator
 import sys
 from pathlib import Path
 
@@ -26,10 +27,10 @@ from holdfast.errors import UsageError
 @click.option("--session-ttl", type=float, help="Seconds after which others take over from it.")
 @global_options
 def worker(app: str, host: str | None, session_ttl: float | None) -> None:
-    """Run the handlers, schedules and roles of an app until SIGTERM or Ctrl-C.
+    """Run the flows, handlers, schedules and roles of an app until SIGTERM or Ctrl-C.
 
     APP is MODULE:NAME, as in shop.tasks:app; the module is imported from the current folder or the
-    installed packages. On SIGTERM what runs is finished or given back.
+    installed packages. On SIGTERM what runs is finished or given back, and flows go on elsewhere.
     """
     invocation = current()
     loaded = load_app(app)
@@ -63,13 +64,15 @@ def load_app(name: str) -> App:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: object = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        imported = importlib.import_module(module)
     except ImportError as error:
         raise UsageError(f"module {module!r} cannot be imported: {error}") from error
+    try:
+        found: object = operator.attrgetter(attribute)(imported)
     except AttributeError:
-        raise UsageError(f"module {module!r} has no {attribute!r}") from None
+        apps = [each for each, value in vars(imported).items() if isinstance(value, App)]
+        hint = f"; its apps: {', '.join(apps)}" if apps else ""
+        raise UsageError(f"module {module!r} has no {attribute!r}{hint}") from None
     if not isinstance(found, App):
         raise UsageError(f"{name} is no holdfast.App but {type(found).__name__}")
     return found

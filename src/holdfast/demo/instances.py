@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ class Instance:
         if self.process.returncode is None:
             self.process.kill()
         await self.process.wait()
+
+
+async def first_to_say(
+    instances: Sequence[Instance], event: str
+) -> tuple[Instance, dict[str, Any]]:
+    """Who of ``instances`` is the first to say ``event``, and with what."""
+    hearing = {asyncio.ensure_future(each.hear(event)): each for each in instances}
+    done, pending = await asyncio.wait(hearing, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    task = done.pop()
+    return hearing[task], task.result()
 
 
 def tell(text: str = "") -> None:

@@ -1,6 +1,6 @@
 """The story: three instances race, the winner dies, the next one stalls, and nothing breaks.
 
-Then workers share a queue, and one of them dies.
+Then workers share a queue, and one of them dies; and so does the host of a flow.
 
 Starts real processes and ends only those. Every line printed is something that just happened.
 """
@@ -12,12 +12,12 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import holdfast
 from holdfast.clock import SystemClock
 from holdfast.demo import ledger
-from holdfast.demo.instances import REGIONS, Instance, start, tell
+from holdfast.demo.flow_act import run_flow
+from holdfast.demo.instances import REGIONS, Instance, first_to_say, start, tell
 from holdfast.demo.work_act import run_queue
 from holdfast.demo.worker import KEY, TTL_S
 
@@ -44,23 +44,12 @@ async def run_race(instances: list[Instance]) -> tuple[Instance, list[Instance]]
     return winner, losers
 
 
-async def next_owner(losers: list[Instance]) -> tuple[Instance, dict[str, Any]]:
-    """The first of the waiting instances to say that it won."""
-    waiting = {asyncio.ensure_future(i.hear("won")): i for i in losers}
-    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for task in pending:
-        task.cancel()
-    await asyncio.gather(*pending, return_exceptions=True)
-    task = done.pop()
-    return waiting[task], task.result()
-
-
 async def run_crash(winner: Instance, losers: list[Instance]) -> Instance:
     """Kill the owner without warning; somebody takes over."""
     tell(f"2. The {winner.region} instance is killed (SIGKILL); its ttl is {TTL_S:g} s")
     winner.signal(signal.SIGKILL)
     killed_at = _clock.monotonic()
-    successor, said = await next_owner(losers)
+    successor, said = await first_to_say(losers, "won")
     latency_s = _clock.monotonic() - killed_at
     tell(f"   {successor.region:9} took over after {latency_s:.2f} s, with token {said['token']}\n")
     await successor.hear("wrote")
@@ -117,7 +106,7 @@ async def tell_story(file: Path) -> int:
     finally:
         for instance in instances:
             await instance.end()
-    whole = await run_queue(file)
+    whole = await run_queue(file) and await run_flow(file)
     with closing(sqlite3.connect(file)) as connection:
         stale = ledger.stale_lines(connection)
     elapsed_s = _clock.monotonic() - began_at

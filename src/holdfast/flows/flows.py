@@ -104,7 +104,8 @@ class Flows:
         """
         desk = self._desk
         new = desk.starter.draft(flow, args, id=id, at=at, delay=delay, attributes=attributes)
-        awaited = desk.waiters.wait(new.id) if desk.host is not None else None
+        may_begin_here = desk.host is not None and tx is None
+        awaited = desk.waiters.wait(new.id) if may_begin_here else None
         begun = False
         try:
             begun = await desk.starter.start(new, tx=tx)

@@ -13,6 +13,7 @@ from holdfast.flows.failures import decode_failure, flow_error
 from holdfast.flows.flow import Flow
 from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of
 from holdfast.flows.operating import Operations
+from holdfast.flows.recording import read_rows
 from holdfast.flows.waiting import End
 from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
 
 R = TypeVar("R")
-
-# Rows of a history that are read at once.
-_ROWS_MAX = 1000
 
 
 class FlowHandle(Generic[R]):
@@ -93,16 +91,10 @@ class FlowHandle(Generic[R]):
             FlowNotFound: There is none of this id.
         """
         record = await self._desk.record(self.id)
-        commits: list[FlowCommit] = []
-        after = max(after, record.base)
-        while limit is None or len(commits) < limit:
-            most = _ROWS_MAX if limit is None else min(_ROWS_MAX, limit - len(commits))
-            rows = await self._desk.store.history(self.id, after=after, limit=most)
-            commits.extend(commit_of(row) for row in rows)
-            if len(rows) < most:
-                break
-            after = rows[-1].version
-        return commits
+        rows = await read_rows(
+            self._desk.store, self.id, after=max(after, record.base), limit=limit
+        )
+        return [commit_of(row) for row in rows]
 
     async def signal(
         self,

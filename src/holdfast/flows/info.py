@@ -79,12 +79,17 @@ def info_of(record: InstanceRecord) -> FlowInfo:
     )
 
 
+def instant_of(at_us: int) -> datetime:
+    """An instant of the store's wall clock, for people."""
+    return _EPOCH + timedelta(microseconds=at_us)
+
+
 def commit_of(row: HistoryRow) -> FlowCommit:
     """One row of a history."""
     return FlowCommit(
         version=row.version,
         token=row.token,
         host=row.worker,
-        at=_EPOCH + timedelta(microseconds=row.at_us),
+        at=instant_of(row.at_us),
         events=tuple(decode_events(row.events)),
     )

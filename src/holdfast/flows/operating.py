@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, FlowNotFound, FlowTerminated, UsageError
@@ -20,13 +19,12 @@ from holdfast.flows.events import (
 )
 from holdfast.flows.failures import encode_failure, failure_of
 from holdfast.flows.flow import RETENTION_S
+from holdfast.flows.recording import read_rows, record_flow, replayed
 from holdfast.flows.replaying import fork_history
-from holdfast.flows.run import FlowRun
 from holdfast.flows.starting import input_of
 from holdfast.model.instance import (
     FINAL,
     HistoryRow,
-    InstanceRecord,
     InstanceStatus,
     NewInstance,
     Opened,
@@ -36,9 +34,6 @@ from holdfast.work.repeating import until_known
 
 if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
-
-# Rows of a history that are read at once.
-_ROWS_MAX = 1000
 
 RETENTION_US = round(RETENTION_S * 1e6)
 
@@ -60,35 +55,14 @@ class Operations:
         if live is not None and not live.closed:
             return live.run.query(name, *args)
         record = await self._desk.record(self._id)
-        with self._replayed(record, await self._rows(record)) as run:
-            return run.query(name, *args)
-
-    @contextlib.contextmanager
-    def _replayed(self, record: InstanceRecord, rows: Sequence[HistoryRow]) -> Generator[FlowRun]:
-        """A copy of the flow, run from its history, which decides nothing."""
         flow = self._desk.flows.get(record.name)
         if flow is None:
             raise UsageError(
                 f"flow {record.name!r} is not defined here, and {self._id!r} does not run here: "
                 "ask where its app is connected"
             )
-        run = FlowRun(
-            flow,
-            id=record.id,
-            base=record.base,
-            input=record.input,
-            began_at_us=record.began_at_us,
-            headers=record.headers,
-            custom=record.custom,
-            attributes=record.attributes,
-            parent=record.parent,
-            on_error=_unheard,
-        )
-        try:
-            run.begin(rows)
-            yield run
-        finally:
-            run.close()
+        with replayed(flow, await record_flow(self._store, self._id)) as run:
+            return run.query(name, *args)
 
     async def terminate(self, reason: str) -> None:
         """End the flow at once."""
@@ -120,7 +94,7 @@ class Operations:
         record = await self._desk.record(self._id)
         if record.status not in FINAL or record.status is InstanceStatus.COMPLETED:
             raise Conflict(f"flow {self._id!r} is {record.status}; only one that failed is retried")
-        rows = await self._rows(record)
+        rows = await read_rows(self._store, self._id, after=record.base)
         to = _before_failure(rows, record.base)
         at = rows[-1].at_us if rows else record.began_at_us
         events = encode_events((Rewound(at=at, to=to),))
@@ -139,7 +113,7 @@ class Operations:
     ) -> InstanceId:
         """Start a new flow from a part of this one's history."""
         record = await self._desk.record(self._id)
-        rows = await self._rows(record)
+        rows = await read_rows(self._store, self._id, after=record.base)
         cut = at if isinstance(at, int) else _before_step(rows, at)
         kept = [row for row in rows if row.version <= cut]
         at_us = kept[-1].at_us if kept else record.began_at_us
@@ -169,25 +143,11 @@ class Operations:
         await self._desk.starter.start(new)
         return new.id
 
-    async def _rows(self, record: InstanceRecord) -> list[HistoryRow]:
-        rows: list[HistoryRow] = []
-        after = record.base
-        while True:
-            page = await self._store.history(self._id, after=after, limit=_ROWS_MAX)
-            rows.extend(page)
-            if len(page) < _ROWS_MAX:
-                return rows
-            after = page[-1].version
-
     def _check(self, opened: Opened, why: str) -> None:
         if opened is Opened.NOT_FOUND:
             raise FlowNotFound(self._id)
         if opened is Opened.REFUSED:
             raise Conflict(f"flow {self._id!r} cannot be {why}")
-
-
-def _unheard(context: dict[str, Any]) -> None:
-    """Leave errors of a copy alone: its flow has told of them."""
 
 
 def _before_failure(rows: Sequence[HistoryRow], base: int) -> int:

@@ -117,7 +117,9 @@ class Starter:
             started = await self._store.start_in(news, tx)
         else:
             started = await until_known(self._runtime, lambda _: self._store.start(news))
-        self._tell_delayed(news)
+        if tx is None:
+            # Otherwise nobody can see them yet, nor know when.
+            self._tell_delayed(news)
         if self._desk.telemetry.active:
             created = sum(each.entry is Entry.CREATED for each in started)
             self._desk.telemetry.flows_counted("started", created)

@@ -22,7 +22,8 @@ class FlowOptions:
             timer, a signal or a child do not count. A thousand keep one event loop busy.
         threads: Threads for synchronous steps, in all; more of them fight for the interpreter.
         poll: How long to wait for a ring before looking for flows without one. The safety net
-            behind wake-ups; a store that cannot ring is looked at each second.
+            behind wake-ups, which SQLite and PostgreSQL make good themselves where they can be
+            lost; a store that cannot ring is looked at each second.
         poll_floor: The shortest pause between two looks that find nothing.
         park_grace: A flow that only waits for so long is written off the memory, and goes on from
             its history when it wakes. Longer saves replays, shorter saves memory.
@@ -30,7 +31,7 @@ class FlowOptions:
 
     concurrency: int = 1000
     threads: int = 32
-    poll: Duration = 5.0
+    poll: Duration = 30.0
     poll_floor: Duration = 0.02
     park_grace: Duration = 5.0
 

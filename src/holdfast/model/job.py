@@ -160,10 +160,12 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wait_us: int = 0
 
 
-class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     """A job and the token of its claim. Every later write of the claimant carries both.
 
-    ``attempts`` is how often its handler failed before, ``losses`` how often a claim was lost.
+    ``attempts`` is how often its handler failed before, ``losses`` how often a claim was lost. The
+    order of the fields is that of drivers' columns: naming each costs four times as much, for every
+    job of every claim.
     """
 
     id: JobId

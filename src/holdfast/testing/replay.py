@@ -6,11 +6,10 @@ Owns nothing: it runs a flow's code against recorded rows, without a store and w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from holdfast.app import App
 from holdfast.errors import UsageError
-from holdfast.flows.run import FlowRun
+from holdfast.flows.recording import recording_of, replayed
 from holdfast.model.instance import HistoryRow, InstanceRecord
 
 
@@ -27,24 +26,5 @@ def check_replay(app: App, record: InstanceRecord, rows: Sequence[HistoryRow]) -
     flow = app.flows.get(record.name)
     if flow is None:
         raise UsageError(f"{app!r} has no flow {record.name!r}, so that nothing can be replayed")
-    run = FlowRun(
-        flow,
-        id=record.id,
-        base=record.base,
-        input=record.input,
-        began_at_us=record.began_at_us,
-        headers=record.headers,
-        custom=record.custom,
-        attributes=record.attributes,
-        parent=record.parent,
-        on_error=_unobserved,
-    )
-    try:
-        run.begin(rows)
+    with replayed(flow, recording_of(record, rows)) as run:
         return run.ended
-    finally:
-        run.close()
-
-
-def _unobserved(context: dict[str, Any]) -> None:
-    """An error that no task of the flow looked at was told when it happened first."""

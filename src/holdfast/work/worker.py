@@ -20,6 +20,7 @@ from holdfast.model.job import ClaimedJob, Return, Want
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm
+from holdfast.work.claiming import POLL_S
 from holdfast.work.current import Middleware
 from holdfast.work.handler import Handler
 from holdfast.work.keys import KeyLimits
@@ -70,7 +71,7 @@ class _Line:
 class Worker:
     """Runs the handlers of an app on one host, until stopped. Used once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - joins what the host has
         self,
         work: Work,
         leases: Leases,
@@ -80,8 +81,10 @@ class Worker:
         host: str,
         log: logging.Logger,
         claim_batch: int = CLAIM_BATCH_MAX,
+        poll_s: float = POLL_S,
     ) -> None:
         claimer = work.claimer
+        self._poll_s = poll_s
         self._claim_batch = claim_batch
         self._work = work
         self._claimer = claimer
@@ -182,7 +185,7 @@ class Worker:
         wants = [Want(line.queue, min(line.free, self._claim_batch)) for line in lines]
         limit = min(sum(want.limit for want in wants), self._claim_batch)
         rings = [line.rings for line in lines]
-        poll_s = self._claimer.poll_s
+        poll_s = self._claimer.poll_s if self._claimer.bell.deaf else self._poll_s
         self._soonest = math.inf
         try:
             # The note outlives the poll, so that there is always one while we wait.

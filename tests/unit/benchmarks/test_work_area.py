@@ -16,7 +16,7 @@ from benchmarks.work.jobs import open_jobs
 TINY = dataclasses.replace(
     effort.QUICK,
     rounds=1,
-    round_s=0.2,
+    round_s=0.1,
     batch_rounds=1,
     batch_s=0.001,
     pickups=3,

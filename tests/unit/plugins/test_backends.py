@@ -28,10 +28,12 @@ def test_servers_enter_when_they_start(pytestconfig):
 def last_line(folder: Path, *options: str) -> str:
     """Run the tests of ``folder`` with the two plugins, and give the last line it prints."""
     root = Path(__file__).parents[3]
-    plugins = ("-p", "tests.plugins.backends", "-p", "tests.plugins.service_tests")
+    # By name: loading what every installed tool brings takes longer than the tests.
+    named = ("xdist", "tests.plugins.backends", "tests.plugins.service_tests")
+    plugins = [word for name in named for word in ("-p", name)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--rootdir", folder, *plugins, *options, folder],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(root), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=folder,
         capture_output=True,
         text=True,

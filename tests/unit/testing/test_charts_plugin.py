@@ -69,10 +69,16 @@ def run_pytest(folder, text: str, *options: str) -> tuple[int, str]:
     (folder / "test_suite.py").write_text(text, encoding="utf-8")
     (folder / "conftest.py").write_text('pytest_plugins = "holdfast.testing.charts"\n')
     (folder / "pytest.ini").write_text("[pytest]\n")
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        # What every installed tool brings takes longer to load than the tests take.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environ,
         capture_output=True,
         text=True,
         timeout=100,
@@ -82,7 +88,7 @@ def run_pytest(folder, text: str, *options: str) -> tuple[int, str]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("options", [(), ("-n", "3")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "3")], ids=["alone", "xdist"])
 def test_every_test_has_a_group_of_the_shared_orchestrator(tmp_path, options):
     code, said = run_pytest(tmp_path, SUITE, *options)
     assert code == 0, said

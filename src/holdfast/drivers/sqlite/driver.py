@@ -90,6 +90,7 @@ class SqliteDriver:
             namespace=namespace,
             host=context.host,
             poll=Poll(
+                paths.stamp,
                 self.reader.data_version,
                 self.reader.waiters_of,
                 Waiting(self.reader, context.clock, namespace, context.host).look,

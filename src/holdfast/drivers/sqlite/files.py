@@ -39,6 +39,17 @@ class StoreFiles:
         """The sidecar that holds the sessions of hosts."""
         return self.main.with_name(self.main.name + "-hosts")
 
+    def stamp(self) -> tuple[int, ...] | None:
+        """Differs after a commit: what the file system says of the write-ahead log.
+
+        ``None`` if there is no log, so that it cannot tell.
+        """
+        try:
+            found = os.stat(f"{self.main}-wal")  # noqa: PTH116 - asked twenty times a second
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
     @property
     def bells(self) -> Path:
         """The directory of the doorbells."""

@@ -1,7 +1,8 @@
 """Claiming: which jobs a session gets, and what it hears when there were too few.
 
-Owns the order and the limits of claims. Runs inside one write transaction. A claim looks at a queue
-once and takes from the beginning of an index, however much stands behind that.
+Owns the order and the limits of claims. Runs inside one write transaction. A claim takes from the
+beginning of an index, however much stands behind that. Most queues have no limits and nothing that
+came due: their jobs are had without looking at anything else.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class JobClaiming:
         if request.wait_us > 0 or len(request.wants) > 1:
             # More than one statement may write; what a settled queue needs comes with its own.
             turn.savepoint()
-        taking = _Taking(self._moves, turn, request, namespace=self._namespace, host=self._host)
-        rows = taking.target() if request.job is not None else taking.wanted()
+        taking = _Taking(self._moves, turn, request, self._namespace, self._host)
+        rows = taking.wanted() if request.job is None else taking.target()
         if taking.fresh:
             # Before the own note is written: others hear of what this claim left to them.
             self._bells.ring(turn, taking.fresh)
@@ -74,14 +75,15 @@ class _Taking:
     __slots__ = ("_moves", "_namespace", "_request", "_turn", "_who", "due_at_us", "fresh")
 
     def __init__(
-        self, moves: JobMoves, turn: Turn, request: ClaimRequest, *, namespace: str, host: HostId
+        self, moves: JobMoves, turn: Turn, request: ClaimRequest, namespace: str, host: HostId
     ) -> None:
         self._moves = moves
         self._namespace = namespace
         self._turn = turn
         self._request = request
         self._who = (request.session, host, request.worker, request.request, turn.wall_us)
-        self.fresh: Counter[str] = Counter()
+        # Made when there is something to count: most claims leave nothing to others.
+        self.fresh: Counter[str] | None = None
         self.due_at_us: int | None = None
 
     def wanted(self) -> list[tuple[Any, ...]]:
@@ -91,7 +93,10 @@ class _Taking:
         for want in self._request.wants:
             if left <= 0:
                 break
-            rows = self._from_queue(want.queue, min(want.limit, left))
+            limit = min(want.limit, left)
+            rows = self._take(sql.READ_PLAIN, want.queue, limit)
+            if len(rows) < limit:
+                rows = self._look_closer(want.queue, limit, rows)
             left -= len(rows)
             taken += rows
         return taken
@@ -113,43 +118,62 @@ class _Taking:
         if self._room(queue, settings) <= 0:
             return []
         turn.savepoint()
-        rows = turn.cursor.execute(sql.CLAIM_ONE, (*self._who, number)).fetchall()
+        rows = turn.cursor.execute(sql.TAKE_TARGET, (*self._who, number)).fetchall()
         self._count(queue, len(rows), settings)
         return rows
 
     def _look(self, queue: str) -> tuple[Any, ...]:
         return self._turn.cursor.execute(sql.LOOK, (self._namespace, queue)).fetchall()[0]
 
-    def _from_queue(self, queue: str, limit: int) -> list[tuple[Any, ...]]:
+    def _look_closer(
+        self, queue: str, limit: int, plain: list[tuple[Any, ...]]
+    ) -> list[tuple[Any, ...]]:
+        """Why a queue gave fewer jobs than wanted, and what it gives after all.
+
+        Either it is plain, and ``plain`` is all it has, or nothing was taken from it yet.
+        """
         turn = self._turn
         now = turn.wall_us
         due, expires, *settings = self._look(queue)
         if settings[0] == "paused":
             return []
+        settled = settings[0] is None
+        fresh = self.fresh
+        if fresh is None:
+            fresh = self.fresh = Counter()
         if expires is not None and expires <= now:
+            settled = False
             turn.savepoint()
-            self._moves.expire(turn, _MOVE_MAX, self.fresh)
+            self._moves.expire(turn, _MOVE_MAX, fresh)
         promoted = 0
         if due is not None and due <= now:
+            settled = False
             turn.savepoint()
             promoted = self._moves.promote_due(turn, queue, _MOVE_MAX)
             due = self._look(queue)[0]
         if due is not None and (self.due_at_us is None or due < self.due_at_us):
             self.due_at_us = due
+        if settled:
+            return plain
         if settings[0] is not None:
             turn.savepoint()
             limit = min(limit, self._room(queue, settings))
-        rows = self._take(queue, limit) if limit > 0 else []
+        rows = self._take(sql.READ_NEXT, queue, limit)
         self._count(queue, len(rows), settings)
         if promoted > len(rows):
-            self.fresh[queue] += promoted - len(rows)
+            fresh[queue] += promoted - len(rows)
         return rows
 
-    def _take(self, queue: str, limit: int) -> list[tuple[Any, ...]]:
-        values = (*self._who, self._namespace, queue, limit)
-        rows = self._turn.cursor.execute(sql.CLAIM, values).fetchall()
-        if len(rows) > 1:
-            rows.sort(key=_place)
+    def _take(self, read: str, queue: str, limit: int) -> list[tuple[Any, ...]]:
+        """Take the first ``limit`` jobs of those that ``read`` finds, in their order."""
+        if limit <= 0:
+            return []
+        cursor, namespace = self._turn.cursor, self._namespace
+        rows = cursor.execute(read, (namespace, queue, self._turn.wall_us, limit)).fetchall()
+        if rows:
+            count = len(rows)
+            take = sql.TAKE_FIRST if count == 1 else sql.TAKE_NEXT
+            cursor.execute(take, (*self._who, namespace, queue, count))
         return rows
 
     def _room(self, queue: str, settings: Sequence[Any]) -> int:
@@ -181,28 +205,5 @@ class _Taking:
             cursor.execute(sql.RATE_COUNT, (self._namespace, queue, now, claims))
 
 
-def _place(row: tuple[Any, ...]) -> tuple[int, int]:
-    return -row[8], row[13]
-
-
 def _jobs(rows: list[tuple[Any, ...]]) -> tuple[ClaimedJob, ...]:
-    return tuple(
-        [
-            ClaimedJob(
-                id=row[0],
-                queue=row[1],
-                token=row[2],
-                payload=row[3],
-                attempts=row[4],
-                losses=row[5],
-                max_attempts=row[6],
-                retry=row[7],
-                priority=row[8],
-                headers=row[9],
-                enqueued_at_us=row[10],
-                unique_key=row[11],
-                ordering_key=row[12],
-            )
-            for row in rows
-        ]
-    )
+    return tuple([ClaimedJob(*row) for row in rows])

@@ -121,24 +121,49 @@ INSERT INTO holdfast_queue_claims (namespace, queue, at_us, claims) VALUES (?, ?
 ON CONFLICT DO UPDATE SET claims = claims + excluded.claims
 """
 
+# What can be claimed from a queue now, in the order in which it is.
+_NEXT = """FROM holdfast_job INDEXED BY holdfast_job_ready
+    WHERE namespace = {namespace} AND queue = {queue} AND state = 'ready' AND blocked = 0
+      AND (expires_at_us IS NULL OR expires_at_us > {now}) {unless}
+    ORDER BY priority DESC, seq LIMIT {limit}"""
+
+# Nothing must be moved first, and no limit holds: nothing has come due or expired, and nobody set
+# anything for the queue. SQLite asks each of these once, not for each job.
+_PLAIN = """
+      AND NOT EXISTS (SELECT 1 FROM holdfast_queue WHERE namespace = ?1 AND name = ?2)
+      AND NOT EXISTS (
+          SELECT 1 FROM holdfast_job AS d
+          WHERE d.namespace = ?1 AND d.queue = ?2 AND d.due_at_us <= ?3
+            AND d.state IN ('scheduled', 'retrying') AND d.blocked = 0
+      )
+      AND NOT EXISTS (
+          SELECT 1 FROM holdfast_job AS e
+          WHERE e.namespace = ?1 AND e.expires_at_us IS NOT NULL AND e.expires_at_us <= ?3
+            AND e.state IN ('scheduled', 'ready', 'retrying')
+      )"""
+
+# The fields of ``ClaimedJob``, in their order.
+_COLUMNS = """id, queue, token, payload, attempts, losses, max_attempts, retry, priority,
+    headers, enqueued_at_us, unique_key, ordering_key"""
+
+# Jobs are read first and marked as claimed by a second statement, under the same write lock:
+# RETURNING would keep each of them in a table of its own meanwhile, and forget their order.
+_READ = f"SELECT {_COLUMNS.replace('token', 'token + 1')} {_NEXT}"
+_OF_READ = {"namespace": "?1", "queue": "?2", "now": "?3", "limit": "?4"}
+READ_NEXT = _READ.format(**_OF_READ, unless="")
+READ_PLAIN = _READ.format(**_OF_READ, unless=_PLAIN)
+
 _TAKE = """
 UPDATE holdfast_job
 SET state = 'claimed', token = token + 1, session = ?1, host = ?2, worker = ?3, request = ?4,
     claimed_at_us = ?5, claim_ended = NULL
 WHERE {which}
-RETURNING {columns}
 """
-_COLUMNS = """id, queue, token, payload, attempts, losses, max_attempts, retry, priority,
-    headers, enqueued_at_us, unique_key, ordering_key, seq"""
-_NEXT = """number IN (
-    SELECT number FROM holdfast_job INDEXED BY holdfast_job_ready
-    WHERE namespace = ?6 AND queue = ?7 AND state = 'ready' AND blocked = 0
-      AND (expires_at_us IS NULL OR expires_at_us > ?5)
-    ORDER BY priority DESC, seq LIMIT ?8
-)"""
-# Rows come back in no order that counts.
-CLAIM = _TAKE.format(which=_NEXT, columns=_COLUMNS)
-CLAIM_ONE = _TAKE.format(which="number = ?6", columns=_COLUMNS)
+_OF_TAKE = {"now": "?5", "namespace": "?6", "queue": "?7", "limit": "?8", "unless": ""}
+# Takes the same jobs as were read just before. A single one costs half if it is not a list.
+TAKE_NEXT = _TAKE.format(which=f"number IN (SELECT number {_NEXT.format(**_OF_TAKE)})")
+TAKE_FIRST = _TAKE.format(which=f"number = (SELECT number {_NEXT.format(**_OF_TAKE)})")
+TAKE_TARGET = _TAKE.format(which="number = ?6") + "RETURNING " + _COLUMNS
 
 TARGET = """
 SELECT number, queue, state, blocked, due_at_us, expires_at_us FROM holdfast_job
@@ -148,6 +173,7 @@ WHERE namespace = ? AND id = ?
 _BEFORE = """
 SELECT {columns} FROM holdfast_job
 WHERE namespace = ? AND state = 'claimed' AND session = ? AND request = ?
+ORDER BY priority DESC, seq
 """
 CLAIMED_BEFORE = _BEFORE.format(columns=_COLUMNS)
 

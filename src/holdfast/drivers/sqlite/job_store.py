@@ -89,8 +89,9 @@ class SqliteJobStore:
         self._claim = claiming.claim
 
     def _submit(self, call: Call, argument: object, *, large: bool = False) -> Awaitable[Any]:
-        writing = self._writer.submit(call, argument, large=large)
-        return self._users.wait_carefully(writing) if self._users.used else writing
+        if self._users.used:
+            return self._users.wait_carefully(self._writer.submit(call, argument, large=large))
+        return self._writer.perform(call, argument, large=large)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs, all of them or none, in their order."""

@@ -56,13 +56,13 @@ class SqliteLeaseStore:
         self._acquiring = Joint(self._acquire, joint.acquire, rank=1)
 
     def _submit(self, call: Call, argument: object) -> Awaitable[Any]:
-        writing = self._writer.submit(call, argument)
-        return self._users.wait_carefully(writing) if self._users.used else writing
+        if self._users.used:
+            return self._users.wait_carefully(self._writer.submit(call, argument))
+        return self._writer.perform(call, argument)
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key if it is free, expired, or already owned by the same owner."""
-        writing = self._writer.submit(self._acquiring, request)
-        return await (self._users.wait_carefully(writing) if self._users.used else writing)
+        return await self._submit(self._acquiring, request)
 
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
         """Extend ``grant`` so that it ends ``ttl_us`` from now."""
@@ -70,8 +70,7 @@ class SqliteLeaseStore:
 
     async def release(self, grant: Grant) -> None:
         """Give the key up, keep its token, and wake the head of its queue."""
-        writing = self._writer.submit(self._releasing, grant)
-        await (self._users.wait_carefully(writing) if self._users.used else writing)
+        await self._submit(self._releasing, grant)
 
     async def leave(self, key: str, waiter: WaiterId, owner: Owner) -> None:
         """Give up a place in the queue."""

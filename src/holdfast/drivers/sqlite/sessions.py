@@ -61,6 +61,8 @@ class Sessions:
 
     def gone(self, sessions: Sequence[str]) -> list[str]:
         """Those of ``sessions`` that have ended or are unknown."""
+        if not sessions:
+            return []
         values = (as_json(sessions), self._namespace)
         return [session for (session,) in self._cursor.execute(_GONE, values).fetchall()]
 

@@ -14,9 +14,10 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 from holdfast.clock import Clock
+from holdfast.drivers.sqlite.at_once import AtOnce
 from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
 from holdfast.drivers.sqlite.translate import BUSY_ADVICE, is_busy, translate
@@ -81,9 +82,10 @@ class Turn:
 
 
 Call = Callable[[Turn, Any], Any]
-Entry = tuple["asyncio.Future[Any]", Call, Any]
-# The future, its value, and the error that stands in its place.
-Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
+Waiting = Union["asyncio.Future[Any]", AtOnce]
+Entry = tuple[Waiting, Call, Any]
+# Who waits, the value, and the error that stands in its place.
+Outcome = tuple[Waiting, Any, "BaseException | None"]
 
 
 class Busy(Exception):
@@ -114,8 +116,9 @@ class Transactions:
         self._jitter = jitter
         self._busy_timeout_s = busy_timeout_s
         self._turn = Turn(connection.cursor())
-        self._path = path
-        self._identity = _identity(path)
+        # A string: turning a path into one costs a sixth of the look at the file.
+        self._path = os.fspath(path)
+        self._identity = _identity(self._path)
 
     def run(self, entries: list[Entry], *, wait: bool) -> tuple[list[Outcome], list[str | Bell]]:
         """Run ``entries`` and commit; returns what became of each, and who is to be told.
@@ -288,7 +291,7 @@ class Transactions:
                 return
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Which file ``path`` names now.
 
     A process goes on writing to a file that was removed or replaced under it, and would grant

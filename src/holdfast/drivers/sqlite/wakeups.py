@@ -53,10 +53,13 @@ class _Datagram(msgspec.Struct):
 class Poll(NamedTuple):
     """What is asked of the file.
 
-    Its version; this host's places in the queues of leases; the topics of jobs and instances that
-    this host waits for and that have some, with the seconds until more comes due.
+    Its stamp, which asks the file system alone, and is ``None`` where that cannot tell whether
+    anything was written; its version; this host's places in the queues of leases; the topics of
+    jobs and instances that this host waits for and that have some, with the seconds until more
+    comes due.
     """
 
+    stamp: Callable[[], object | None]
     version: Callable[[], int]
     places: Callable[[str, int], Sequence[tuple[str, int]]]
     work: Callable[[], tuple[Sequence[str], float | None]]
@@ -89,6 +92,8 @@ class SqliteWakeups:
         self.listening = False
         self._poller: asyncio.TimerHandle | None = None
         self._version: int | None = None
+        self._stamp: object | None = None
+        self._changed = True
         # By the loop's clock: until when somebody waits, and when the next comes due.
         self._watched_until = 0.0
         self._due_at: float | None = None
@@ -284,14 +289,27 @@ class SqliteWakeups:
         if self._closed or not self._listeners or not (self.deaf or watching):
             return
         try:
-            version = self._asking.version()
-            if version != self._version or (self._due_at is not None and now >= self._due_at):
-                self._version = version
-                self._look(now, watching=watching)
+            due = self._due_at is not None and now >= self._due_at
+            if self._written() or self._version is None or due:
+                version = self._asking.version()
+                if version != self._version or due:
+                    self._version = version
+                    self._look(now, watching=watching)
         except Exception:
             # A poll that fails is tried again; losing one costs only time.
             self._logger.debug("polling for changes failed", exc_info=True)
         self._poller = self._loop.call_later(_POLL_S, self._poll)
+
+    def _written(self) -> bool:
+        """Whether the file may have been written since this was last asked but one.
+
+        A write within the same tick of the file system's clock leaves the same stamp: a change is
+        therefore told twice.
+        """
+        before, self._stamp = self._stamp, self._asking.stamp()
+        changed = self._stamp is None or before != self._stamp
+        told, self._changed = self._changed, changed
+        return changed or told
 
     def _look(self, now: float, *, watching: bool) -> None:
         if self.deaf:

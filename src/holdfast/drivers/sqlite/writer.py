@@ -14,9 +14,10 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from holdfast.drivers.sqlite.at_once import AtOnce
 from holdfast.drivers.sqlite.transaction import Bell, Busy, Call, Entry, Outcome, Transactions
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.process import current
@@ -60,7 +61,12 @@ class Writer:
         # Operations handed to the thread and not yet resolved. Zero means that the thread does
         # not touch the connection; it is read and written on the event loop only.
         self._outstanding = 0
+        # Whether the last turn of the loop had one operation only. The next one then need not
+        # wait for company.
+        self._alone = False
         self._pages = 0
+        # Rows that the connection had changed when it was last looked at.
+        self._changes = transactions.connection.total_changes
         self._thread: threading.Thread | None = None
         self._queue: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._closed = False
@@ -74,13 +80,7 @@ class Writer:
             UsageError: The process was forked since the driver was opened.
             StoreUnavailable: The driver is closed.
         """
-        if current.pid != self._pid:
-            raise UsageError(
-                "this driver was opened before the process was forked; SQLite connections do not "
-                "survive a fork: connect again in the child"
-            )
-        if self._closed:
-            raise StoreUnavailable(_CLOSED)
+        self._check()
         future: asyncio.Future[Any] = self._loop.create_future()
         pending = self._pending
         if not pending:
@@ -88,6 +88,44 @@ class Writer:
         pending.append((future, call, argument))
         self._large |= large
         return future
+
+    def perform(self, call: Call, argument: Any, *, large: bool = False) -> Awaitable[Any]:
+        """``submit`` for a caller that awaits the result at once.
+
+        Where operations come one by one, it runs before this returns: nobody would have joined it.
+        Awaiting the result takes one turn of the event loop all the same. Raises as ``submit``.
+        """
+        if not self._alone or self._pending or large or not self._is_idle():
+            return self.submit(call, argument, large=large)
+        self._check()
+        # Others of this turn are company.
+        self._alone = False
+        outcome = AtOnce(self._turned)
+        try:
+            outcomes = self._transact([(outcome, call, argument)], wait=False)
+        except Busy:
+            return self.submit(call, argument)
+        self._resolve(outcomes)
+        if self._pages >= _CHECKPOINT_PAGES:
+            self._hand_over([])
+        return outcome
+
+    def _turned(self) -> None:
+        # Whatever was submitted meanwhile is still to be flushed, or at the thread.
+        self._alone = not self._pending and self._outstanding == 0
+
+    def _is_idle(self) -> bool:
+        """Whether an operation may run on the event loop now."""
+        return self._outstanding == 0 and self._transactions.commit_s < _INLINE_COMMIT_MAX_S
+
+    def _check(self) -> None:
+        if current.pid != self._pid:
+            raise UsageError(
+                "this driver was opened before the process was forked; SQLite connections do not "
+                "survive a fork: connect again in the child"
+            )
+        if self._closed:
+            raise StoreUnavailable(_CLOSED)
 
     async def close(self) -> None:
         """Finish what has begun, refuse the rest, and close the connection. Repeatable."""
@@ -115,12 +153,8 @@ class Writer:
             return
         self._pending = []
         large, self._large = self._large, False
-        if (
-            len(entries) == 1
-            and not large
-            and self._outstanding == 0
-            and self._transactions.commit_s < _INLINE_COMMIT_MAX_S
-        ):
+        self._alone = len(entries) == 1
+        if self._alone and not large and self._is_idle():
             try:
                 outcomes = self._transact(entries, wait=False)
             except Busy:
@@ -135,8 +169,6 @@ class Writer:
 
     def _transact(self, entries: list[Entry], *, wait: bool) -> list[Outcome]:
         """Run one batch on the calling thread, and wake those who wait for what it freed."""
-        connection = self._transactions.connection
-        changes = connection.total_changes
         try:
             outcomes, freed = self._transactions.run(entries, wait=wait)
         except Busy:
@@ -147,8 +179,9 @@ class Writer:
             return _refused(entries, f"the SQLite writer failed: {error!r}")
         if freed:
             self._announce(freed)
-        changes = connection.total_changes - changes
-        self._pages += len(entries) + _COMMIT_PAGES + changes // _ROWS_PER_PAGE
+        changes = self._transactions.connection.total_changes
+        rows, self._changes = changes - self._changes, changes
+        self._pages += len(entries) + _COMMIT_PAGES + rows // _ROWS_PER_PAGE
         return outcomes
 
     def _hand_over(self, entries: list[Entry]) -> None:

@@ -18,6 +18,9 @@ HOT = {
     for name, statement in vars(module).items()
     if name.isupper() and not name.startswith("_")
 }
+# A claim reads the jobs by one of the first, and takes them by one of the second.
+READS = ("READ_NEXT", "READ_PLAIN")
+TAKES = ("TAKE_FIRST", "TAKE_NEXT")
 
 
 @pytest.fixture(params=["plain", "analyzed"])
@@ -61,15 +64,28 @@ def test_no_statement_walks_the_jobs(connection: sqlite3.Connection, name: str) 
     assert not walks, steps
 
 
-@pytest.mark.parametrize("name", ["CLAIM", "DUE", "LOOK", "EXPIRE", "PRUNE", "UNBLOCK"])
+@pytest.mark.parametrize("name", [*READS, *TAKES, "DUE", "LOOK", "EXPIRE", "PRUNE", "UNBLOCK"])
 def test_nothing_is_sorted(connection: sqlite3.Connection, name: str) -> None:
     assert not [step for step in plan(connection, HOT[name]) if "TEMP B-TREE" in step]
 
 
-def test_a_claim_reads_the_beginning_of_what_is_ready(connection: sqlite3.Connection) -> None:
-    assert plan(connection, job_sql.CLAIM) == [
-        "SEARCH holdfast_job USING INTEGER PRIMARY KEY (rowid=?)",
-        "LIST SUBQUERY 1",
+@pytest.mark.parametrize("name", READS)
+def test_a_claim_reads_the_beginning_of_what_is_ready(
+    connection: sqlite3.Connection, name: str
+) -> None:
+    first, *beside = plan(connection, HOT[name])
+    assert first == "SEARCH holdfast_job USING INDEX holdfast_job_ready (namespace=? AND queue=?)"
+    # Whatever else is asked is asked once, not for each job.
+    assert not [step for step in beside if "CORRELATED" in step]
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_a_claim_takes_the_beginning_of_what_is_ready(
+    connection: sqlite3.Connection, name: str
+) -> None:
+    steps = plan(connection, HOT[name])
+    assert steps[0] == "SEARCH holdfast_job USING INTEGER PRIMARY KEY (rowid=?)"
+    assert steps[2:] == [
         "SEARCH holdfast_job USING COVERING INDEX holdfast_job_ready (namespace=? AND queue=?)",
     ]
 

@@ -1,0 +1,43 @@
+"""A thousand items at once, in one flow that survives its host.
+
+python examples/flows/fan_out.py memory://
+
+Each item is a step of its own with a result of its own. After a crash only those without a result
+run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import holdfast
+
+app = holdfast.App("census")
+
+
+@app.step(concurrency=100)
+async def count_words(page: int) -> int:
+    """Stand for reading a page somewhere."""
+    await asyncio.sleep(0)
+    return page % 7
+
+
+@app.flow
+async def census(pages: int) -> int:
+    """Read all pages, and add up what was found."""
+    counts = await asyncio.gather(*(count_words(page) for page in range(pages)))
+    return sum(counts)
+
+
+async def main(url: str) -> None:
+    """Count the words of a thousand pages."""
+    async with holdfast.connect(url, app=app, host="reader-1") as hf:
+        serving = asyncio.create_task(hf.run())
+        handle = await hf.flows.start(census, 1000, id="census")
+        print(f"{await handle.result(timeout=60)} words on 1000 pages")
+        serving.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

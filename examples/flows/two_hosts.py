@@ -1,0 +1,59 @@
+"""One of two hosts on one database: quick flows and a long one, and either host may die.
+
+python examples/flows/two_hosts.py sqlite:///shop.db a start    # starts the flows, and serves
+python examples/flows/two_hosts.py sqlite:///shop.db b          # serves
+
+Kill one: within the session's ttl and a second the other goes on where it stood, and repeats no
+step that had ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import holdfast
+
+app = holdfast.App("shop")
+
+
+@app.step
+async def work(name: str, number: int) -> str:
+    """Take a moment."""
+    await asyncio.sleep(0.2)
+    print(f"{name}: step {number} on {holdfast.current().host}", flush=True)
+    return f"{name}-{number}"
+
+
+@app.flow
+async def quick(name: str) -> str:
+    """Two steps, and done."""
+    await work(name, 0)
+    return await work(name, 1)
+
+
+@app.flow
+async def long(name: str, steps: int) -> int:
+    """One step after the other."""
+    for number in range(steps):
+        await work(name, number)
+    return steps
+
+
+async def main(url: str, host: str, *, begin: bool) -> None:
+    """Serve until the long flow is through."""
+    async with holdfast.connect(url, app=app, host=host, session_ttl=2) as hf:
+        serving = asyncio.create_task(hf.run())
+        if begin:
+            await hf.flows.start(long, "long", 30, id="long")
+            for number in range(10):
+                await hf.flows.start(quick, f"quick-{number}", id=f"quick-{number}")
+        print("ready", flush=True)
+        while await hf.flows.get("long").status() is None:
+            await asyncio.sleep(0.1)
+        print(f"{await hf.flows.get('long', long).result(timeout=60)} steps", flush=True)
+        serving.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], begin="start" in sys.argv[3:]))

@@ -1,0 +1,165 @@
+"""``holdfast flow``: look at flows and their histories.
+
+Owns the reading verbs and the shape of a flow in output; the verbs that change something join from
+their own modules. No verb makes a store that is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from holdfast.cli import signals
+from holdfast.cli.flow_check import replay_check
+from holdfast.cli.flow_operate import cancel, purge, resume, retry, signal, suspend, terminate
+from holdfast.cli.flow_start import attributes_of, fork, start
+from holdfast.cli.flow_watch import commit_row, watch
+from holdfast.cli.invocation import current, global_options
+from holdfast.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
+from holdfast.flows.info import FlowInfo
+from holdfast.flows.recording import Recording, record_flow
+from holdfast.host import Holdfast
+from holdfast.model.instance import InstanceStatus
+from holdfast.model.lease import LIST_LIMIT_MAX
+from holdfast.names import InstanceId, check_key
+
+_COLUMNS = {
+    "id": "ID",
+    "name": "FLOW",
+    "status": "STATUS",
+    "host": "HOST",
+    "token": "TOKEN",
+    "version": "VERSION",
+    "created_at": "CREATED",
+    "due_at": "DUE",
+}
+_HISTORY_COLUMNS = {
+    "version": "VERSION",
+    "token": "TOKEN",
+    "host": "HOST",
+    "at": "AT",
+    "what": "WHAT",
+}
+
+_STATUSES = [status.value for status in InstanceStatus]
+
+
+@click.group()
+def flow() -> None:
+    """Start, watch, look at and steer flows."""
+
+
+for command in (
+    *(start, watch, signal, cancel, terminate, suspend, resume, retry, fork),
+    *(purge, replay_check),
+):
+    flow.add_command(command)
+
+
+@flow.command("ls")
+@click.option("--name", help="Only runs of this flow.")
+@click.option("--status", type=click.Choice(_STATUSES), multiple=True, help="Only with this one.")
+@click.option("--prefix", help="Only ids that begin so.")
+@click.option("--attribute", multiple=True, help="NAME=VALUE: only those that have it.")
+@click.option("--parent", help="Only children of this flow.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LIST_LIMIT_MAX),
+    default=100,
+    show_default=True,
+    help="How many to a page.",
+)
+@click.option("--after", help="Continue after this flow: the last of the page before.")
+@global_options
+def list_flows(
+    status: tuple[str, ...], attribute: tuple[str, ...], limit: int, **wanted: Any
+) -> None:
+    """List flows, the oldest first, one page at a time."""
+    invocation = current()
+    attributes = attributes_of(attribute)
+
+    async def ask(_: signals.Signals) -> list[FlowInfo]:
+        async with invocation.host() as host:
+            return await host.flows.list(
+                status=status or None, attributes=attributes, limit=limit, **wanted
+            )
+
+    found = signals.run(ask)
+    rows = [document_of(info) for info in found]
+    more = found[-1].id if len(found) >= limit else None
+    if invocation.output == "json":
+        emit_document({"flows": rows, "next_after": more})
+    else:
+        emit_rows(invocation.output, "flows", rows, _COLUMNS)
+    if more is not None:
+        say(f"there may be more: --after {more!r}")
+
+
+@flow.command()
+@click.argument("flow_id", metavar="FLOW")
+@click.option("--input", "with_input", is_flag=True, help="Show its arguments too.")
+@click.option("--history", "with_history", is_flag=True, help="Show what happened to it too.")
+@global_options
+def show(flow_id: str, with_input: bool, with_history: bool) -> None:
+    """Show one flow: its status, its outcome, what its code says of it, and which host has it."""
+    invocation = current()
+
+    async def ask(_: signals.Signals) -> dict[str, Any]:
+        async with invocation.host() as host:
+            info = await host.flows.get(flow_id).status()
+            document = document_of(info, with_input=with_input)
+            if with_history:
+                recording = await _record(host, flow_id)
+                document["history"] = [commit_row(row) for row in recording.rows]
+            return document
+
+    document = signals.run(ask)
+    if invocation.output != "table":
+        (emit_document if invocation.output == "json" else emit_line)(document)
+        return
+    history = document.pop("history", None)
+    emit_fields("table", document)
+    if history is not None:
+        click.echo()
+        emit_rows("table", "history", history, _HISTORY_COLUMNS)
+
+
+@flow.command()
+@click.argument("flow_id", metavar="FLOW")
+@global_options
+def history(flow_id: str) -> None:
+    """Show every commit of a flow's current run, the oldest first.
+
+    As JSON it is all that `holdfast flow replay-check` needs: keep it in a file, and check changed
+    code against it where the store is not.
+    """
+    invocation = current()
+
+    async def ask(_: signals.Signals) -> Recording:
+        async with invocation.host() as host:
+            return await _record(host, flow_id)
+
+    recording = signals.run(ask)
+    if invocation.output == "json":
+        emit_document(recording.document())
+        return
+    rows = [commit_row(row) for row in recording.rows]
+    emit_rows(invocation.output, "history", rows, _HISTORY_COLUMNS)
+
+
+async def _record(host: Holdfast, flow_id: str) -> Recording:
+    # Asked for first: a backend that keeps no flows says so.
+    handle = host.flows.get(check_key(flow_id))
+    store = host.driver.instances
+    assert store is not None
+    return await record_flow(store, InstanceId(handle.id))
+
+
+def document_of(info: FlowInfo, *, with_input: bool = False) -> dict[str, Any]:
+    """A flow as one flat record; its input may be large, and is shown to those who ask."""
+    document = asdict(info)
+    if not with_input:
+        del document["input"]
+    return document

@@ -1,0 +1,139 @@
+"""``holdfast flow signal``, ``cancel``, ``suspend``, ``retry``…: what is done from outside.
+
+Each verb asks ``hf.flows`` for one flow after the other; what may be done is decided there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+
+from holdfast.cli import signals
+from holdfast.cli.invocation import current, global_options
+from holdfast.cli.output import emit_fields
+from holdfast.cli.work_enqueue import json_value
+from holdfast.errors import Conflict, UsageError
+from holdfast.flows.handle import FlowHandle
+from holdfast.host import Holdfast
+from holdfast.model.instance import FINAL
+from holdfast.names import check_reason
+
+_FINAL = [status.value for status in FINAL]
+
+_reason = click.option("--reason", help="Kept with the flow.")
+_flows = click.argument("flow_ids", metavar="FLOW...", nargs=-1, required=True)
+
+
+@click.command()
+@click.argument("flow_id", metavar="FLOW")
+@click.argument("name")
+@click.argument("payload", default="null")
+@click.option("--id", "id_", help="The signal's id; the same id again is nothing.")
+@global_options
+def signal(flow_id: str, name: str, payload: str, id_: str | None) -> None:
+    """Send the signal NAME to a flow. PAYLOAD is JSON; '-' reads it from stdin."""
+    invocation = current()
+    value = json_value(sys.stdin.read() if payload == "-" else payload, "the payload")
+
+    async def send(_: signals.Signals) -> None:
+        async with invocation.host() as host:
+            await host.flows.get(flow_id).signal(name, value, id=id_)
+
+    signals.run(send)
+    emit_fields(invocation.output, {"id": flow_id, "signal": name})
+
+
+@click.command()
+@_flows
+@_reason
+@global_options
+def cancel(flow_ids: tuple[str, ...], reason: str | None) -> None:
+    """Ask flows to stop: their code may clean up before they end."""
+    why = check_reason(reason or "cancelled from the command line")
+    _each(flow_ids, lambda handle: handle.cancel(why), "cancelled")
+
+
+@click.command()
+@_flows
+@_reason
+@global_options
+def terminate(flow_ids: tuple[str, ...], reason: str | None) -> None:
+    """End flows at once, without asking their code."""
+    why = check_reason(reason or "terminated from the command line")
+    _each(flow_ids, lambda handle: handle.terminate(why), "terminated")
+
+
+@click.command()
+@_flows
+@global_options
+def suspend(flow_ids: tuple[str, ...]) -> None:
+    """Let flows begin nothing new until they are resumed; steps that run go on."""
+    _each(flow_ids, lambda handle: handle.suspend(), "suspended")
+
+
+@click.command()
+@_flows
+@global_options
+def resume(flow_ids: tuple[str, ...]) -> None:
+    """Let suspended flows go on."""
+    _each(flow_ids, lambda handle: handle.resume(), "resumed")
+
+
+@click.command()
+@_flows
+@global_options
+def retry(flow_ids: tuple[str, ...]) -> None:
+    """Let flows that failed go on from the step that failed last."""
+    _each(flow_ids, lambda handle: handle.retry(), "retried")
+
+
+@click.command()
+@click.argument("flow_ids", metavar="[FLOW]...", nargs=-1)
+@click.option("--name", help="All ended runs of this flow, instead of naming them.")
+@click.option(
+    "--status",
+    type=click.Choice(_FINAL),
+    multiple=True,
+    help="All that ended so, instead of naming them.",
+)
+@click.option("--older-than", type=float, help="All that ended so many seconds ago or earlier.")
+@global_options
+def purge(flow_ids: tuple[str, ...], status: tuple[str, ...], **wanted: Any) -> None:
+    """Forget flows that have ended: named ones, or all that match."""
+    invocation = current()
+    matching = bool(status) or any(value is not None for value in wanted.values())
+    if bool(flow_ids) == matching:
+        raise UsageError("name flows, or say --name, --status or --older-than to mean all of them")
+
+    async def forget(_: signals.Signals) -> int:
+        async with invocation.host() as host:
+            if matching:
+                return await host.flows.purge(status=status or None, **wanted)
+            return sum([await _forget(host, each) for each in flow_ids])
+
+    emit_fields(invocation.output, {"purged": signals.run(forget)})
+
+
+async def _forget(host: Holdfast, flow_id: str) -> int:
+    purged = await host.flows.purge(flow_id)
+    if not purged:
+        raise Conflict(f"flow {flow_id!r} has not ended: terminate it first")
+    return purged
+
+
+def _each(
+    flow_ids: tuple[str, ...], act: Callable[[FlowHandle[Any]], Awaitable[None]], word: str
+) -> None:
+    """Do it to one after the other; the first that cannot be had ends the command."""
+    invocation = current()
+
+    async def change(_: signals.Signals) -> None:
+        async with invocation.host() as host:
+            for each in flow_ids:
+                await act(host.flows.get(each))
+
+    signals.run(change)
+    emit_fields(invocation.output, {word: len(flow_ids)})

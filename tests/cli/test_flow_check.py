@@ -1,0 +1,145 @@
+"""``holdfast flow replay-check``: what changed code would do to flows that have begun."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tests.cli.flow_apps import Shop
+
+
+@pytest.fixture
+def shop(shell):
+    """One flow that has completed, and one that waits."""
+    assert shell("migrate").code == 0
+    made = Shop(shell.folder, shell.url)
+    for flow in ("ended", "waits"):
+        shell("flow", "start", "checkout", '{"item": "pen", "amount": 2}', "--id", flow)
+    made.reach_the_wait("ended", "waits")
+    made.approve("ended")
+    return made
+
+
+def check(shell, shop, *arguments, **environ):
+    done = shell("flow", "replay-check", shop.name, *arguments, "--json", **environ)
+    assert done.code == (done.document["mismatched"] > 0), done.stderr
+    return done.document
+
+
+def test_code_that_did_not_change_fits(shell, shop):
+    found = check(shell, shop)
+    assert (found["checked"], found["mismatched"]) == (2, 0)
+    assert {row["id"]: row["status"] for row in found["flows"]} == {
+        "ended": "completed",
+        "waits": "running",
+    }
+
+
+def test_a_step_that_went_away_is_named_with_what_came_instead(shell, shop):
+    shop.change("await charge(amount)", "await charge(amount + 1)")
+    told = shell("flow", "replay-check", shop.name)
+    assert told.code == 1
+    assert told.stdout.splitlines() == [
+        "ended (checkout, completed)",
+        '  expected  charge#0 called with {"amount":2}',
+        '  found     charge#0 called with {"amount":3}',
+    ]
+    assert told.stderr == "holdfast: 2 flows checked, 1 do not fit\n"
+    assert check(shell, shop, "--status", "running")["mismatched"] == 0
+    assert check(shell, shop, "--id", "waits")["checked"] == 1
+    assert check(shell, shop, "--limit", "1")["checked"] == 1
+
+
+def test_a_branch_for_flows_that_have_begun_fits_both(shell, shop):
+    shop.change(
+        "await charge(amount)",
+        'await charge(amount + 1 if holdfast.patched("tax") else amount)',
+    )
+    assert check(shell, shop)["mismatched"] == 0
+
+
+def test_a_parameter_that_came_without_a_default_is_the_reason_given(shell, shop):
+    shop.change("item: str, amount: int = 1)", "item: str, amount: int, currency: str)")
+    found = check(shell, shop)
+    assert found["mismatched"] == 2
+    assert all("currency" in row["found"] for row in found["flows"])
+
+
+def test_a_flow_that_is_gone_from_the_app_does_not_fit(shell, shop):
+    shop.change("async def checkout", "async def check_out")
+    (row,) = check(shell, shop, "--id", "waits")["flows"]
+    assert row["found"] == "no such flow; did you mean 'check_out'?"
+
+
+def test_files_are_checked_without_a_store(shell, shop):
+    exported = shell("flow", "history", "ended", "--json")
+    file = shell.folder / "ended.json"
+    file.write_text(exported.stdout)
+    nowhere = {"HOLDFAST_URL": "sqlite:///nowhere/at-all.db"}
+    assert check(shell, shop, file.name, **nowhere)["mismatched"] == 0
+    shop.change("await charge(amount)", "await reserve(item)")
+    (row,) = check(shell, shop, str(file), **nowhere)["flows"]
+    assert (row["file"], row["fits"]) == (str(file), False)
+
+
+def test_a_history_of_a_newer_release_is_none_that_fits(shell, shop):
+    document = shell("flow", "history", "ended", "--json").document
+    document["history"][0]["events"][0]["event"] = "from-the-future"
+    (shell.folder / "new.json").write_text(json.dumps(document))
+    (row,) = check(shell, shop, "new.json")["flows"]
+    assert "newer" in row["found"]
+
+
+def test_nothing_is_written(shell, shop):
+    def content():
+        with closing(sqlite3.connect(shell.folder / "leases.db")) as connection:
+            return list(connection.iterdump())
+
+    before = content()
+    check(shell, shop)
+    assert content() == before
+
+
+def test_the_table_and_the_lines_of_a_history_are_for_reading(shell, shop):
+    heading, *rows = shell("flow", "history", "ended").stdout.splitlines()
+    assert heading.split() == ["VERSION", "TOKEN", "HOST", "AT", "WHAT"]
+    assert "the end of step reserve#0" in rows[0]
+    lines = shell("flow", "history", "ended", "-o", "jsonl").lines
+    assert [line["version"] for line in lines] == [1, 2, 3]
+    assert lines[0]["events"][0]["event"] == "step-ended"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere:app",), "cannot be imported"),
+        (("nowhere",), "MODULE:NAME"),
+        (("{app}", "missing.json"), "cannot be read"),
+        (("{app}", "broken.json"), "no history"),
+        (("{app}", "broken.json", "--id", "waits"), "leave --id"),
+    ],
+)
+def test_wrong_use_is_refused(shell, shop, arguments, said):
+    (shell.folder / "broken.json").write_text("{}")
+    done = shell("flow", "replay-check", *(each.format(app=shop.name) for each in arguments))
+    assert (done.code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_flow_that_is_not_there_is_not_found_and_an_app_without_flows_is_refused(shell, shop):
+    assert shell("flow", "replay-check", shop.name, "--id", "nobody").code == 66
+    shop.write('import holdfast\n\napp = holdfast.App("empty")\nother = app\n')
+    assert "has no flows" in shell("flow", "replay-check", shop.name).stderr
+    wrong = shell("flow", "replay-check", shop.name.replace(":app", ":ap"))
+    assert "its apps: app, other" in wrong.stderr
+
+
+def test_no_store_is_made(shell):
+    made = Shop(shell.folder, shell.url)
+    before = set(shell.folder.iterdir())
+    assert shell("flow", "replay-check", made.name).code == 78
+    after = set(shell.folder.iterdir())
+    assert {file.name for file in after - before} <= {"__pycache__"}

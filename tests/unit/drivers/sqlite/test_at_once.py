@@ -1,0 +1,121 @@
+"""Operations that come one by one run at once, and yet nobody else is kept from running."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from holdfast.drivers.sqlite.at_once import AtOnce
+from holdfast.drivers.sqlite.transaction import Turn
+from holdfast.errors import StoreUnavailable
+from tests.unit.drivers.sqlite.test_writer import Bench, note
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncGenerator[Bench, None]:
+    """A writer that has just seen a lone operation."""
+    made = Bench(tmp_path / "bench.db")
+    await made.writer.submit(note, "first")
+    yield made
+    await made.close()
+
+
+async def test_a_lone_operation_is_committed_before_it_is_awaited(bench: Bench) -> None:
+    performed = bench.writer.perform(note, "a")
+    assert isinstance(performed, AtOnce)
+    assert bench.committed() == ["first", "a"]
+    assert await performed == "a"
+    assert bench.writer._thread is None
+
+
+async def test_one_who_writes_again_and_again_lets_others_run(bench: Bench) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    for number in range(50):
+        await bench.writer.perform(note, str(number))
+    beside.cancel()
+    assert turns >= 50
+
+
+async def test_those_who_come_in_the_same_turn_share_a_transaction(bench: Bench) -> None:
+    seen: list[int] = []
+
+    def count(turn: Turn, text: str) -> None:
+        note(turn, text)
+        seen.append(turn.now_us)
+
+    async def write(text: str) -> None:
+        for _ in range(3):
+            await bench.writer.perform(count, text)
+
+    await asyncio.gather(*(write(str(n)) for n in range(20)))
+    # The first of all could not know that others would come.
+    assert len(set(seen)) <= 5
+    assert len(seen) == 60
+
+
+async def test_two_who_come_together_go_on_together(bench: Bench) -> None:
+    seen: list[int] = []
+
+    async def write() -> None:
+        for _ in range(10):
+            await bench.writer.perform(lambda turn, _: seen.append(turn.now_us), None)
+
+    await asyncio.gather(write(), write())
+    assert len(set(seen)) <= 12
+
+
+async def test_a_failure_is_raised_where_it_is_awaited(bench: Bench) -> None:
+    performed = bench.writer.perform(note, "refused")
+    with pytest.raises(StoreUnavailable):
+        await performed
+    assert await bench.writer.perform(note, "b") == "b"
+    assert bench.committed() == ["first", "b"]
+
+
+async def test_a_lock_is_waited_for_off_the_loop(bench: Bench) -> None:
+    bench.other.execute("BEGIN IMMEDIATE")
+    performed = asyncio.ensure_future(bench.writer.perform(note, "a"))
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not performed.done()
+    bench.other.execute("COMMIT")
+    assert await performed == "a"
+
+
+async def test_a_large_one_goes_to_the_thread(bench: Bench) -> None:
+    ran_on: list[str] = []
+    await bench.writer.perform(
+        lambda *_: ran_on.append(threading.current_thread().name), None, large=True
+    )
+    assert ran_on == ["writer-under-test"]
+
+
+async def test_a_caller_that_is_cancelled_leaves_what_was_committed(bench: Bench) -> None:
+    async def write() -> None:
+        await bench.writer.perform(note, "a")
+
+    task = asyncio.create_task(write())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert bench.committed() == ["first", "a"]
+    assert await bench.writer.perform(note, "b") == "b"
+
+
+async def test_a_closed_writer_refuses(bench: Bench) -> None:
+    await bench.writer.close()
+    with pytest.raises(StoreUnavailable):
+        bench.writer.perform(note, "a")
