@@ -58,8 +58,11 @@ class Api:
     async def get(self, path: str, query: str = "", **more: Any) -> Got:
         return await self.send("GET", path, query=query, **more)
 
-    async def post(self, path: str, document: Any, **more: Any) -> Got:
+    async def post(self, path: str, document: Any = None, **more: Any) -> Got:
         return await self.send("POST", path, json.dumps(document).encode(), **more)
+
+    async def delete(self, path: str) -> Got:
+        return await self.send("DELETE", path)
 
     async def send(
         self,

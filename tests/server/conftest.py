@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 
 import pytest
 
+import holdfast
 from holdfast.model.bearer import Scope
 from tests.server.api import Api, application, make_token, open_memory
+from tests.server.flow_shop import Shop, open_shop
 
 _names = itertools.count(1)
 
 
 @pytest.fixture
-async def drivers():
-    name = f"server-tests-{next(_names)}"
-    opened = {namespace: await open_memory(name, namespace) for namespace in ("shop", "other")}
+def store() -> str:
+    """The name of a store in memory of the test's own."""
+    return f"server-tests-{next(_names)}"
+
+
+@pytest.fixture
+async def drivers(store):
+    opened = {namespace: await open_memory(store, namespace) for namespace in ("shop", "other")}
     yield opened
     for driver in opened.values():
         await driver.close()
 
 
 @pytest.fixture
-async def api(drivers) -> AsyncGenerator[Api, None]:
+async def hosts(store):
+    """The server's own hosts, which have no app."""
+    async with AsyncExitStack() as stack:
+        yield {
+            namespace: await stack.enter_async_context(
+                holdfast.connect(f"memory://{store}", namespace=namespace)
+            )
+            for namespace in ("shop", "other")
+        }
+
+
+@pytest.fixture
+async def api(drivers, hosts) -> AsyncGenerator[Api, None]:
     """A client that may do everything in ``shop``."""
-    app = application(drivers)
+    app = application(drivers, flows={name: host.flows for name, host in hosts.items()})
     _, token = await make_token(drivers["shop"], "shop", *Scope)
     yield Api(app, token)
     app.close()
@@ -36,3 +56,11 @@ async def foreign(api, drivers) -> Api:
     """A client that may do everything, in another namespace."""
     _, token = await make_token(drivers["other"], "other", *Scope)
     return api.with_token(token)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def shop(request, store, tmp_path) -> AsyncGenerator[Shop, None]:
+    """A server of one namespace with flows, on more than one kind of store."""
+    url = f"memory://{store}" if request.param == "memory" else f"sqlite:///{tmp_path}/shop.db"
+    async with open_shop(url) as opened:
+        yield opened

@@ -13,6 +13,7 @@ from holdfast.server.limits import BEARER_BELIEVED_S, Limits
 from holdfast.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
 
+FLOWS = "/runtime/orchestrations"
 # What each route needs to be reached at all; the walk fails if a route is missing here.
 BODIES = {
     "/worker/next": {"worker_id": "w", "queues": ["mail"]},
@@ -21,7 +22,11 @@ BODIES = {
     "/worker/release": {"claim_id": "CLAIM"},
     "/worker/heartbeat": {"worker_id": "w", "claims": [{"claim_id": "CLAIM"}]},
     "/queues/{queue:path}/items": {"payload": 1},
+    FLOWS + "/start/{name:path}": {"input": {"order": 7}},
+    FLOWS + "/{flow:path}/raiseEvent/{event:path}": {"payload": 1},
+    FLOWS + "/{flow:path}/fork": {"at": 0},
 }
+NO_BODY = ("cancel", "terminate", "suspend", "resume", "retry")
 QUERIES = {"/worker/next": "worker_id=w&queues=mail"}
 # What is somebody else's is not found; what has no name in it shows the own namespace, empty.
 FOREIGN = {
@@ -34,7 +39,10 @@ FOREIGN = {
     "/queues/{queue:path}/items": 404,
     "/queues": 200,
     "/metrics": 200,
+    FLOWS: 200,
 }
+# Stands for each part of a path; it is there in the namespace that is walked through.
+NAMES = {"queue": "mail", "name": "checkout", "flow": "order-7", "event": "paid"}
 
 
 async def prepared(api: Api) -> tuple[str, str]:
@@ -42,6 +50,8 @@ async def prepared(api: Api) -> tuple[str, str]:
     item = (await api.post("/queues/mail/items", {"payload": "CANARY"})).document["id"]
     await api.post("/queues/mail/items", {"payload": "CANARY", "priority": 5})
     claimed = (await api.post("/worker/next", BODIES["/worker/next"])).document
+    canary = {"id": NAMES["flow"], "input": {"x": "CANARY"}, "attributes": {"x": "CANARY"}}
+    assert (await api.post(FLOWS + "/start/checkout", canary)).status == 202
     return item, claimed["claim_id"]
 
 
@@ -50,9 +60,13 @@ async def walk(api: Api, as_whom: Api, item: str, claim: str):
     for endpoint in api.app.endpoints:
         if endpoint.scope is None:
             continue
-        path = endpoint.path.replace("{queue:path}", "mail").replace("{item:path}", item)
+        path = endpoint.path.replace(":path}", "}").format(**NAMES, item=item)
         if endpoint.method == "GET":
             got = await as_whom.get(path, QUERIES.get(endpoint.path, ""))
+        elif endpoint.method == "DELETE":
+            got = await as_whom.delete(path)
+        elif endpoint.path.endswith(NO_BODY):
+            got = await as_whom.send("POST", path)
         else:
             document = _filled(BODIES[endpoint.path], claim)
             got = await as_whom.post(path, document)
@@ -76,7 +90,7 @@ async def test_without_a_token_every_route_answers_401(api):
             assert (got.status, got.code) == (401, "unauthenticated")
             assert got.headers["www-authenticate"].startswith("Bearer")
             assert b"CANARY" not in got.body
-    assert walked >= 6 * 10
+    assert walked >= 6 * 20
 
 
 async def test_a_token_in_the_query_counts_for_nothing(api):
@@ -111,11 +125,12 @@ async def test_a_foreign_namespace_finds_nothing_and_changes_nothing(api, foreig
     walked = 0
     async for endpoint, got in walk(api, foreign, item, claim):
         walked += 1
-        if endpoint.name == "enqueue":
-            # It adds to the queue of that name in its own namespace.
-            assert got.status == 201
+        if endpoint.name in ("enqueue", "startFlow"):
+            # It adds what has that name in its own namespace.
+            assert got.status in (201, 202)
             continue
-        expected = FOREIGN[endpoint.path]
+        # Whatever goes by the id of a flow does not find it.
+        expected = FOREIGN.get(endpoint.path, 404)
         if endpoint.path.startswith("/queues/") or endpoint.name in ("next", "postNext", "queues"):
             # The walk's own enqueue may have made a queue there.
             assert got.status in (expected, 200)
@@ -124,7 +139,9 @@ async def test_a_foreign_namespace_finds_nothing_and_changes_nothing(api, foreig
         if endpoint.name == "heartbeat":
             assert [beat["state"] for beat in got.document["claims"]] == ["lost"]
         assert b"CANARY" not in got.body
-    assert walked >= 10
+    assert walked >= 20
+    flow = await api.get(FLOWS + "/order-7")
+    assert (flow.status, flow.document["status"]) == (202, "pending")
     assert (await api.get("/queues")).body.split(b"oldest")[0] == before.split(b"oldest")[0]
     assert (await api.post("/worker/complete", {"claim_id": claim})).status == 200
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.server import schemas
+from holdfast.server import flow_answers, flow_schemas, schemas
 from holdfast.server.problems import TITLES
 from tests.docs.pages import ROOT
+
+FLOW_REQUESTS = (
+    flow_schemas.StartFlow,
+    flow_schemas.Signal,
+    flow_schemas.Fork,
+    flow_schemas.WithReason,
+    flow_schemas.FlowQuery,
+    flow_schemas.FlowsQuery,
+)
 
 
 @pytest.fixture
@@ -63,10 +72,16 @@ def test_every_route_and_every_code_is_in_the_reference():
         "/healthz",
         "/metrics",
         "/openapi.json",
+        "/runtime/orchestrations/start/{name}",
+        "/runtime/orchestrations",
+        "/runtime/orchestrations/{flow}",
+        "/runtime/orchestrations/{flow}/raiseEvent/{event}",
+        *(f"/runtime/orchestrations/{{flow}}/{act}" for act in flow_answers.ACTS),
     ):
         assert f"`{path}`" in text or f" {path}`" in text, path
     for kind in (schemas.Next, schemas.Complete, schemas.Fail, schemas.Release, schemas.Heartbeat):
         for field in msgspec.structs.fields(kind):
             assert f"`{field.name}`" in text, (kind, field.name)
-    for field in msgspec.structs.fields(schemas.NewItem):
-        assert f"`{field.name}`" in text, field.name
+    for kind in (schemas.NewItem, *FLOW_REQUESTS, flow_schemas.Flow, flow_schemas.Flows):
+        for field in msgspec.structs.fields(kind):
+            assert f"`{field.encode_name}`" in text, (kind, field.name)

@@ -10,6 +10,7 @@ import time
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -268,17 +269,51 @@ def test_the_curl_example_is_a_worker(fleet, token, tmp_path):
     assert found[items[2]]["error"]["message"] == 'exit: sent {"to":"nobody"}'
 
 
+def test_the_shell_script_of_the_documentation_runs_a_flow(fleet, tmp_path):
+    page = read(ROOT / "docs" / "howto" / "run-flows-over-http.md")
+    (script,) = [block.text for block in page.blocks if "shell" in block.marks]
+    (program,) = [block.text for block in page.blocks if "until-stopped" in block.marks]
+    (tmp_path / "shop.py").write_text(program)
+    shop_token = fleet.token("enqueue", "read", "payload:read")
+    server = fleet.start()
+    host = subprocess.Popen(
+        [sys.executable, "shop.py"], cwd=tmp_path, env={**environ(), "HOLDFAST_URL": fleet.url}
+    )
+    fleet.processes.append(host)
+    for order, answer, end in (
+        ("2026/07 ü#1", "yes", "2026/07 ü#1 is on its way"),
+        ("o-8", "no", "o-8 was refused"),
+        # The same once more is the same flow, with the answer that was given first.
+        ("o-8", "yes", "o-8 was refused"),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", script, "approve", server.address, order, answer],
+            env={**environ(), "SHOP_TOKEN": shop_token},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        path = f"/runtime/orchestrations/{quote(order, safe='')}"
+        assert done.stdout.splitlines() == [path, f"completed: {end}"]
+
+
 def test_schemathesis_finds_nothing(fleet, token, tmp_path):
     """Requests that fit the OpenAPI document, and many that do not, against the real server."""
     server = fleet.start("--max-wait", "0.05")
     enqueue(server, token, list(range(20)))
+    for number in range(5):
+        path = "/runtime/orchestrations/start/checkout"
+        assert server.ask("POST", path, token, {"id": f"flow-{number}"})[0] == 202
     done = subprocess.run(
         [
             *(str(Path(sys.executable).parent / "schemathesis"), "run"),
             f"{server.address}/openapi.json",
             *("--header", f"Authorization: Bearer {token}"),
             *("--phases", "coverage,fuzzing", "--max-examples", "5", "--seed", "1"),
-            *("--workers", "2", "--no-color", "--warnings", "off"),
+            # One at a time: Python 3.11 fails now and then where two threads parse code at once.
+            *("--workers", "1", "--no-color", "--warnings", "off"),
             # It guesses more tokens in a minute than one address may, and gets 429 instead of 401;
             # tests/server/test_access.py walks every route without a good token.
             *("--exclude-checks", "ignored_auth"),
@@ -291,5 +326,5 @@ def test_schemathesis_finds_nothing(fleet, token, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:]
-    assert "12 passed" in done.stdout
+    assert "23 passed" in done.stdout
     assert server.process.poll() is None

@@ -192,17 +192,17 @@ class Flows:
         parent: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
-        after: str | None = None,
+        after: FlowInfo | str | None = None,
         limit: int = 100,
     ) -> list[FlowInfo]:
         """A page of flows, the oldest first.
 
-        ``after`` is the ``id`` of the last flow of the page before; pages skip nothing that was
+        ``after`` is the last flow of the page before, or its ``id``; pages skip nothing that was
         there before the first of them and still matches.
 
         Raises:
             UsageError: A status is unknown, or the limit is out of range.
-            FlowNotFound: The flow that ``after`` names is gone.
+            FlowNotFound: The flow whose id ``after`` is is gone.
         """
         wanted = _filter(
             name=name,
@@ -216,7 +216,9 @@ class Flows:
         if not 1 <= limit <= LIST_LIMIT_MAX:
             raise UsageError(f"limit is from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
         cursor = None
-        if after is not None:
+        if isinstance(after, FlowInfo):
+            cursor = after.cursor
+        elif after is not None:
             cursor = (await self._desk.record(InstanceId(check_key(after)))).cursor
         records = await self._desk.store.list(wanted, after=cursor, limit=limit)
         return [info_of(record) for record in records]

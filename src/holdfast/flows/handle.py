@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.errors import FlowNotFound, MailboxFull, UpdateRejected
@@ -80,14 +80,20 @@ class FlowHandle(Generic[R]):
         """
         return info_of(await self._desk.record(self.id))
 
-    async def history(self) -> list[FlowCommit]:
-        """Every commit of its current run, the oldest first.
+    async def history(self, *, after: int = 0, limit: int | None = None) -> list[FlowCommit]:
+        """The commits of its current run, the oldest first.
+
+        Args:
+            after: Only those of a greater version.
+            limit: At most so many; all by default.
 
         Raises:
             FlowNotFound: There is none of this id.
         """
         record = await self._desk.record(self.id)
-        rows = await read_rows(self._desk.store, self.id, after=record.base)
+        rows = await read_rows(
+            self._desk.store, self.id, after=max(after, record.base), limit=limit
+        )
         return [commit_of(row) for row in rows]
 
     async def signal(
@@ -198,7 +204,7 @@ class FlowHandle(Generic[R]):
         *,
         at: int | str,
         id: str | None = None,  # noqa: A002 - it is one
-        input: Sequence[Any] | None = None,  # noqa: A002 - it is one
+        input: Mapping[str, Any] | Sequence[Any] | None = None,  # noqa: A002 - it is one
     ) -> FlowHandle[R]:
         """Start a new flow from a part of this one's history.
 
@@ -206,7 +212,8 @@ class FlowHandle(Generic[R]):
             at: Up to which commit it is copied: a version, or the identity of a step, which the
                 copy runs again.
             id: Of the new flow.
-            input: Other arguments for it; steps before ``at`` are not compared with them.
+            input: Other arguments for it; steps before ``at`` are not compared with them. A
+                mapping gives them by name as plain JSON, and needs no definition here.
 
         Raises:
             FlowNotFound: There is none of this id.

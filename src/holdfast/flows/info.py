@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ class FlowInfo:
         host: The name of the host that has it now, if one does.
         token: Grows with each owner.
         due_at: When it goes on though nothing happens to it.
+        cursor: Its place in the order of flows, where a page that ends with it goes on.
     """
 
     id: InstanceId
@@ -42,6 +43,7 @@ class FlowInfo:
     updated_at: datetime
     ended_at: datetime | None
     due_at: datetime | None
+    cursor: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ def info_of(record: InstanceRecord) -> FlowInfo:
         updated_at=record.updated_at,
         ended_at=record.ended_at,
         due_at=record.due_at,
+        cursor=record.cursor,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, FlowNotFound, FlowTerminated, UsageError
@@ -21,6 +21,7 @@ from holdfast.flows.failures import encode_failure, failure_of
 from holdfast.flows.flow import RETENTION_S
 from holdfast.flows.recording import read_rows, record_flow, replayed
 from holdfast.flows.replaying import fork_history
+from holdfast.flows.starting import input_of
 from holdfast.model.instance import (
     FINAL,
     HistoryRow,
@@ -108,7 +109,7 @@ class Operations:
         *,
         at: int | str,
         id: str | None,  # noqa: A002 - it is one
-        input: Sequence[Any] | None,  # noqa: A002
+        input: Mapping[str, Any] | Sequence[Any] | None,  # noqa: A002
     ) -> InstanceId:
         """Start a new flow from a part of this one's history."""
         record = await self._desk.record(self._id)
@@ -119,9 +120,13 @@ class Operations:
         history = fork_history(rows, id=self._id, base=record.base, at=cut, at_us=at_us)
         flow = self._desk.flows.get(record.name)
         text = record.input
-        if input is not None:
+        if isinstance(input, Mapping):
+            text = input_of(record.name, flow, (dict(input),))
+        elif input is not None:
             if flow is None:
-                raise UsageError(f"flow {record.name!r} is not defined here: fork without input=")
+                raise UsageError(
+                    f"flow {record.name!r} is not defined here: give its arguments by name"
+                )
             text = text_of(flow.arguments.encode(tuple(input), {}))
         runtime = self._desk.runtime
         new = NewInstance(

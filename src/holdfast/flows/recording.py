@@ -147,15 +147,18 @@ async def read_rows(
     id: InstanceId,  # noqa: A002 - it is one
     *,
     after: int,
+    limit: int | None = None,
 ) -> list[HistoryRow]:
-    """All rows of the current run behind the version ``after``."""
+    """The rows of the current run behind the version ``after``: all, or so many at most."""
     rows: list[HistoryRow] = []
-    while True:
-        page = await store.history(id, after=after, limit=_ROWS_MAX)
+    while limit is None or len(rows) < limit:
+        most = _ROWS_MAX if limit is None else min(_ROWS_MAX, limit - len(rows))
+        page = await store.history(id, after=after, limit=most)
         rows.extend(page)
-        if len(page) < _ROWS_MAX:
-            return rows
+        if len(page) < most:
+            break
         after = page[-1].version
+    return rows
 
 
 def recording_of(record: InstanceRecord, rows: Sequence[HistoryRow]) -> Recording:

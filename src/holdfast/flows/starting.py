@@ -17,6 +17,7 @@ from holdfast.errors import FlowExists, HoldfastError, LeaseLost, OutcomeUnknown
 from holdfast.flows.arguments import text_of
 from holdfast.flows.bell import claimable
 from holdfast.flows.flow import RETENTION_S, Flow
+from holdfast.flows.step import check_definition
 from holdfast.model.instance import START_MAX, ClaimedInstance, Entry, NewInstance, Started
 from holdfast.model.options import TTL_MAX_S, Duration, seconds
 from holdfast.names import InstanceId, check_key
@@ -66,8 +67,8 @@ class Starter:
         return NewInstance(
             id=InstanceId(self._runtime.ordered_id() if id is None else check_key(id)),
             kind="flow",
-            name=flow if isinstance(flow, str) else flow.name,
-            input=_input(flow, found, args),
+            name=check_definition(flow, "flow") if isinstance(flow, str) else flow.name,
+            input=input_of(flow, found, args),
             request=self._runtime.new_id(),
             delay_us=round(delay_s * 1e6),
             due_at_us=None if at is None else round(at.timestamp() * 1e6),
@@ -186,7 +187,12 @@ class Starter:
             self._desk.log.debug("flow %r was not rung: %s", name, error)
 
 
-def _input(flow: Flow[..., Any] | str, found: Flow[..., Any] | None, args: Sequence[Any]) -> str:
+def input_of(flow: Flow[..., Any] | str, found: Flow[..., Any] | None, args: Sequence[Any]) -> str:
+    """The input of a run: of a flow's arguments, or of the one JSON value that a name goes with.
+
+    Raises:
+        UsageError: The arguments do not fit, or cannot be bound without the definition.
+    """
     if not isinstance(flow, str):
         return text_of(flow.arguments.encode(tuple(args), {}))
     if len(args) > 1:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, get_args, get_origin
+from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,15 +21,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
+from holdfast.flows.flows import Flows
 from holdfast.ports.driver import Driver
 from holdfast.runtime.runtime import Runtime
 from holdfast.server.access import Authenticator, Principal, nobody
 from holdfast.server.bodies import decode, decode_name, decode_query, read_body
 from holdfast.server.endpoints import Call, Endpoint
+from holdfast.server.flow_acts import FlowActs
+from holdfast.server.flow_routes import FlowRoutes
 from holdfast.server.hosts import HostCheck
 from holdfast.server.limits import Limits
 from holdfast.server.problems import Problem, problem_of, problem_response
 from holdfast.server.queue_routes import QueueRoutes
+from holdfast.server.schemas import Name
 from holdfast.server.service_routes import ServiceRoutes
 from holdfast.server.spaces import Spaces
 from holdfast.server.worker_routes import WorkerRoutes
@@ -50,25 +53,30 @@ class Application:
     """The whole server as an ASGI application. ``close`` lets waiting requests go.
 
     ``open_to`` is the namespace that everybody may use as long as no token exists; only for a
-    server that nobody but this machine can reach.
+    server that nobody but this machine can reach. ``flows`` are those of each namespace whose store
+    keeps some.
     """
 
     def __init__(
         self,
         drivers: Mapping[str, Driver],
         *,
+        flows: Mapping[str, Flows] | None = None,
         runtime: Runtime | None = None,
         bounds: Limits | None = None,
         open_to: str | None = None,
         allowed_hosts: Sequence[str] = (),
     ) -> None:
         runtime, bounds = runtime or Runtime(), bounds or Limits()
-        self.spaces = Spaces(drivers, runtime, bounds)
+        self.spaces = Spaces(drivers, runtime, bounds, flows or {})
         self._access = Authenticator(self.spaces.tokens, runtime.clock, bounds, open_to=open_to)
         service = ServiceRoutes(self.spaces, __version__)
         self.endpoints = [
             *WorkerRoutes(self.spaces).endpoints(),
             *QueueRoutes(self.spaces).endpoints(),
+            # Ids may hold slashes: the routes with more behind the id come before it alone.
+            *FlowActs(self.spaces).endpoints(),
+            *FlowRoutes(self.spaces).endpoints(),
             *service.endpoints(),
         ]
         service.describe(self.endpoints)
@@ -106,8 +114,11 @@ class Application:
             data = await read_body(request, self.spaces.bounds.body_bytes)
             body = decode(data, endpoint.body)
         elif endpoint.query is not None:
-            body = decode_query(request, endpoint.query, _lists_of(endpoint.query))
-        path = {name: decode_name(value) for name, value in request.path_params.items()}
+            body = decode_query(request, endpoint.query)
+        path = {
+            name: decode_name(value, endpoint.names.get(name, Name))
+            for name, value in request.path_params.items()
+        }
         call = Call(request=request, principal=principal, authorise=authorise, body=body, path=path)
         return (await endpoint.run(call)).response()
 
@@ -162,13 +173,3 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-def _lists_of(kind: Any) -> frozenset[str]:
-    """The fields of a request that may stand several times in a query."""
-    fields = msgspec.structs.fields(kind)
-    return frozenset(field.name for field in fields if _is_list(field.type))
-
-
-def _is_list(kind: Any) -> bool:
-    return get_origin(kind) is list or any(_is_list(part) for part in get_args(kind)[:1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -104,33 +104,42 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise Problem("invalid-request", "The body is not valid JSON in UTF-8.") from None
 
 
-def decode_name(value: object) -> str:
-    """A name in the path.
+def decode_name(value: object, kind: Any = Name) -> str:
+    """A name in the path, of this kind.
 
     Raises:
         Problem: Nothing can have this name.
     """
     try:
-        return msgspec.convert(value, Name)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise Problem("invalid-request", f"{error} - in the path") from None
 
 
-def decode_query(request: Request, kind: type[T], lists: frozenset[str]) -> T:
-    """The request in the query string; names in ``lists`` may be given several times.
+def decode_query(request: Request, kind: type[T]) -> T:
+    """The request in the query string; lists are given several times, flags without a value.
 
     Raises:
         Problem: A parameter is unknown, repeated or not what this route takes.
     """
     found: dict[str, Any] = {}
+    fields = msgspec.structs.fields(cast("Any", kind))
+    lists = {field.encode_name for field in fields if _is_list(field.type)}
+    flags = {field.encode_name for field in fields if field.type is bool}
     for name, value in request.query_params.multi_items():
         if name in lists:
             found.setdefault(name, []).append(value)
         elif name in found:
             raise Problem("invalid-request", "A parameter is given twice.")
+        elif name in flags and not value:
+            found[name] = True
         else:
             found[name] = value
     try:
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Problem("invalid-request", f"{error}") from None
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is list or any(_is_list(part) for part in get_args(kind)[:1])

@@ -6,7 +6,7 @@ document made.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,14 +42,16 @@ class Reply:
 
     status: int
     answer: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def response(self) -> Response:
         """The response, ready to be sent."""
-        if self.answer is None:
-            return Response(status_code=self.status)
         if isinstance(self.answer, Response):
             return self.answer
-        return Response(msgspec.json.encode(self.answer), self.status, media_type=JSON)
+        if self.answer is None:
+            return Response(status_code=self.status, headers=self.headers)
+        body = msgspec.json.encode(self.answer)
+        return Response(body, self.status, self.headers, media_type=JSON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class Endpoint:
 
     Attributes:
         scope: What the bearer must have; ``None`` is for everybody, and gets no principal.
+        names: The types of parts of the path that may be more than a ``Name``.
         query: The type of the query string, if it takes one.
         body: The type of the JSON body, if it takes one.
         answers: Status to what it means and the type of its body; ``str`` is plain text.
@@ -70,6 +73,7 @@ class Endpoint:
     summary: str
     run: Callable[[Call], Awaitable[Reply]]
     scope: Scope | None
+    names: Mapping[str, Any] = field(default_factory=dict[str, Any])
     query: Any = None
     body: Any = None
     answers: dict[int, tuple[str, Any]] = field(default_factory=dict[int, tuple[str, Any]])

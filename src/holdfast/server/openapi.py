@@ -31,6 +31,7 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """The whole document."""
     kinds = [ProblemDocument, Name]
     for endpoint in endpoints:
+        kinds += endpoint.names.values()
         kinds += [kind for kind in (endpoint.query, endpoint.body) if kind is not None]
         kinds += [kind for _, kind in endpoint.answers.values() if kind is not None]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -46,7 +47,7 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         "info": {
             "title": "Holdfast",
             "version": version,
-            "summary": "Queues whose items are claimed by one worker at a time.",
+            "summary": "Queues whose items are claimed by one worker at a time, and flows.",
             "description": (server.__doc__ or "").strip(),
         },
         "paths": paths,
@@ -71,7 +72,12 @@ def _operation(
         operation["security"] = [{"bearer": []}]
         operation["description"] = f"Needs the scope `{endpoint.scope.value}`."
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": known[repr(Name)]}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": known[repr(endpoint.names.get(name, Name))],
+        }
         for name in _PATH_PARAMETER.findall(endpoint.path)
     ]
     if endpoint.query is not None:

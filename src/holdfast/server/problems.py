@@ -14,6 +14,7 @@ from holdfast.errors import (
     Conflict,
     HoldfastError,
     LeaseLost,
+    MailboxFull,
     NotFound,
     OutcomeUnknown,
     StoreError,
@@ -116,6 +117,12 @@ def problem_of(error: HoldfastError) -> Problem:
         return Problem("conflict", "Somebody else was first: read again, then decide.")
     if isinstance(error, UnsupportedByDriver):
         return Problem("unsupported", "The store of this server cannot do this.")
+    if isinstance(error, MailboxFull):
+        return Problem(
+            "too-many-requests",
+            "As many signals lie unread there as are allowed; nothing was sent.",
+            Retry_After="5",
+        )
     if isinstance(error, LeaseLost):
         return session_ended()
     if isinstance(error, UsageError) and not isinstance(error, ConfigurationError):

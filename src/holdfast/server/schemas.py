@@ -17,16 +17,16 @@ from holdfast.server import limits
 
 # The dollar of Python matches before a last line feed too, that of the OpenAPI document does not;
 # with this both mean the end.
-_END = r"$(?!\n)"
+END = r"$(?!\n)"
 # As in holdfast.names: what breaks terminals and logs is no part of a name.
-_PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+" + _END
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+" + END
 # A nonce or a request id is random text in a few safe characters.
-_PLAIN = r"^[A-Za-z0-9_.:-]+" + _END
+_PLAIN = r"^[A-Za-z0-9_.:-]+" + END
 
 # Ten years: above it a number of seconds is a mistake in its unit.
 _SECONDS_MAX = 315_360_000.0
 
-Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_LENGTH_MAX, pattern=_PRINTABLE)]
+Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_LENGTH_MAX, pattern=PRINTABLE)]
 WorkerId = Annotated[
     str,
     Meta(
@@ -42,7 +42,7 @@ ClaimId = Annotated[
     Meta(
         min_length=1,
         max_length=2048,
-        pattern=r"^[\x20-\x7e]+" + _END,
+        pattern=r"^[\x20-\x7e]+" + END,
         description="Of the answer to next; proves the claim.",
     ),
 ]
@@ -135,7 +135,7 @@ class NewItem(Request):
     priority: Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX, multiple_of=1)] = 0
     delay: Seconds = 0.0
     unique_key: Name | None = None
-    on_duplicate: Annotated[str, Meta(pattern="^(reject|replace|return)" + _END)] = "reject"
+    on_duplicate: Annotated[str, Meta(pattern="^(reject|replace|return)" + END)] = "reject"
     ordering_key: Name | None = None
     max_attempts: Annotated[float, Meta(ge=1, le=1000, multiple_of=1)] | None = None
     expires: Annotated[float, Meta(ge=0.001, le=_SECONDS_MAX)] | None = None
@@ -152,12 +152,12 @@ class ItemsQuery(Request):
     state: (
         Annotated[
             str,
-            Meta(pattern="^(scheduled|ready|claimed|retrying|done|dead|cancelled)" + _END),
+            Meta(pattern="^(scheduled|ready|claimed|retrying|done|dead|cancelled)" + END),
         ]
         | None
     ) = None
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_MAX)] = limits.PAGE_DEFAULT
-    after: Annotated[str, Meta(pattern="^[0-9]{1,18}" + _END)] | None = None
+    after: Annotated[str, Meta(pattern="^[0-9]{1,18}" + END)] | None = None
 
 
 class Answer(msgspec.Struct, kw_only=True):

@@ -75,18 +75,21 @@ async def serve(plan: ServePlan, *, started: Callable[[str, bool], None]) -> Non
 async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, bool], None]:
     async with AsyncExitStack() as stack:
         telemetry = _telemetry()
-        drivers = {
-            name: (
-                await stack.enter_async_context(
-                    connect(plan.url, namespace=name, telemetry=telemetry)
-                )
-            ).driver
+        hosts = {
+            name: await stack.enter_async_context(
+                connect(plan.url, namespace=name, telemetry=telemetry)
+            )
             for name in plan.namespaces
         }
         # A further name is that of a proxy, which lets others in though the loopback is bound.
         reached = [name for name in (plan.host, *plan.allowed_hosts) if not is_loopback(name)]
         application = Application(
-            drivers,
+            {name: host.driver for name, host in hosts.items()},
+            flows={
+                name: host.flows
+                for name, host in hosts.items()
+                if host.driver.instances is not None
+            },
             runtime=Runtime(),
             bounds=plan.bounds,
             open_to=None if reached else plan.namespaces[0],

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, UnsupportedByDriver
+from holdfast.flows.flows import Flows
 from holdfast.ports.driver import Driver
 from holdfast.ports.job_store import JobStore
 from holdfast.ports.token_store import TokenStore
@@ -48,8 +49,15 @@ def _space(namespace: str, driver: Driver, runtime: Runtime) -> Space:
 class Spaces:
     """All namespaces of one server, and what its routes share."""
 
-    def __init__(self, drivers: Mapping[str, Driver], runtime: Runtime, bounds: Limits) -> None:
+    def __init__(
+        self,
+        drivers: Mapping[str, Driver],
+        runtime: Runtime,
+        bounds: Limits,
+        flows: Mapping[str, Flows],
+    ) -> None:
         self._spaces = {name: _space(name, driver, runtime) for name, driver in drivers.items()}
+        self._flows = flows
         self.runtime = runtime
         self.bounds = bounds
         self.waiters = Waiters(bounds.waiters_per_bearer)
@@ -76,6 +84,17 @@ class Spaces:
     def of(self, principal: Principal) -> Space:
         """The namespace that the principal's token belongs to."""
         return self._spaces[principal.namespace]
+
+    def flows_of(self, principal: Principal) -> Flows:
+        """The flows of the namespace that the principal's token belongs to.
+
+        Raises:
+            UnsupportedByDriver: Its store keeps none.
+        """
+        flows = self._flows.get(principal.namespace)
+        if flows is None:
+            raise UnsupportedByDriver("the store of this namespace keeps no flows")
+        return flows
 
     def at(self, deadline: float) -> tuple[datetime, float]:
         """A monotonic deadline as an instant for people, and the seconds until then."""

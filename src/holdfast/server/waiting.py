@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from starlette.requests import Request
+
 from holdfast.ports.wakeups import Wakeup
 from holdfast.server.limits import WAITERS_MAX
 from holdfast.server.problems import Problem
@@ -72,3 +74,9 @@ class Waiters:
                 self._bells[place].discard(bell)
                 if not self._bells[place]:
                     del self._bells[place]
+
+
+async def disconnected(request: Request) -> None:
+    """Return when the client has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

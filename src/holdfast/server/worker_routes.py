@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 
 from holdfast.codec import encode_json
 from holdfast.model import job as model
@@ -27,6 +26,7 @@ from holdfast.server.claiming import Claiming
 from holdfast.server.endpoints import Call, Endpoint, Reply
 from holdfast.server.problems import Problem
 from holdfast.server.spaces import Space, Spaces
+from holdfast.server.waiting import disconnected
 from holdfast.work.failures import describe
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,7 +103,7 @@ class WorkerRoutes:
         wanted: schemas.Next = call.body
         space = self._spaces.of(call.principal)
         claiming = Claiming(self._spaces, space, call)
-        gone = asyncio.create_task(_disconnected(call.request), name="holdfast-disconnect")
+        gone = asyncio.create_task(disconnected(call.request), name="holdfast-disconnect")
         try:
             taken = await claiming.run(gone)
         finally:
@@ -258,9 +258,3 @@ def _stale() -> Problem:
         "The item was given to another worker, or has ended. Nothing was changed: stop working on "
         "it.",
     )
-
-
-async def _disconnected(request: Request) -> None:
-    """Return when the client has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -185,12 +185,53 @@ async def test_fork_copies_a_part_of_the_history(fleet):
     assert await forked.result(timeout=5) == 21
     assert calls == [("b", 10), ("c", 10)]
     calls.clear()
+    forked = await handle.fork(at="step#2", input={"n": 5})
+    assert await forked.result(timeout=5) == 7
+    calls.clear()
     assert await (await handle.fork(at=2)).result(timeout=5) == 3
     assert calls == [("c", 1)]
     with pytest.raises(UsageError, match="no step 'what#0'"):
         await handle.fork(at="what#0")
     with pytest.raises(UsageError, match="version 99"):
         await handle.fork(at=99)
+
+
+async def test_who_lacks_the_code_forks_with_arguments_by_name(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow(n: int) -> int:
+        return n
+
+    hf, _ = await fleet.run(app)
+    await (await hf.flows.start(flow, 1, id="f")).result(timeout=5)
+    other = (await fleet.host("other")).flows.get("f")
+    with pytest.raises(UsageError, match="by name"):
+        await other.fork(at=0, input=(2,))
+    forked = await other.fork(at=0, input={"n": 2})
+    assert await forked.result(timeout=5) == 2
+
+
+async def test_a_history_is_read_in_parts(fleet):
+    app = App("a")
+
+    @app.step
+    async def step(n: int) -> int:
+        return n
+
+    @app.flow
+    async def flow() -> int:
+        return sum([await step(n) for n in range(5)])
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, id="f")
+    await handle.result(timeout=5)
+    whole = await handle.history()
+    assert [commit.version for commit in whole] == [1, 2, 3, 4, 5]
+    assert await handle.history(after=1, limit=2) == whole[1:3]
+    assert await handle.history(after=3) == whole[3:]
+    assert await handle.history(limit=9) == whole
+    assert await handle.history(after=5, limit=1) == []
 
 
 async def test_list_count_and_purge(fleet):
@@ -212,8 +253,9 @@ async def test_list_count_and_purge(fleet):
     await hf.flows.start(waits, id="waits")
     listed = await hf.flows.list(name="fine", limit=3)
     assert [info.id for info in listed] == ["fine-0", "fine-1", "fine-2"]
-    rest = await hf.flows.list(name="fine", after=listed[-1].id)
-    assert [info.outcome for info in rest] == [3, 4]
+    for after in (listed[-1], listed[-1].id):
+        rest = await hf.flows.list(name="fine", after=after)
+        assert [info.outcome for info in rest] == [3, 4]
     assert [info.id for info in await hf.flows.list(attributes={"size": 2})] == ["fine-2"]
     assert [info.id for info in await hf.flows.list(status="running")] == ["waits"]
     assert await hf.flows.count() == {"completed": 5, "running": 1}
@@ -229,5 +271,8 @@ async def test_list_count_and_purge(fleet):
     assert await hf.flows.purge("fine-0") == 1
     assert await hf.flows.purge(status="completed", older_than=3600) == 0
     assert await hf.flows.purge(status="completed") == 4
+    assert [info.id for info in await hf.flows.list(after=listed[-1])] == ["waits"]
+    with pytest.raises(FlowNotFound):
+        await hf.flows.list(after=listed[-1].id)
     with pytest.raises(FlowNotFound):
         await hf.flows.purge("fine-0")
