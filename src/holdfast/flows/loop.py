@@ -110,7 +110,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
         while ready:
             handle = ready.popleft()
             if not handle.cancelled():
-                handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+                try:  # noqa: SIM105 - a context manager for each callback would be felt
+                    handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+                except SystemExit:
+                    # The task has it as its exception. Beyond that it would end the host, and
+                    # every other that takes the flow over.
+                    pass
             left -= 1
             if left == 0:
                 raise UsageError(
