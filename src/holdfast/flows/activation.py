@@ -45,6 +45,7 @@ class LiveFlow:
         "_read_after",
         "_reading",
         "_rouser",
+        "_suspending",
         "_transactions",
         "attributes",
         "base",
@@ -91,6 +92,8 @@ class LiveFlow:
         # Whether the store knows what it waits for.
         self._noted = False
         self.committing = self.suspended = self.closed = self.idle = False
+        # Whether somebody suspended it while a commit was under way.
+        self._suspending = False
         # Whether the host lets it go as soon as its commit is through.
         self.leaving = False
         self.run = home.new_run(self, claimed.input, claimed.began_at_us)
@@ -202,6 +205,7 @@ class LiveFlow:
             return
         self.suspended = suspended
         if self.committing or not self._begun:
+            self._suspending = suspended
             return
         if not self._still:
             self._mail = True
@@ -229,7 +233,7 @@ class LiveFlow:
         self.version, self._noted = self.version + 1, True
         if self.closed:
             return
-        self.suspended = answer.suspended
+        self._answered(answer)
         self._intake.put_recorded(event)
         self._go_on()
 
@@ -355,7 +359,7 @@ class LiveFlow:
         self._noted = True
         if self.closed:
             return
-        self.suspended = answer.suspended
+        self._answered(answer)
         if commit.custom is not None:
             self.custom = commit.custom
         if commit.attributes is not None:
@@ -368,6 +372,12 @@ class LiveFlow:
         if decision.stopped_jobs:
             self._home.stop_jobs(decision.stopped_jobs)
         self._restart(decision.restart, commit, answer.at_us)
+
+    def _answered(self, answer: Committed) -> None:
+        # The commit may have been written before somebody suspended the flow. If it was resumed
+        # since, it is handed back for nothing, and claimed at once.
+        self.suspended = answer.suspended or self._suspending
+        self._suspending = False
 
     # -- what is done -----------------------------------------------------------------------------
 

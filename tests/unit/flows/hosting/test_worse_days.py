@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from typing import Any
 
 import pytest
@@ -208,6 +209,67 @@ async def test_a_host_that_stops_at_a_new_run_leaves_nothing_undone(fleet):
     assert await two.flows.get(handle.id).result(timeout=5) == "done"
 
 
+async def test_a_wrong_result_that_came_while_the_flow_was_suspended_can_be_replayed(fleet):
+    app, end = App("a"), asyncio.Event()
+
+    @app.step
+    async def number() -> int:
+        await end.wait()
+        return "none"
+
+    @app.flow
+    async def flow() -> str:
+        try:
+            return str(await number())
+        except StepFailed as error:
+            return error.type
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow)
+    await handle.suspend()
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: live.suspended)
+    end.set()
+    await until(lambda: live.closed)
+    await handle.resume()
+    assert await handle.result(timeout=5) == "holdfast.errors.InvalidPayload"
+
+
+async def test_a_flow_that_is_suspended_during_a_commit_begins_nothing_after_it(fleet):
+    app, began = App("a"), []
+
+    @app.step
+    async def step(n: int) -> None:
+        began.append(n)
+
+    @app.flow
+    async def flow() -> None:
+        for number in range(3):
+            await step(number)
+
+    hf, spy = await fleet.spied(app)
+    gate, apply = Gate(), spy._store.commit
+    gate.shut = True
+
+    async def commit(commits):
+        answer = await apply(commits)
+        await (gate() or asyncio.sleep(0))
+        return answer
+
+    spy.commit = hf._desk.host.home.commits._method = commit
+    handle = await hf.flows.start(flow)
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: gate.reached)
+    await handle.suspend()
+    await until(lambda: live.suspended)
+    gate.open()
+    await until(lambda: live.closed)
+    assert began == [0]
+    await handle.resume()
+    await handle.result(timeout=5)
+    assert began == [0, 1, 2]
+
+
 # -- patches --------------------------------------------------------------------------------------
 
 
@@ -304,6 +366,53 @@ async def test_a_task_of_flow_code_that_exits_fails_its_flow_and_no_host(fleet):
     with pytest.raises(FlowFailed):
         await (await hf.flows.start(flow)).result(timeout=5)
     assert not task.done()
+
+
+async def test_a_step_that_exits_fails_and_ends_no_host(fleet):
+    app = App("a")
+
+    @app.step
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    @app.flow
+    async def flow() -> None:
+        await leave()
+
+    hf, task = await fleet.run(app)
+    with pytest.raises(FlowFailed, match="not by exiting"):
+        await (await hf.flows.start(flow)).result(timeout=5)
+    assert not task.done()
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 1e14])
+async def test_a_flow_may_sleep_for_ever(tmp_path, seconds):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        sleeping = asyncio.create_task(asyncio.sleep(seconds))
+        found = await holdfast.wait_signal("go", str)
+        sleeping.cancel()
+        return found
+
+    async with running(tmp_path, app, flows=FlowOptions(park_grace=0.02)) as hf:
+        handle = await hf.flows.start(flow)
+        await until(lambda: not hf._desk.host.home.lives)
+        await handle.signal("go", "on")
+        assert await handle.result(timeout=5) == "on"
+
+
+async def test_a_timer_for_no_number_is_refused(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> None:
+        await asyncio.sleep(math.nan)
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed, match=r"(?i)nan"):
+        await (await hf.flows.start(flow)).result(timeout=5)
 
 
 # -- what others say ------------------------------------------------------------------------------
