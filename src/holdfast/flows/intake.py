@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.flows.arguments import text_of
 from holdfast.flows.decision import RetryDue
 from holdfast.flows.events import Event, Fed, StepEnded, StepRetrying, UpdateReceived
@@ -118,11 +120,10 @@ class Intake:
             if number:
                 continue
             if isinstance(event, StepEnded | StepRetrying):
+                told = event if recorded else _ahead(run, event)
                 if not recorded:
-                    if isinstance(event, StepEnded):
-                        event = run.calling.as_recorded(event)  # noqa: PLW2901
-                    fresh.append(event)
-                kept.append((event, 0, True))
+                    fresh.append(told)
+                kept.append((told, 0, True))
             elif isinstance(event, Taken):
                 kept.append((event, 0, False))
         self._happened = kept
@@ -143,3 +144,9 @@ class Intake:
         consumed, replies = tuple(self.consumed), tuple(self.replies)
         self.consumed, self.replies = [], []
         return consumed, replies
+
+
+def _ahead(run: FlowRun, event: StepEnded | StepRetrying) -> StepEnded | StepRetrying:
+    """The event as it is recorded before the code is told of it."""
+    known = run.calling.as_recorded(event) if isinstance(event, StepEnded) else event
+    return msgspec.structs.replace(known, ahead=True)

@@ -133,6 +133,7 @@ class FlowRun:
             self.out.replayed()
             if self._difference is not None:
                 raise self._difference
+            replay.go_on()
             replay.tell_unasked()
 
     def feed(self, event: Fed | RetryDue) -> bool:

@@ -94,6 +94,7 @@ class _Transaction:
             input=call.input,
             result=raw,
             attempt=call.attempt,
+            ahead=True,
         )
         return Commit(
             id=live.id,

@@ -270,6 +270,42 @@ async def test_a_flow_that_is_suspended_during_a_commit_begins_nothing_after_it(
     assert began == [0, 1, 2]
 
 
+@pytest.mark.parametrize("then", ["child", "end"])
+async def test_steps_that_end_while_a_host_stops_are_replayed_one_after_the_other(fleet, then):
+    app, end, began = App("a"), asyncio.Event(), []
+
+    @app.step
+    async def work(n: int) -> int:
+        began.append(n)
+        await end.wait()
+        return n
+
+    @app.flow
+    async def double(n: int) -> int:
+        return 2 * n
+
+    async def line(n: int) -> int:
+        return await double(await work(n))
+
+    @app.flow
+    async def flow() -> int:
+        tasks = [asyncio.create_task(line(n)) for n in range(3)]
+        if then == "end":
+            await asyncio.wait([work(3), work(4)], return_when=asyncio.FIRST_COMPLETED)
+            return 6
+        return sum(await asyncio.gather(*tasks))
+
+    one, stopped = await fleet.run(app, "one")
+    handle = await one.flows.start(flow)
+    await until(lambda: len(began) >= 3)
+    one.stop()
+    await until(lambda: not one._desk.host.open)
+    end.set()
+    await stopped
+    two, _ = await fleet.run(app, "two")
+    assert await two.flows.get(handle.id).result(timeout=5) == 6
+
+
 # -- patches --------------------------------------------------------------------------------------
 
 
@@ -286,6 +322,28 @@ async def test_a_patch_is_kept_by_a_host_that_stops(fleet):
         new = holdfast.patched("p")
         await step()
         return "new" if new else "old"
+
+    one, stopped = await fleet.run(app, "one")
+    handle = await one.flows.start(flow)
+    await began.wait()
+    one.stop()
+    await stopped
+    two, _ = await fleet.run(app, "two")
+    assert await two.flows.get(handle.id).result(timeout=5) == "new"
+
+
+async def test_a_patch_behind_a_step_that_was_only_recorded_is_new(fleet):
+    app, began = App("a"), asyncio.Event()
+
+    @app.step
+    async def step() -> None:
+        began.set()
+        await asyncio.sleep(0.05)
+
+    @app.flow
+    async def flow() -> str:
+        await step()
+        return "new" if holdfast.patched("p") else "old"
 
     one, stopped = await fleet.run(app, "one")
     handle = await one.flows.start(flow)
