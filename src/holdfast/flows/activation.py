@@ -93,7 +93,7 @@ class LiveFlow:
         self._noted = False
         self.committing = self.suspended = self.closed = self.idle = False
         # Whether somebody suspended it while a commit was under way.
-        self._suspending = False
+        self._suspending: bool = False
         # Whether the host lets it go as soon as its commit is through.
         self.leaving = False
         self.run = home.new_run(self, claimed.input, claimed.began_at_us)
