@@ -42,8 +42,10 @@ class LiveFlow:
         "_intake",
         "_mail",
         "_noted",
+        "_read_after",
         "_reading",
         "_rouser",
+        "_suspending",
         "_transactions",
         "attributes",
         "base",
@@ -86,9 +88,12 @@ class LiveFlow:
         self._rouser = Rouser(home.clock, self._roused)
         # Until its history was read, nothing can be fed: what happens meanwhile waits.
         self._begun = self._mail = self._reading = False
+        self._read_after = 0
         # Whether the store knows what it waits for.
         self._noted = False
         self.committing = self.suspended = self.closed = self.idle = False
+        # Whether somebody suspended it while a commit was under way.
+        self._suspending: bool = False
         # Whether the host lets it go as soon as its commit is through.
         self.leaving = False
         self.run = home.new_run(self, claimed.input, claimed.began_at_us)
@@ -98,7 +103,12 @@ class LiveFlow:
         """Whether it would go on by itself, without waiting for anything."""
         if not self._begun or self._intake or self._held or self._transactions:
             return True
-        return not self.run.waiting
+        return self.run.unwritten or not self.run.waiting
+
+    @property
+    def ready(self) -> bool:
+        """Whether its code stands where its history says, and can be asked."""
+        return self._begun and not self.closed
 
     @property
     def _still(self) -> bool:
@@ -146,6 +156,7 @@ class LiveFlow:
     def mark(self, attributes: str) -> None:
         """Write these attributes with the next commit."""
         self.attributes = self._attributes = attributes
+        self.run.has_attributes(attributes)
 
     def step_happened(self, run: StepRun, event: StepEnded | StepRetrying) -> None:
         """An attempt of a local step ended."""
@@ -176,10 +187,14 @@ class LiveFlow:
         self._reading = False
         if self.closed:
             return
-        if len(letters) >= LETTERS_MAX:
-            self._mail = True
-        if letters and not self._still:
-            self._intake.put_letters(self.run, letters, self._home.clock.now_us())
+        took = False
+        if not self._still:
+            took = self._intake.put_letters(self.run, letters, self._home.clock.now_us())
+        more = len(letters) >= LETTERS_MAX
+        self._mail = self._mail or more
+        # Those that it cannot take stay there, and must not hide what stands behind them.
+        self._read_after = letters[-1].number if more and not took else 0
+        if took:
             self._wake()
         elif not self.committing:
             self._rest()
@@ -190,6 +205,7 @@ class LiveFlow:
             return
         self.suspended = suspended
         if self.committing or not self._begun:
+            self._suspending = suspended
             return
         if not self._still:
             self._mail = True
@@ -217,7 +233,7 @@ class LiveFlow:
         self.version, self._noted = self.version + 1, True
         if self.closed:
             return
-        self.suspended = answer.suspended
+        self._answered(answer)
         self._intake.put_recorded(event)
         self._go_on()
 
@@ -268,7 +284,7 @@ class LiveFlow:
 
     def _record(self) -> None:
         """Write down how steps ended, without going on from it."""
-        ended = self._intake.record()
+        ended = self._intake.record(self.run)
         if ended or self._intake.consumed:
             self._commit(Decision(events=ended, durable=True))
         else:
@@ -343,7 +359,7 @@ class LiveFlow:
         self._noted = True
         if self.closed:
             return
-        self.suspended = answer.suspended
+        self._answered(answer)
         if commit.custom is not None:
             self.custom = commit.custom
         if commit.attributes is not None:
@@ -356,6 +372,12 @@ class LiveFlow:
         if decision.stopped_jobs:
             self._home.stop_jobs(decision.stopped_jobs)
         self._restart(decision.restart, commit, answer.at_us)
+
+    def _answered(self, answer: Committed) -> None:
+        # The commit may have been written before somebody suspended the flow. If it was resumed
+        # since, it is handed back for nothing, and claimed at once.
+        self.suspended = answer.suspended or self._suspending
+        self._suspending = False
 
     # -- what is done -----------------------------------------------------------------------------
 
@@ -405,6 +427,10 @@ class LiveFlow:
             self._stop(identity)
         self._held.clear()
         self._transactions.clear()
+        # What happened meanwhile happened to the run that is over: the identities of steps begin
+        # anew. Letters are in the mailbox still, and are read by the new run.
+        self._mail = self._mail or bool(self._intake)
+        self._intake = Intake()
         self.run.close()
         self.base = commit.version - 1
         self.run = self._home.new_run(self, input, at_us)
@@ -433,7 +459,7 @@ class LiveFlow:
 
     def _read(self) -> None:
         self._mail, self._reading = False, True
-        self._home.read_mail(self)
+        self._home.read_mail(self, after=self._read_after)
 
     def _roused(self, due_us: int) -> None:
         """Something that it waits for has come due."""

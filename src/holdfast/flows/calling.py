@@ -121,6 +121,17 @@ class Calling:
             event = msgspec.structs.replace(event, input=call.input)
         return self._resolve(call, event)
 
+    def as_recorded(self, event: StepEnded) -> StepEnded:
+        """What feeding this end would record, without feeding it."""
+        call = self.steps.get(event.step)
+        if call is None or event.error is not None:
+            return event
+        try:
+            call.step.arguments.returns.decode(text_of(event.result))
+        except InvalidPayload as invalid:
+            return _misfit(event, invalid)
+        return event
+
     def step_retrying(self, event: StepRetrying) -> StepRetrying | None:
         """Feed a failed attempt, after which another is to come."""
         call = self.steps.get(event.step)
@@ -169,8 +180,9 @@ class Calling:
                     self._run.differs(
                         f"a result of step {event.step} that fits its type", str(invalid)
                     )
-                error = failure_of(invalid)
-                event = msgspec.structs.replace(event, result=NULL, error=error)
+                event = _misfit(event, invalid)
+                error = event.error
+                assert error is not None
             else:
                 call.set_result(value)
                 return event
@@ -320,3 +332,8 @@ class Calling:
         for book in (self.steps, self.fresh, self.children, self.jobs, self.child_ids):
             book.clear()
         self.running.clear()
+
+
+def _misfit(event: StepEnded, invalid: InvalidPayload) -> StepEnded:
+    """The end of a step whose result does not fit its type: a failure."""
+    return msgspec.structs.replace(event, result=NULL, error=failure_of(invalid))

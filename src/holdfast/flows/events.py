@@ -35,7 +35,9 @@ class _Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event",
 class StepEnded(_Event, frozen=True, tag="step-ended"):
     """A step gave a result, or failed for good (``error``), at the attempt of this number.
 
-    ``input`` is what it was called with: replay compares it.
+    ``input`` is what it was called with: replay compares it. ``ahead``: it was recorded before the
+    code was told, by a transaction or while the flow stood still. What the code decides on it may
+    stand behind others that were recorded ahead, in a later commit, or not in the history yet.
     """
 
     step: str
@@ -43,15 +45,17 @@ class StepEnded(_Event, frozen=True, tag="step-ended"):
     result: msgspec.Raw = NULL
     error: Failure | None = None
     attempt: int = 1
+    ahead: bool = False
 
 
 class StepRetrying(_Event, frozen=True, tag="step-retrying"):
-    """An attempt of a step failed, and the next begins at ``due``."""
+    """An attempt of a step failed, and the next begins at ``due``. ``ahead`` as above."""
 
     step: str
     attempt: int
     error: Failure
     due: int
+    ahead: bool = False
 
 
 class TimerFired(_Event, frozen=True, tag="timer-fired"):

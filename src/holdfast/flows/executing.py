@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.flows.arguments import Call, encoded
 from holdfast.flows.decision import StepTask
 from holdfast.flows.events import StepEnded, StepRetrying
@@ -87,7 +87,7 @@ class Executor:
             called = run.call.arguments()
         except HoldfastError as error:
             # Not now: whoever starts a step is not ready to hear of its end.
-            asyncio.get_running_loop().call_soon(partial(self._failed, run, error, final=True))
+            asyncio.get_running_loop().call_soon(self._refused, run, error)
             return
         run.began_at = self._runtime.clock.monotonic()
         context = copy_context()
@@ -96,7 +96,7 @@ class Executor:
         if options.timeout_s is not None or options.heartbeat_s is not None:
             self._arm(run)
         if step.is_async and not self._middlewares and not self._telemetry.tracing:
-            body: Any = step.function(*called[0], **called[1])
+            body: Any = _body(step.function, called)
         elif step.is_async or self._middlewares:
             body = self._wrapped(run, called)
         else:
@@ -111,7 +111,7 @@ class Executor:
 
         def innermost() -> Awaitable[Any]:
             if run.call.step.is_async:
-                return function(*called[0], **called[1])
+                return _body(function, called)
             return self._awaited_thread(run, called)
 
         call: Callable[[], Awaitable[Any]] = innermost
@@ -163,10 +163,7 @@ class Executor:
         self._ended(run, None if error is not None else working.result(), error)
 
     def _ended(self, run: StepRun, result: Any, error: BaseException | None) -> None:
-        if run.gate is not None:
-            following = run.gate.leave()
-            if following is not None:
-                self._begin(following)
+        self._give_turn(run)
         if run.over:
             return
         self._disarm(run)
@@ -192,6 +189,16 @@ class Executor:
                 attempt=call.attempt,
             ),
         )
+
+    def _refused(self, run: StepRun, error: HoldfastError) -> None:
+        """It cannot begin with what it was called with, however often it is tried."""
+        self._give_turn(run)
+        self._failed(run, error, final=True)
+
+    def _give_turn(self, run: StepRun) -> None:
+        following = None if run.gate is None else run.gate.leave()
+        if following is not None:
+            self._begin(following)
 
     def _failed(self, run: StepRun, error: BaseException, *, final: bool = False) -> None:
         if run.over:
@@ -267,3 +274,11 @@ class Executor:
         if self._telemetry.active:
             spent_s = self._runtime.clock.monotonic() - run.began_at
             self._telemetry.step_ended(outcome, spent_s)
+
+
+async def _body(function: Callable[..., Any], called: Call) -> Any:
+    """Run an async step. One that exits has failed: its host, and the next, must outlive it."""
+    try:
+        return await function(*called[0], **called[1])
+    except SystemExit as error:
+        raise UsageError("a step ends by returning or raising, not by exiting") from error

@@ -22,11 +22,15 @@ from holdfast.errors import (
 from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.events import Failure
 from holdfast.model.retry import name_of
+from holdfast.runtime.logs import masked
 from holdfast.work.failures import describe
 from holdfast.work.payload import decode_plain
 
 # What an error was raised from explains it; a longer chain is a loop or a framework.
 _CAUSES_MAX = 5
+
+# Notes are for people, like the message, and are kept as long as one.
+_NOTES_CHARS_MAX = 2 * 1024
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """The type of the failure of a step that was begun with ``once`` and never ended."""
@@ -43,15 +47,11 @@ def failure_of(
 ) -> Failure:
     """What is kept of ``error``; of one of ``errors`` also the arguments that rebuild it."""
     document = cast("dict[str, Any]", decode_plain(describe(error)))
-    details: dict[str, Any] = {"traceback": document.get("traceback", "")}
-    if isinstance(error, tuple(errors)):
-        details["args"] = _arguments(error)
-    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
     cause = error.__cause__
     return Failure(
         type=document["type"],
-        message=f"{document['message']}{notes}",
-        details=encoded(details, "the details of an error"),
+        message=f"{document['message']}{_notes(error)}",
+        details=_details(error, document.get("traceback", ""), errors),
         cause=None if cause is None or causes == 0 else failure_of(cause, causes=causes - 1),
     )
 
@@ -122,11 +122,20 @@ def flow_error(id: str, failure: Failure) -> Exception:  # noqa: A002 - it is on
     )
 
 
-def _arguments(error: BaseException) -> Any:
-    try:
-        return decode_plain(text_of(encoded(error.args, "the arguments of an error")))
-    except UsageError:
-        return None
+def _details(error: BaseException, where: str, errors: Sequence[type[Exception]]) -> msgspec.Raw:
+    details: dict[str, Any] = {"traceback": where}
+    if isinstance(error, tuple(errors)):
+        try:
+            return encoded({**details, "args": error.args}, "the details of an error")
+        except UsageError:
+            # It is told as ``StepFailed``: what would rebuild it cannot be stored.
+            details["args"] = None
+    return encoded(details, "the details of an error")
+
+
+def _notes(error: BaseException) -> str:
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    return masked(notes, _NOTES_CHARS_MAX).encode("utf-8", "backslashreplace").decode()
 
 
 def _rebuilt(kind: type[Exception], details: Any) -> Exception | None:

@@ -158,13 +158,15 @@ class FlowHandle(Generic[R]):
     async def cancel(self, reason: str = "cancelled") -> None:
         """Ask its code to stop: it sees ``CancelledError``, and may clean up by more steps.
 
-        Reaches running steps and the children that are to end with it. Repeatable.
+        Reaches running steps and the children that are to end with it. Repeatable: a run is asked
+        once, so that a second wish does not interrupt its clean-up.
 
         Raises:
             FlowNotFound: There is no live flow of this id.
         """
         check_reason(reason)
-        await self._send(letters.cancel(self.id, reason, id="cancel"))
+        # An id of its own: after a retry the flow can be cancelled again.
+        await self._send(letters.cancel(self.id, reason, id=self._message_id(None)))
 
     async def terminate(self, reason: str = "terminated") -> None:
         """End it at once, without asking its code. Steps that run are stopped. Repeatable.

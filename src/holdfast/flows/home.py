@@ -36,8 +36,8 @@ class Home(Protocol):
         """Run a step inside a transaction of the store; ``transacted`` is called at its end."""
         ...
 
-    def read_mail(self, live: LiveFlow) -> None:
-        """Read its mailbox; ``delivered`` is called with what was there."""
+    def read_mail(self, live: LiveFlow, *, after: int) -> None:
+        """Read its mailbox from behind that letter; ``delivered`` is called with what was there."""
         ...
 
     def stop_jobs(self, jobs: Sequence[JobId]) -> None:

@@ -139,14 +139,14 @@ class Household:
         """Run a step inside a transaction of the store."""
         self.spawn(transact(self, live, call), "holdfast-flow-transaction")
 
-    def read_mail(self, live: LiveFlow) -> None:
-        """Read its mailbox."""
-        self.spawn(self._read_mail(live), "holdfast-flow-mail")
+    def read_mail(self, live: LiveFlow, *, after: int) -> None:
+        """Read its mailbox from behind that letter."""
+        self.spawn(self._read_mail(live, after), "holdfast-flow-mail")
 
-    async def _read_mail(self, live: LiveFlow) -> None:
+    async def _read_mail(self, live: LiveFlow, after: int) -> None:
         async def read() -> Any:
-            # From the first: a letter of a lower number may be committed after a higher one.
-            return await self.store.letters(live.id, after=0, limit=LETTERS_MAX)
+            # Usually from the first: a lower number may be committed after a higher one.
+            return await self.store.letters(live.id, after=after, limit=LETTERS_MAX)
 
         try:
             letters = await while_held(self.runtime, live.session, read)

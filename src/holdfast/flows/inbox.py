@@ -85,6 +85,10 @@ class Inbox:
             waiting.expire_in(timeout_s)
         return waiting
 
+    def awaits(self, name: str) -> bool:
+        """Whether the code waits for a signal of this name now."""
+        return name in self._waiting
+
     def forget(self, waiting: SignalWait[Any]) -> None:
         """Nobody waits there any more."""
         others = self._waiting.get(waiting.name)

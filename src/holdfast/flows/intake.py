@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.flows.arguments import text_of
 from holdfast.flows.decision import RetryDue
 from holdfast.flows.events import Event, Fed, StepEnded, StepRetrying, UpdateReceived
@@ -62,18 +64,21 @@ class Intake:
         """Something happened, was recorded already, and comes before all that waits."""
         self._happened.appendleft((event, 0, True))
 
-    def put_letters(self, run: FlowRun, letters: Iterable[Letter], at_us: int) -> None:
-        """Letters came."""
+    def put_letters(self, run: FlowRun, letters: Iterable[Letter], at_us: int) -> bool:
+        """Letters came; whether any of them was taken."""
+        took = False
         for letter in letters:
-            if letter.kind == SIGNAL and run.full:
+            if letter.kind == SIGNAL and run.full and not run.inbox.awaits(letter.name):
                 # It stays in the mailbox, where it counts against those who send.
                 continue
+            took = True
             event = run.read(letter, at_us)
             if event is None:
                 # Of no meaning to it: taken out of the mailbox, where it would wait for ever.
                 self.consumed.append(letter.number)
             else:
                 self._happened.append((event, letter.number, False))
+        return took
 
     def feed(self, run: FlowRun) -> None:
         """Feed what waits, one at a time, as much as one commit should hold.
@@ -103,7 +108,7 @@ class Intake:
             self._recorded.append(event)
         run.feed(event)
 
-    def record(self) -> tuple[Event, ...]:
+    def record(self, run: FlowRun) -> tuple[Event, ...]:
         """How steps ended that is not recorded; it is to be, and waits on to be fed.
 
         What letters brought is forgotten: it is still in the mailbox. So are timers, which stay
@@ -115,9 +120,10 @@ class Intake:
             if number:
                 continue
             if isinstance(event, StepEnded | StepRetrying):
+                told = event if recorded else _ahead(run, event)
                 if not recorded:
-                    fresh.append(event)
-                kept.append((event, 0, True))
+                    fresh.append(told)
+                kept.append((told, 0, True))
             elif isinstance(event, Taken):
                 kept.append((event, 0, False))
         self._happened = kept
@@ -138,3 +144,9 @@ class Intake:
         consumed, replies = tuple(self.consumed), tuple(self.replies)
         self.consumed, self.replies = [], []
         return consumed, replies
+
+
+def _ahead(run: FlowRun, event: StepEnded | StepRetrying) -> StepEnded | StepRetrying:
+    """The event as it is recorded before the code is told of it."""
+    known = run.calling.as_recorded(event) if isinstance(event, StepEnded) else event
+    return msgspec.structs.replace(known, ahead=True)

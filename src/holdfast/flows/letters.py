@@ -15,11 +15,16 @@ from holdfast.flows.arguments import encoded
 from holdfast.flows.events import NULL, Failure
 from holdfast.flows.failures import failure_of
 from holdfast.model.instance import Message, Reply
+from holdfast.model.retry import name_of
 from holdfast.names import InstanceId
+from holdfast.runtime.logs import printable
 
 SIGNAL, UPDATE, CANCEL, CHILD, STEP = "signal", "update", "cancel", "child", "step"
 
 _JOB = "job/"
+
+# Why an update was rejected is a sentence, or the text of an error.
+_REASON_CHARS_MAX = 2 * 1024
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,14 +110,22 @@ def child_ended(
 
 def reply(message: str, *, result: msgspec.Raw = NULL, error: BaseException | None = None) -> Reply:
     """The answer to an update."""
-    told = Told(result) if error is None else Told(error=failure_of(error))
+    if error is None:
+        told = Told(result)
+    elif isinstance(error, UpdateRejected):
+        # The reason alone: who asked makes the sentence of it.
+        reason = failure_of(Exception(error.reason))
+        told = Told(error=msgspec.structs.replace(reason, type=name_of(UpdateRejected)))
+    else:
+        told = Told(error=failure_of(error))
     return Reply(message, _encoder.encode(told).decode())
 
 
 def rejection(message: str, name: str, error: BaseException) -> Reply:
     """The answer to an update that was not accepted."""
-    rejected = error if isinstance(error, UpdateRejected) else UpdateRejected(name, str(error))
-    return reply(message, error=rejected)
+    if not isinstance(error, UpdateRejected):
+        error = UpdateRejected(name, printable(error, _REASON_CHARS_MAX))
+    return reply(message, error=error)
 
 
 def _text(value: object, what: str) -> str:

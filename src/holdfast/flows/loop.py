@@ -8,6 +8,7 @@ Time moves only by what is fed. It must never ask a clock, open a socket or star
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -23,6 +24,10 @@ from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_cor
 # One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
 CALLBACKS_MAX = 1_000_000
+
+# The end of the year 9999: to sleep for ever is to sleep until then. What is later is no instant
+# that a store or a ``datetime`` could say.
+LATEST = 253_402_300_799.0
 
 # From ``create_task`` up to ``as_completed``: ensure_future in one or two frames, a comprehension.
 _FRAMES_LOOKED_AT = 4
@@ -110,7 +115,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
         while ready:
             handle = ready.popleft()
             if not handle.cancelled():
-                handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+                try:  # noqa: SIM105 - a context manager for each callback would be felt
+                    handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+                except SystemExit:
+                    # The task has it as its exception. Beyond that it would end the host, and
+                    # every other that takes the flow over.
+                    pass
             left -= 1
             if left == 0:
                 raise UsageError(
@@ -223,6 +233,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Set a durable timer; one that is due already is run without."""
+        if math.isnan(when):
+            raise UsageError("a timer is set for a number of seconds, not for NaN")
+        when = min(when, LATEST)
         timer = Timer(self.next_number(), when, callback, args, self, context)
         if self._closed:
             return timer

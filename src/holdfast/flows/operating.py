@@ -52,7 +52,7 @@ class Operations:
         """Ask the flow's code."""
         host = self._desk.host
         live = None if host is None else host.home.lives.get(self._id)
-        if live is not None and not live.closed:
+        if live is not None and live.ready:
             return live.run.query(name, *args)
         record = await self._desk.record(self._id)
         flow = self._desk.flows.get(record.name)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from holdfast.flows.calls import StepCall
-from holdfast.flows.events import Event, Patched
+from holdfast.flows.events import Event
 from holdfast.model.instance import Message, NewInstance, Reply
 from holdfast.model.job import NewJob
 from holdfast.names import JobId
@@ -40,9 +40,7 @@ class Outbox:
         """Add one event."""
         self.events += 1
         self._entries.append((event, effect))
-        # A patch that was asked for is written with the next commit: nothing depends on it before.
-        if not isinstance(event, Patched):
-            self.urgent = True
+        self.urgent = True
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -65,7 +63,7 @@ class Outbox:
 
     def replayed(self) -> None:
         """Look at what the replay left: only that is still to be written."""
-        self.urgent = any(not isinstance(event, Patched) for event, _ in self._entries)
+        self.urgent = bool(self._entries)
 
     def forget_unrecorded(self) -> None:
         """What leaves no event went out with a later commit, which the history holds."""

@@ -22,7 +22,16 @@ from holdfast.flows.events import (
     StepSent,
     TimerSet,
 )
-from holdfast.flows.replaying import DECIDED, Rewind, same_input, script_of, told, told_call
+from holdfast.flows.replaying import (
+    DECIDED,
+    Rewind,
+    is_ahead,
+    same_input,
+    script_of,
+    taken_ahead,
+    told,
+    told_call,
+)
 from holdfast.model.instance import HistoryRow
 from holdfast.names import JobId
 
@@ -41,22 +50,39 @@ class Replay:
         self._rows = script.rows
         self._forks_left = script.forks
         self.any = any(script.rows)
+        self._ahead = taken_ahead(script.rows)
         self.carried = script.carried
         self.seed = script.seed
         run.comparing = script.forks == 0
         run.asking.patches_recorded = script.patches
 
     def run(self) -> None:
-        """Feed everything that is recorded, in order.
+        """Feed everything that is recorded and that code has seen, in order.
 
         Raises:
             NonDeterminism: The code decides something else than is recorded.
         """
+        ahead = False
         for row in self._rows:
-            # What leaves no event, and was decided before this commit, went out with it.
-            self._run.out.forget_unrecorded()
+            ahead = is_ahead(row[0]) if row else ahead
+            if not ahead:
+                # What leaves no event, and was decided before this commit, went out with it. What
+                # was decided on something recorded ahead did perhaps not: it is sent once more.
+                self._run.out.forget_unrecorded()
             for item in row:
                 self._take(item)
+
+    def go_on(self) -> None:
+        """Feed what was recorded ahead, and that no code has seen: this is not replay any more.
+
+        Raises:
+            NonDeterminism: A step was called with something else, or its result does not fit.
+        """
+        run = self._run
+        for event in self._ahead:
+            if isinstance(event, StepEnded) and run.calling.as_recorded(event) is not event:
+                run.differs(f"a result of step {event.step} that fits its type", "another type")
+            self._take(event)
 
     def _take(self, item: Event | Rewind) -> None:
         if isinstance(item, Rewind):
@@ -72,7 +98,11 @@ class Replay:
 
     def _feed(self, event: Fed) -> None:
         run = self._run
+        ahead = is_ahead(event)
         if run.ended:
+            if ahead:
+                # The code ended on one that was recorded before.
+                return
             raise NonDeterminism(run.id, told(event), self._state())
         if isinstance(event, StepRetrying) and event.step not in run.calling.steps:
             run.out.events += 1
@@ -87,14 +117,15 @@ class Replay:
                 return
             run.calling.compare(run.calling.steps[event.step], event.input)
         decided = run.out.first()
-        if decided is not None:
+        if decided is not None and not ahead:
             raise NonDeterminism(run.id, told(event), told(decided[0]))
         if not self._apply(event):
             raise NonDeterminism(run.id, told(event), self._state())
 
     def _apply(self, event: Fed) -> bool:
         run = self._run
-        run.out.forget_unrecorded()
+        if not is_ahead(event):
+            run.out.forget_unrecorded()
         if run.apply(event) is None:
             return False
         run.out.events += 1

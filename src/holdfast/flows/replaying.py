@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -101,6 +101,22 @@ def script_of(rows: Sequence[HistoryRow], base: int = 0) -> Script:
     everything = [item for _, items in kept for item in items]
     patches = frozenset(item.id for item in everything if isinstance(item, Patched))
     return Script([items for _, items in kept], carried, patches, seed, forks)
+
+
+def is_ahead(item: object) -> bool:
+    """Whether this was recorded before the code was told of it."""
+    return isinstance(item, (StepEnded, StepRetrying)) and item.ahead
+
+
+def taken_ahead(rows: list[list[Event | Rewind]]) -> list[Event]:
+    """Take what was recorded ahead out of the end of ``rows``: no code has seen it yet."""
+    ahead: list[Event] = []
+    for row in reversed(rows):
+        while row and is_ahead(row[-1]):
+            ahead.append(cast("Event", row.pop()))
+        if row:
+            break
+    return ahead[::-1]
 
 
 def _taken_signals(items: list[Event | Rewind]) -> list[SignalReceived]:

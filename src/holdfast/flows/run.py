@@ -100,6 +100,7 @@ class FlowRun:
         self._on_error = on_error
         self._warned = False
         self._closed = False
+        self._asked_to_cancel = False
         self.ended = False
         """Whether nothing is to be fed any more: the flow, or this run of it, has ended."""
 
@@ -132,6 +133,7 @@ class FlowRun:
             self.out.replayed()
             if self._difference is not None:
                 raise self._difference
+            replay.go_on()
             replay.tell_unasked()
 
     def feed(self, event: Fed | RetryDue) -> bool:
@@ -196,6 +198,10 @@ class FlowRun:
         with _reading(self):
             return self.inbox.query(name, args)
 
+    def has_attributes(self, attributes: str) -> None:
+        """Say which attributes the flow has; they are none of its code's decisions."""
+        self.attributes = self._attributes_before = attributes
+
     def take(self) -> Decision:
         """What was recorded and decided since this was last asked."""
         if self._closed:
@@ -223,6 +229,12 @@ class FlowRun:
     def waiting(self) -> bool:
         """Whether only timers, letters, jobs or children can bring it further."""
         return not self.calling.fresh and not self.calling.running
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether its code has decided something that was not taken yet."""
+        out = self.out
+        return out.urgent or bool(out.sends or out.replies)
 
     @property
     def full(self) -> bool:
@@ -270,10 +282,18 @@ class FlowRun:
             case UpdateReceived():
                 return event if self.inbox.update(event) else None
             case CancelRequested():
-                assert self.main is not None
-                self.main.cancel(event.reason)
+                return self._cancel(event)
             case RetryDue():
                 self.calling.retry_due(event.step)
+        return event
+
+    def _cancel(self, event: CancelRequested) -> CancelRequested | None:
+        assert self.main is not None
+        if self._asked_to_cancel and not self.replaying:
+            # Once in a run: it is at its clean-up, which must not be interrupted.
+            return None
+        self._asked_to_cancel = True
+        self.main.cancel(event.reason)
         return event
 
     def advance(self, at_us: int) -> None:

@@ -6,6 +6,7 @@ for this host's session without an answer is begun here when the answer comes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -18,9 +19,16 @@ from holdfast.flows.arguments import text_of
 from holdfast.flows.bell import claimable
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.step import check_definition
-from holdfast.model.instance import START_MAX, ClaimedInstance, Entry, NewInstance, Started
+from holdfast.model.instance import (
+    START_MAX,
+    ClaimedInstance,
+    Entry,
+    Handback,
+    NewInstance,
+    Started,
+)
 from holdfast.model.options import TTL_MAX_S, Duration, seconds
-from holdfast.names import InstanceId, check_key
+from holdfast.names import InstanceId, Token, check_key
 from holdfast.runtime.session import LiveSession
 from holdfast.work.payload import encode
 from holdfast.work.repeating import until_known, while_held
@@ -103,7 +111,7 @@ class Starter:
             (started,) = await self.submit((new,))
             _check_same(started, new)
             return False
-        except OutcomeUnknown:
+        except (OutcomeUnknown, asyncio.CancelledError):
             self._desk.claimer.later(self._find_out(owned, session))
             raise
         _check_same(started, new)
@@ -145,7 +153,10 @@ class Starter:
         if self._desk.telemetry.active:
             self._desk.telemetry.flows_counted("started")
         host = self._desk.host
-        assert host is not None
+        if host is None:
+            # It stopped while the answer was under way.
+            self._desk.claimer.later(self._hand_back(new.id, started.token, session))
+            return False
         host.home.clock.heard(started.began_at_us)
         claimed = ClaimedInstance(
             new.id,
@@ -173,6 +184,14 @@ class Starter:
             return
         if session.held:
             self._begin(new, started, session)
+
+    async def _hand_back(self, id: InstanceId, token: Token, session: LiveSession) -> None:  # noqa: A002
+        """Let others have a flow that was started for a host that runs none any more."""
+        back = Handback(id, token, due=True)
+        try:
+            await while_held(self._runtime, session, lambda: self._store.release((back,)))
+        except HoldfastError as error:
+            self._desk.log.warning("flow %s waits for the end of this session: %s", id, error)
 
     def _tell_delayed(self, news: Sequence[NewInstance]) -> None:
         """Let those who wait learn of flows that come due before they would look."""

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.flows.arguments import encoded
+from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.events import StepEnded, decode_events, encode_events
 from holdfast.flows.step_run import StepRun
 from holdfast.model.instance import Commit, Committed, HistoryRow
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     """Run the step, and tell its flow what became of it."""
-    run = StepRun(live, call, home.host, home.log)
-    transaction = _Transaction(home, live, run)
+    transaction = _Transaction(home, live, StepRun(live, call, home.host, home.log))
 
     async def attempt() -> Committed:
         try:
@@ -46,7 +45,7 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
         answer = await while_held(home.runtime, live.session, attempt)
     except StoreError:
         home.lost(live, fenced=True)
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the step's own
+    except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the step's
         live.not_transacted(home.executor.failure(call, error))
     else:
         if answer.ok and transaction.event is not None:
@@ -62,7 +61,6 @@ class _Transaction:
         self._home = home
         self._live = live
         self._run = run
-        self._called = run.call.arguments()
         self.event: StepEnded | None = None
 
     def body(self, tx: Any) -> Any:
@@ -71,7 +69,7 @@ class _Transaction:
         self._run.current.tx = tx
         context = copy_context()
         context.run(running.set, self._run.current)
-        args, kwargs = self._called
+        args, kwargs = self._run.call.arguments()
         result = context.run(self._run.call.step.function, *args, **kwargs)
         if inspect.isawaitable(result):
             return self._awaited(result)
@@ -86,12 +84,17 @@ class _Transaction:
 
     def _commit(self, result: Any) -> Commit:
         live, call = self._live, self._run.call
+        raw = encoded(result, f"the result of step {call.step.name}")
+        # What is committed with the transaction is what the flow sees now and at every replay: a
+        # result that does not fit its type must be found out before.
+        call.step.arguments.returns.decode(text_of(raw))
         self.event = StepEnded(
             at=self._home.clock.now_us(),
             step=call.identity,
             input=call.input,
-            result=encoded(result, f"the result of step {call.step.name}"),
+            result=raw,
             attempt=call.attempt,
+            ahead=True,
         )
         return Commit(
             id=live.id,

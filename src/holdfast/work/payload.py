@@ -32,7 +32,8 @@ class Codec:
             self._decode = kind.model_validate_json
         else:
             try:
-                self._decode = msgspec.json.Decoder(kind, dec_hook=_from_builtins).decode
+                wanted = Any if kind is object else kind
+                self._decode = msgspec.json.Decoder(wanted, dec_hook=_from_builtins).decode
             except TypeError as error:
                 raise UsageError(f"{kind!r} cannot be carried by a job: {error}") from error
 

@@ -1,0 +1,607 @@
+"""What becomes of flows at moments that nobody plans for: each of these stranded or misled one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import App, FlowOptions
+from holdfast.errors import FlowCancelled, FlowFailed, StepFailed, UpdateRejected
+from tests.unit.work.conftest import until
+
+
+class Gate:
+    """Holds up the calls of a spy, once it is shut, until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.shut = False
+        self._open = asyncio.Event()
+
+    def __call__(self, *_args, **_kwargs):
+        if not self.shut:
+            return None
+        self.reached += 1
+        return self._open.wait()
+
+    def open(self) -> None:
+        self.shut = False
+        self._open.set()
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+async def test_a_step_with_wrong_arguments_gives_its_turn_to_the_next(fleet):
+    app = App("a")
+
+    @app.step(concurrency=1)
+    async def half(n: int) -> int:
+        return n // 2
+
+    @app.flow
+    async def flow(n: Any) -> int:
+        return await half(n)
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed, match="InvalidPayload"):
+        await (await hf.flows.start(flow, "many")).result(timeout=5)
+    assert await (await hf.flows.start(flow, 4)).result(timeout=5) == 2
+
+
+async def test_a_transactional_step_with_wrong_arguments_fails(tmp_path):
+    app = App("a")
+
+    @app.step(transactional=True)
+    def half(n: int) -> int:
+        return n // 2
+
+    @app.flow
+    async def flow(n: Any) -> int:
+        return await half(n)
+
+    async with running(tmp_path, app) as hf:
+        with pytest.raises(FlowFailed, match="InvalidPayload"):
+            await (await hf.flows.start(flow, "many")).result(timeout=5)
+
+
+async def test_a_transactional_step_with_a_wrong_result_fails_and_can_be_replayed(tmp_path):
+    app = App("a")
+
+    @app.step(transactional=True)
+    def number() -> int:
+        return "none"
+
+    @app.flow
+    async def flow() -> str:
+        with contextlib.suppress(StepFailed):
+            await number()
+        return await holdfast.wait_signal("go", str)
+
+    async with running(tmp_path, app, flows=FlowOptions(park_grace=0.02)) as hf:
+        handle = await hf.flows.start(flow)
+        await until(lambda: not hf._desk.host.home.lives)
+        await handle.signal("go", "on")
+        assert await handle.result(timeout=5) == "on"
+
+
+async def test_a_transactional_step_that_exits_fails(tmp_path):
+    app = App("a")
+
+    @app.step(transactional=True)
+    def leave() -> None:
+        raise SystemExit(3)
+
+    @app.flow
+    async def flow() -> None:
+        await leave()
+
+    async with running(tmp_path, app) as hf:
+        with pytest.raises(FlowFailed, match="SystemExit"):
+            await (await hf.flows.start(flow)).result(timeout=5)
+
+
+async def test_an_error_with_a_note_that_cannot_be_stored_ends_its_step(fleet):
+    app = App("a")
+
+    @app.step
+    async def fails() -> None:
+        error = ValueError("bad")
+        error.add_note("file \udc80" + "x" * 5_000_000)
+        raise error
+
+    @app.flow
+    async def flow() -> None:
+        await fails()
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed, match="bad"):
+        await (await hf.flows.start(flow)).result(timeout=5)
+
+
+async def test_an_error_with_arguments_of_nearly_the_limit_ends_its_step(fleet):
+    app = App("a")
+
+    class Long(Exception):
+        pass
+
+    @app.step(errors=(Long,))
+    async def fails() -> None:
+        raise Long("x" * (1024 * 1024 - 100))
+
+    @app.flow
+    async def flow() -> str:
+        try:
+            await fails()
+        except (Long, StepFailed) as error:
+            return type(error).__name__
+        return ""
+
+    hf, _ = await fleet.run(app)
+    assert await (await hf.flows.start(flow)).result(timeout=5) in ("Long", "StepFailed")
+
+
+# -- new runs -------------------------------------------------------------------------------------
+
+
+async def test_a_step_that_ends_after_its_run_is_not_taken_for_one_of_the_next(fleet):
+    app, ends = App("a"), {}
+
+    @app.step
+    async def work(n: int) -> int:
+        ends[n] = asyncio.Event()
+        await ends[n].wait()
+        return n
+
+    @app.flow
+    async def flow(n: int) -> int:
+        working = work(n)
+        if n == 1:
+            await holdfast.wait_signal("go")
+            holdfast.continue_as_new(2)
+        return await working
+
+    hf, spy = await fleet.spied(app)
+    handle = await hf.flows.start(flow, 1)
+    await until(lambda: 1 in ends)
+    gate = spy.before["commit"] = Gate()
+    gate.shut = True
+    await handle.signal("go")
+    await until(lambda: gate.reached)
+    ends[1].set()
+    await asyncio.sleep(0.05)
+    gate.open()
+    await until(lambda: 2 in ends)
+    ends[2].set()
+    assert await handle.result(timeout=5) == 2
+
+
+async def test_a_host_that_stops_at_a_new_run_leaves_nothing_undone(fleet):
+    app = App("a")
+
+    @app.flow
+    async def child() -> str:
+        return "done"
+
+    @app.flow
+    async def flow(n: int) -> str:
+        if n == 1:
+            await holdfast.wait_signal("go")
+            holdfast.continue_as_new(2)
+        return await child()
+
+    one, spy = await fleet.spied(app, "one")
+    handle = await one.flows.start(flow, 1)
+    gate = spy.before["commit"] = Gate()
+    gate.shut = True
+    await handle.signal("go")
+    await until(lambda: gate.reached)
+    one.stop()
+    await asyncio.sleep(0.1)
+    gate.open()
+    await until(lambda: one._desk.host is None)
+    two, _ = await fleet.run(app, "two")
+    assert await two.flows.get(handle.id).result(timeout=5) == "done"
+
+
+async def test_a_wrong_result_that_came_while_the_flow_was_suspended_can_be_replayed(fleet):
+    app, end = App("a"), asyncio.Event()
+
+    @app.step
+    async def number() -> int:
+        await end.wait()
+        return "none"
+
+    @app.flow
+    async def flow() -> str:
+        try:
+            return str(await number())
+        except StepFailed as error:
+            return error.type
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow)
+    await handle.suspend()
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: live.suspended)
+    end.set()
+    await until(lambda: live.closed)
+    await handle.resume()
+    assert await handle.result(timeout=5) == "holdfast.errors.InvalidPayload"
+
+
+async def test_a_flow_that_is_suspended_during_a_commit_begins_nothing_after_it(fleet):
+    app, began = App("a"), []
+
+    @app.step
+    async def step(n: int) -> None:
+        began.append(n)
+
+    @app.flow
+    async def flow() -> None:
+        for number in range(3):
+            await step(number)
+
+    hf, spy = await fleet.spied(app)
+    gate, apply = Gate(), spy._store.commit
+    gate.shut = True
+
+    async def commit(commits):
+        answer = await apply(commits)
+        await (gate() or asyncio.sleep(0))
+        return answer
+
+    spy.commit = hf._desk.host.home.commits._method = commit
+    handle = await hf.flows.start(flow)
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: gate.reached)
+    await handle.suspend()
+    await until(lambda: live.suspended)
+    gate.open()
+    await until(lambda: live.closed)
+    assert began == [0]
+    await handle.resume()
+    await handle.result(timeout=5)
+    assert began == [0, 1, 2]
+
+
+@pytest.mark.parametrize("then", ["child", "end"])
+async def test_steps_that_end_while_a_host_stops_are_replayed_one_after_the_other(fleet, then):
+    app, end, began = App("a"), asyncio.Event(), []
+
+    @app.step
+    async def work(n: int) -> int:
+        began.append(n)
+        await end.wait()
+        return n
+
+    @app.flow
+    async def double(n: int) -> int:
+        return 2 * n
+
+    async def line(n: int) -> int:
+        return await double(await work(n))
+
+    @app.flow
+    async def flow() -> int:
+        tasks = [asyncio.create_task(line(n)) for n in range(3)]
+        if then == "end":
+            await asyncio.wait([work(3), work(4)], return_when=asyncio.FIRST_COMPLETED)
+            return 6
+        return sum(await asyncio.gather(*tasks))
+
+    one, stopped = await fleet.run(app, "one")
+    handle = await one.flows.start(flow)
+    await until(lambda: len(began) >= 3)
+    one.stop()
+    await until(lambda: not one._desk.host.open)
+    end.set()
+    await stopped
+    two, _ = await fleet.run(app, "two")
+    assert await two.flows.get(handle.id).result(timeout=5) == 6
+
+
+# -- patches --------------------------------------------------------------------------------------
+
+
+async def test_a_patch_is_kept_by_a_host_that_stops(fleet):
+    app, began = App("a"), asyncio.Event()
+
+    @app.step
+    async def step() -> None:
+        began.set()
+        await asyncio.sleep(0.05)
+
+    @app.flow
+    async def flow() -> str:
+        new = holdfast.patched("p")
+        await step()
+        return "new" if new else "old"
+
+    one, stopped = await fleet.run(app, "one")
+    handle = await one.flows.start(flow)
+    await began.wait()
+    one.stop()
+    await stopped
+    two, _ = await fleet.run(app, "two")
+    assert await two.flows.get(handle.id).result(timeout=5) == "new"
+
+
+async def test_a_patch_behind_a_step_that_was_only_recorded_is_new(fleet):
+    app, began = App("a"), asyncio.Event()
+
+    @app.step
+    async def step() -> None:
+        began.set()
+        await asyncio.sleep(0.05)
+
+    @app.flow
+    async def flow() -> str:
+        await step()
+        return "new" if holdfast.patched("p") else "old"
+
+    one, stopped = await fleet.run(app, "one")
+    handle = await one.flows.start(flow)
+    await began.wait()
+    one.stop()
+    await stopped
+    two, _ = await fleet.run(app, "two")
+    assert await two.flows.get(handle.id).result(timeout=5) == "new"
+
+
+# -- starting -------------------------------------------------------------------------------------
+
+
+def late_starts(spy) -> Gate:
+    """Let starts be applied at once, and answered when the gate is opened."""
+    gate, apply = Gate(), spy._store.start
+    gate.shut = True
+
+    async def start(news):
+        answer = await apply(news)
+        await (gate() or asyncio.sleep(0))
+        return answer
+
+    spy.start = start
+    return gate
+
+
+async def test_a_start_whose_caller_is_cancelled_is_not_left_behind(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        return "ran"
+
+    hf, spy = await fleet.spied(app)
+    gate = late_starts(spy)
+    starting = asyncio.create_task(hf.flows.start(flow, id="f"))
+    await until(lambda: gate.reached)
+    starting.cancel()
+    await asyncio.wait([starting])
+    gate.open()
+    assert await hf.flows.get("f").result(timeout=5) == "ran"
+
+
+async def test_a_start_that_is_answered_when_the_host_has_stopped_is_run_by_others(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        return "ran"
+
+    one, spy = await fleet.spied(app, "one")
+    gate = late_starts(spy)
+    starting = asyncio.create_task(one.flows.start(flow, id="f"))
+    await until(lambda: gate.reached)
+    one.stop()
+    await until(lambda: one._desk.host is None)
+    await fleet.run(app, "two")
+    gate.open()
+    handle = await starting
+    assert await handle.result(timeout=5) == "ran"
+
+
+# -- flow code ------------------------------------------------------------------------------------
+
+
+async def test_a_task_of_flow_code_that_exits_fails_its_flow_and_no_host(fleet):
+    app = App("a")
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    @app.flow
+    async def flow() -> None:
+        await asyncio.gather(leave())
+
+    hf, task = await fleet.run(app)
+    with pytest.raises(FlowFailed):
+        await (await hf.flows.start(flow)).result(timeout=5)
+    assert not task.done()
+
+
+async def test_a_step_that_exits_fails_and_ends_no_host(fleet):
+    app = App("a")
+
+    @app.step
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    @app.flow
+    async def flow() -> None:
+        await leave()
+
+    hf, task = await fleet.run(app)
+    with pytest.raises(FlowFailed, match="not by exiting"):
+        await (await hf.flows.start(flow)).result(timeout=5)
+    assert not task.done()
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 1e14])
+async def test_a_flow_may_sleep_for_ever(tmp_path, seconds):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        sleeping = asyncio.create_task(asyncio.sleep(seconds))
+        found = await holdfast.wait_signal("go", str)
+        sleeping.cancel()
+        return found
+
+    async with running(tmp_path, app, flows=FlowOptions(park_grace=0.02)) as hf:
+        handle = await hf.flows.start(flow)
+        await until(lambda: not hf._desk.host.home.lives)
+        await handle.signal("go", "on")
+        assert await handle.result(timeout=5) == "on"
+
+
+async def test_a_timer_for_no_number_is_refused(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> None:
+        await asyncio.sleep(math.nan)
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed, match=r"(?i)nan"):
+        await (await hf.flows.start(flow)).result(timeout=5)
+
+
+# -- what others say ------------------------------------------------------------------------------
+
+
+async def test_a_query_is_answered_while_the_history_is_read(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> None:
+        @holdfast.on_query
+        def state() -> str:
+            return "fine"
+
+        await asyncio.sleep(3600)
+
+    one, stopped = await fleet.run(app, "one")
+    handle = await one.flows.start(flow)
+    one.stop()
+    await stopped
+    two, spy = await fleet.spied(app, "two")
+    gate = spy.before["history"] = Gate()
+    gate.shut = True
+    await handle.signal("wake")
+    await until(lambda: gate.reached)
+    asked = asyncio.create_task(two.flows.get(handle.id).query("state"))
+    await asyncio.sleep(0.05)
+    gate.open()
+    assert await asked == "fine"
+
+
+async def test_a_flow_that_was_cancelled_and_retried_can_be_cancelled_again(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> None:
+        await holdfast.wait_signal("never")
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow)
+    for _ in range(2):
+        await handle.cancel()
+        with pytest.raises(FlowCancelled):
+            await hf.flows.get(handle.id).result(timeout=3)
+        await handle.retry()
+
+
+async def test_a_letter_behind_many_signals_that_nobody_reads_is_read(fleet, monkeypatch):
+    monkeypatch.setattr("holdfast.flows.run.SIGNALS_MAX", 10)
+    app = App("a")
+
+    @app.flow
+    async def flow() -> None:
+        await holdfast.wait_signal("never")
+
+    hf, spy = await fleet.spied(app)
+    handle = await hf.flows.start(flow)
+    for number in range(320):
+        await handle.signal("noise", number)
+    await asyncio.sleep(0.2)
+    before = spy.calls["letters"]
+    await asyncio.sleep(0.3)
+    assert spy.calls["letters"] - before <= 5
+    await handle.cancel()
+    with pytest.raises(FlowCancelled):
+        await handle.result(timeout=3)
+
+
+async def test_a_rejection_is_told_once(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> None:
+        def no(n: int) -> None:
+            raise ValueError(f"{n} is too many")
+
+        @holdfast.on_update("take", validator=no)
+        def take(n: int) -> None: ...
+
+        await holdfast.wait_signal("never")
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow)
+    with pytest.raises(UpdateRejected) as caught:
+        await handle.update("take", 7)
+    assert caught.value.reason == "7 is too many"
+
+
+async def test_attributes_that_a_flow_sets_do_not_keep_the_mark_of_a_stuck_one(fleet, monkeypatch):
+    monkeypatch.setattr("holdfast.flows.stuck._FIRST_S", 0.02)
+
+    def define(app: App, *args: object):
+        @app.step
+        async def step(n: int = 0) -> None: ...
+
+        @app.flow
+        async def flow() -> None:
+            await step(*args)
+            await holdfast.wait_signal("go")
+            holdfast.set_attributes({"colour": "red"})
+
+        return flow
+
+    good, bad = App("a"), App("a")
+    flow = define(good)
+    define(bad, 1)
+    one, stopped = await fleet.run(good, "one")
+    handle = await one.flows.start(flow, id="f")
+    await until(lambda: one._desk.host.home.lives["f"].version == 1)
+    one.stop()
+    await stopped
+    two, spoiled = await fleet.run(bad, "two")
+    await handle.signal("go")
+
+    async def stuck():
+        return "holdfast.stuck" in (await two.flows.get("f").status()).attributes
+
+    await until(stuck)
+    two.stop()
+    await spoiled
+    three, _ = await fleet.run(good, "three")
+    await three.flows.get("f").result(timeout=5)
+    assert (await three.flows.get("f").status()).attributes == {"colour": "red"}
+
+
+@contextlib.asynccontextmanager
+async def running(tmp_path, app, **options):
+    """A host on a file that runs ``app``."""
+    async with holdfast.connect(f"sqlite:///{tmp_path}/h.db", app=app, **options) as hf:
+        task = asyncio.create_task(hf.run())
+        await until(lambda: hf._desk.host is not None and hf._desk.host.open)
+        yield hf
+        hf.stop()
+        await task
