@@ -23,8 +23,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def instant(at_us: int) -> datetime:
-    """UTC in microseconds, as people read it."""
-    return _EPOCH + timedelta(microseconds=at_us)
+    """UTC in microseconds, as people read it; beyond all calendars, where those end."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return (datetime.min if at_us < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 def microseconds(at: datetime) -> int:

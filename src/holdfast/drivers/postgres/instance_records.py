@@ -99,7 +99,11 @@ def _number(cursor: str | None) -> int:
 
 
 def _instant(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)
+    """What people are shown; of an instant beyond all calendars, where those end."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return (datetime.min if at_us < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 def _instant_if(at_us: int | None) -> datetime | None:

@@ -79,7 +79,7 @@ UPDATE holdfast_instance SET base = version - 1, began_at_us = ?1, input = ?2 WH
 FORGET_HISTORY = "DELETE FROM holdfast_history WHERE instance = ? AND version < ?"
 ADD_REPLY = """
 INSERT INTO holdfast_reply (instance, message, payload) VALUES (?, ?, ?)
-ON CONFLICT (instance, message) DO NOTHING
+ON CONFLICT (instance, message) DO UPDATE SET payload = excluded.payload
 """
 HAVE_MAIL = """
 SELECT m.instance FROM json_each(?1) AS j JOIN holdfast_mailbox AS m ON m.instance = j.value
@@ -155,5 +155,5 @@ SET session = NULL, claim = NULL, updated_at_us = ?3,
 FROM json_each(?1) AS j
 WHERE i.id = json_extract(j.value, '$[0]') AND i.namespace = ?2
   AND i.token = json_extract(j.value, '$[1]') AND i.session IS NOT NULL
-RETURNING id, number, suspended, due_at_us
+RETURNING id, number, suspended, due_at_us, token
 """

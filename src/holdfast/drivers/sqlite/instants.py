@@ -13,8 +13,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def instant(at_us: int) -> datetime:
-    """What people and programs are shown."""
-    return _EPOCH + timedelta(microseconds=at_us)
+    """What people and programs are shown; of one beyond all calendars, where those end."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return (datetime.min if at_us < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 def instant_or_none(at_us: int | None) -> datetime | None:
