@@ -41,8 +41,8 @@ class InstanceRow:
     """One instance.
 
     ``number`` is its place in the order of creation. ``history`` holds the rows behind ``base``, in
-    order. ``first_token`` is the one it was started with. ``seen`` are the ids of all messages that it ever got; ``watchers`` are hosts with the
-    instants at which their notes end.
+    order. ``first_token`` is the one it was started with. ``seen`` are the ids of all messages that
+    it ever got; ``watchers`` are hosts with the instants at which their notes end.
     """
 
     new: NewInstance

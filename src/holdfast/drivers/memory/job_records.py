@@ -19,6 +19,8 @@ from holdfast.model.job import (
 from holdfast.names import Token
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -27,7 +29,7 @@ def instant(at_us: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=at_us)
     except OverflowError:
-        return (datetime.min if at_us < 0 else datetime.max).replace(tzinfo=UTC)
+        return _FIRST if at_us < 0 else _LAST
 
 
 def microseconds(at: datetime) -> int:

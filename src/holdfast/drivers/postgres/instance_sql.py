@@ -49,17 +49,17 @@ RING = compose(_RING, taking="FOR UPDATE SKIP LOCKED")
 
 NOBODY = "direct AS MATERIALIZED (SELECT NULL::text AS host, NULL::text AS topic WHERE false)"
 
-# The greatest token of what was removed from the namespace. Whoever finds a new instance of an id in
-# a snapshot finds with it what the removal of the former one left here.
+# The greatest token of what was removed from the namespace. Whoever finds a new instance of an id
+# in a snapshot finds with it what the removal of the former one left here.
 FLOOR = "coalesce((SELECT token FROM {s}.instance_floor WHERE namespace = $1), 0)"
 
 # The instances of ``new``, in their order; an id that is there already changes nothing.
 BORN = compose(
     """born AS (
     INSERT INTO {s}.instance (
-        namespace, id, kind, name, status, token, first_token, version, session, host, worker, origin, parent,
-        due_at_us, created_at_us, began_at_us, updated_at_us, retention_us, input, attributes,
-        headers
+        namespace, id, kind, name, status, token, first_token, version, session, host, worker,
+        origin, parent, due_at_us, created_at_us, began_at_us, updated_at_us, retention_us, input,
+        attributes, headers
     )
     SELECT $1, r.id, r.kind, r.name, CASE WHEN r.session IS NULL THEN 'pending' ELSE 'running' END,
         CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -17,7 +19,7 @@ def instant(at_us: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=at_us)
     except OverflowError:
-        return (datetime.min if at_us < 0 else datetime.max).replace(tzinfo=UTC)
+        return _FIRST if at_us < 0 else _LAST
 
 
 def instant_or_none(at_us: int | None) -> datetime | None:

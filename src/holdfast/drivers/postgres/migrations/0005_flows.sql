@@ -16,7 +16,7 @@ CREATE TABLE {s}.instance (
     status text COLLATE "C" NOT NULL,
     suspended boolean NOT NULL DEFAULT false,
     token bigint NOT NULL,
-    first_token bigint NOT NULL,
+    first_token bigint NOT NULL DEFAULT 0,
     version bigint NOT NULL,
     base bigint NOT NULL DEFAULT 0,
     session text COLLATE "C",

@@ -27,7 +27,7 @@ CREATE TABLE holdfast_instance (
     prune_at_us   INTEGER,
     created_at_us INTEGER NOT NULL,
     retention_us  INTEGER NOT NULL,
-    first_token   INTEGER NOT NULL,              -- with which it was started
+    first_token   INTEGER NOT NULL DEFAULT 0,    -- with which it was started
     request       TEXT    NOT NULL,              -- that started it: a repeated call is known by it
     parent        TEXT,
     headers       TEXT    NOT NULL,
