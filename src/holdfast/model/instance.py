@@ -65,8 +65,7 @@ class NewInstance(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         name: Of its definition; hosts claim what they can run by it.
         request: Unique to the call that starts it. After a lost reply the same request is answered
             ``created`` again.
-        session: Start it as claimed by this living session, with token 1; otherwise anybody may
-            claim it.
+        session: Start it as claimed by this living session; otherwise anybody may claim it.
         worker: The name of the session's host, for people.
         delay_us: Not claimable before, counted by the store from its start.
         due_at_us: Instead of a delay: not claimable before this instant.
@@ -103,8 +102,8 @@ class Entry(StrEnum):
 class Started(msgspec.Struct, frozen=True, gc=False):
     """The outcome for one ``NewInstance``.
 
-    ``name`` and ``parent`` are those of the instance that has the id now; ``token`` is 1 if it was
-    created for a session, else 0. ``began_at_us`` is the instant of its creation.
+    ``name`` and ``parent`` are those of the instance that has the id now; ``token`` is that of the
+    claim if it was created for a session, else 0. ``began_at_us`` is the instant of its creation.
     """
 
     id: InstanceId

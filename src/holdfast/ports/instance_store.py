@@ -35,7 +35,9 @@ class InstanceRuns(Protocol):
 
     An instance can be claimed if it is live, not suspended, has no owner, and is due or has a
     letter. What is owned stays so until its owner gives it up, it ends, or its owner's session has
-    ended and somebody reclaims it. Each claim and each reclaim makes the token greater.
+    ended and somebody reclaims it. Each claim and each reclaim makes the token greater. The first
+    token of an id that was purged and started anew is greater than all it had before, so that an
+    owner who slept through both is refused.
 
     Rings: a host that waits hears ``instances/<kind>/<name>`` when an instance of that definition
     becomes claimable, by whichever method made it so. The owner of an instance hears

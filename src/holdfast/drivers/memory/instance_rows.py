@@ -41,8 +41,8 @@ class InstanceRow:
     """One instance.
 
     ``number`` is its place in the order of creation. ``history`` holds the rows behind ``base``, in
-    order. ``seen`` are the ids of all messages that it ever got; ``watchers`` are hosts with the
-    instants at which their notes end.
+    order. ``first_token`` is the one it was started with. ``seen`` are the ids of all messages that
+    it ever got; ``watchers`` are hosts with the instants at which their notes end.
     """
 
     new: NewInstance
@@ -54,6 +54,7 @@ class InstanceRow:
     input: str
     attributes: str
     token: int = 0
+    first_token: int = 0
     version: int = 0
     base: int = 0
     owner: OwnerRow | None = None
@@ -108,7 +109,7 @@ Definition = tuple[str, str]
 class InstanceTable:
     """The instances of one namespace. Whoever reads or writes holds the lock of its store."""
 
-    __slots__ = ("definitions", "kept", "letters", "owned", "roll", "rows")
+    __slots__ = ("definitions", "floor", "kept", "letters", "owned", "roll", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[InstanceId, InstanceRow] = {}
@@ -119,6 +120,9 @@ class InstanceTable:
         self.kept = Line[InstanceId]()
         # The number of the newest letter, over all mailboxes.
         self.letters = 0
+        # The greatest token of all that was forgotten: who owned some of it owns nothing of what is
+        # started under the same id.
+        self.floor = 0
 
     def definition(self, kind: str, name: str) -> DefinitionRow:
         """The definition of a name, made on first use."""
@@ -134,6 +138,7 @@ class InstanceTable:
 
     def remove(self, row: InstanceRow) -> None:
         """Forget a row that has ended, with all that hangs on it."""
+        self.floor = max(self.floor, row.token)
         self.kept.remove(row.id)
         del self.rows[row.id]
         self.roll.strike(row)

@@ -53,10 +53,8 @@ class InstanceStep:
             row = self._insert(new, host)
         elif row.new.request != new.request:
             entry = Entry.EXISTING
-        owned = entry is Entry.CREATED and row.new.session is not None
-        return Started(
-            new.id, entry, row.new.name, row.new.parent, Token(int(owned)), row.created_us
-        )
+        token = Token(row.first_token if entry is Entry.CREATED else 0)
+        return Started(new.id, entry, row.new.name, row.new.parent, token, row.created_us)
 
     def _insert(self, new: NewInstance, host: HostId) -> InstanceRow:
         now_us = self.now_us
@@ -77,6 +75,7 @@ class InstanceStep:
             self.place(row)
         else:
             self.take(row, OwnerRow(new.session, host, new.worker, "", row.version))
+            row.first_token = row.token
         return row
 
     def record(self, row: InstanceRow, events: str, commit: str, worker: str | None) -> None:
@@ -108,7 +107,7 @@ class InstanceStep:
 
     def take(self, row: InstanceRow, owner: OwnerRow) -> None:
         """Let somebody own a row that nobody does."""
-        row.token += 1
+        row.token = max(row.token, self.table.floor) + 1
         row.owner = owner
         row.updated_us = self.now_us
         self.table.owned.setdefault(owner.session, {})[row.id] = None

@@ -19,12 +19,17 @@ from holdfast.model.job import (
 from holdfast.names import Token
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def instant(at_us: int) -> datetime:
-    """UTC in microseconds, as people read it."""
-    return _EPOCH + timedelta(microseconds=at_us)
+    """UTC in microseconds, as people read it; beyond all calendars, where those end."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return _FIRST if at_us < 0 else _LAST
 
 
 def microseconds(at: datetime) -> int:

@@ -12,6 +12,7 @@ collecting.
 
 Two operations on the same row never share a batch. A caller that is cancelled does not disturb the
 others of its batch, except where ``abandons`` is set: there the batch itself is given up at once.
+Nor does one whose values cannot be stored: each of its batch is then carried out by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
 
 Operation = TypeVar("Operation")
 Outcome = TypeVar("Outcome")
@@ -163,6 +164,13 @@ class Coalescer(Generic[Operation, Outcome]):
             if not self._abandons or self._closed or worker is None:
                 raise
             worker.uncancel()
+        except UsageError as error:
+            if len(batch) == 1:
+                _settle(batch, [error])
+                return
+            # Something of one of them cannot be stored, which must be nothing to the others.
+            for entry in batch:
+                await self._carry_out([entry])
         except Exception as error:  # noqa: BLE001 - each caller gets it
             _settle(batch, [error] * len(batch))
         else:

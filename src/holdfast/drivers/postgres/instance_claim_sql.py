@@ -93,7 +93,8 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
     WHERE (SELECT alive FROM gate)
     LIMIT $7
 ), taken AS (
-    UPDATE {s}.instance i SET token = i.token + 1, session = $2, worker = $3, request = $4,
+    UPDATE {s}.instance i SET token = 1 + greatest(i.token, {floor}), session = $2, worker = $3,
+        request = $4,
         host = $9, status = 'running', updated_at_us = (SELECT now_us FROM instant)
     FROM picked p WHERE i.ctid = p.row
     RETURNING p.since_us, i.number, {claimed}
@@ -115,7 +116,12 @@ SELECT s.alive, s.at_us, s.seen, s.next_due_us, s.boxes, i.since_us, i.number, {
 FROM state s LEFT JOIN taken i ON true
 """
 
-_PARTS = {"instant": instance_sql.INSTANT, "claimed": _CLAIMED, "letters": _LETTERS}
+_PARTS = {
+    "instant": instance_sql.INSTANT,
+    "floor": instance_sql.FLOOR,
+    "claimed": _CLAIMED,
+    "letters": _LETTERS,
+}
 
 CLAIM = compose(_CLAIM, note="", **_PARTS)
 

@@ -12,15 +12,11 @@ from holdfast.drivers.postgres import instance_desk_sql
 from holdfast.drivers.postgres.instance_mail import InstanceMail
 from holdfast.drivers.postgres.job_tables import JobTables, place
 from holdfast.drivers.postgres.transactions import Run
-from holdfast.errors import StoreUnavailable
 from holdfast.model.instance import InstanceStatus, Message, Opened
 from holdfast.names import InstanceId
 
 # What the rows of operators have for a commit id, which no host gives to a commit of its own.
 _REOPENED = "operator/reopened"
-
-# A row that was changed between the snapshot and the lock is met again.
-_ROUNDS_MAX = 3
 
 # One step must end within the command timeout whatever its caller asks for.
 _LIMIT_MAX = 10_000
@@ -39,7 +35,8 @@ class InstanceOperator:
         self._reopen_sql = tables.text(instance_desk_sql.REOPEN)
         self._written_sql = tables.text(instance_desk_sql.WRITTEN)
         self._purge_sql = tables.text(instance_desk_sql.PURGE)
-        self._prune_sql = tables.text(instance_desk_sql.PRUNE)
+        self._lock_all_sql = tables.text(instance_desk_sql.LOCK_ALL)
+        self._lock_late_sql = tables.text(instance_desk_sql.LOCK_LATE)
         self._ring_sql = tables.text(instance_desk_sql.RING)
 
     async def terminate(self, id_: InstanceId, *, outcome: str, sends: Sequence[Message]) -> Opened:
@@ -91,26 +88,27 @@ class InstanceOperator:
         """Forget instances that have ended; see the port."""
         if not ids:
             return []
-        opened: dict[InstanceId, Opened] = {}
         left = sorted(set(ids))
-        for _ in range(_ROUNDS_MAX):
-            rows = await self._tables.fetch(self._purge_sql, left)
-            met = {left[place(row)]: row for row in rows}
-            for id_ in left:
-                row = met.get(id_)
-                if row is None:
-                    opened[id_] = Opened.NOT_FOUND
-                elif row["gone"] or not row["ended"]:
-                    opened[id_] = Opened.CHANGED if row["gone"] else Opened.REFUSED
-            left = [id_ for id_ in left if id_ not in opened]
-            if not left:
-                return [opened[id_] for id_ in ids]
-        raise StoreUnavailable("these instances keep changing; try again")
+
+        async def body(run: Run) -> Sequence[Any]:
+            await run(self._lock_all_sql, left)
+            return await run(self._purge_sql, left)
+
+        rows = await self._tables.transact(body)
+        opened = {
+            left[place(row)]: Opened.CHANGED if row["gone"] else Opened.REFUSED for row in rows
+        }
+        return [opened.get(id_, Opened.NOT_FOUND) for id_ in ids]
 
     async def tend(self, *, limit: int) -> int:
         """Remove what was kept long enough; see the port."""
-        (row,) = await self._tables.fetch(self._prune_sql, max(0, min(limit, _LIMIT_MAX)))
-        return row["pruned"]
+
+        async def body(run: Run) -> int:
+            late = await run(self._lock_late_sql, max(0, min(limit, _LIMIT_MAX)))
+            gone = await run(self._purge_sql, [row["id"] for row in late]) if late else ()
+            return len(gone)
+
+        return await self._tables.transact(body)
 
     async def ring(self, ids: Sequence[InstanceId]) -> None:
         """Ring whoever a letter would ring; see the port."""

@@ -149,6 +149,17 @@ _FORGET = """, histories AS (
     WHERE r.ctid = t.row
 )"""
 
+# Those of the ids that are there, in their order, so that what a statement after this one sees of
+# their mailboxes is all that there will be: who sends holds the row as well.
+LOCK_ALL = """
+SELECT r.id FROM (SELECT id FROM unnest($2::text[]) AS r(id) ORDER BY id COLLATE "C") r
+CROSS JOIN LATERAL (
+    SELECT FROM {s}.instance WHERE id = r.id AND namespace || '' = $1
+    FOR UPDATE
+) i
+"""
+
+# Under their locks. What is removed leaves the greatest of its tokens.
 PURGE = compose(
     """
 WITH held AS MATERIALIZED (
@@ -161,33 +172,31 @@ WITH held AS MATERIALIZED (
     ) i
 ), gone AS (
     DELETE FROM {s}.instance i USING held h WHERE i.ctid = h.row AND h.ended
-    RETURNING h.n, i.id, i.kind, i.name
+    RETURNING h.n, i.id, i.kind, i.name, i.token
+), floor AS (
+    INSERT INTO {s}.instance_floor AS f (namespace, token)
+    SELECT $1, max(g.token) FROM gone g HAVING count(*) > 0
+    ON CONFLICT (namespace) DO UPDATE SET token = excluded.token WHERE excluded.token > f.token
 ){forget}
 SELECT h.n, h.ended, g.n IS NOT NULL AS gone FROM held h LEFT JOIN gone g ON g.n = h.n
 """,
     forget=_FORGET,
 )
 
-# Retention at work; notes of hosts that never came back go with it.
-PRUNE = compose(
+# What was kept long enough, locked for ``PURGE``; notes of hosts that never came back go with it.
+LOCK_LATE = compose(
     """
-WITH {instant}, late AS MATERIALIZED (
-    SELECT ctid AS row FROM {s}.instance
-    WHERE namespace = $1 AND kept_until_us <= (SELECT now_us FROM instant)
-        AND kept_until_us IS NOT NULL
-    ORDER BY kept_until_us LIMIT $2
-    FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM {s}.instance i USING late l WHERE i.ctid = l.row
-    RETURNING i.id, i.kind, i.name
-){forget}, silent AS (
+WITH {instant}, silent AS (
     DELETE FROM {s}.watch
     WHERE namespace = $1 AND until_us < (SELECT now_us FROM instant) - 60000000
 )
-SELECT count(*) AS pruned FROM gone
+SELECT id FROM {s}.instance
+WHERE namespace = $1 AND kept_until_us <= (SELECT now_us FROM instant)
+    AND kept_until_us IS NOT NULL
+ORDER BY kept_until_us LIMIT $2
+FOR UPDATE SKIP LOCKED
 """,
     instant=instance_sql.INSTANT,
-    forget=_FORGET,
 )
 
 # Whoever a letter in these mailboxes would ring.

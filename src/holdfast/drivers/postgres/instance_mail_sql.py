@@ -61,7 +61,7 @@ _POST = compose(
 
 _RECEIVERS = """
         SELECT p.receiver, i.* FROM (
-            SELECT DISTINCT p.receiver FROM post p {which} ORDER BY p.receiver
+            SELECT DISTINCT p.receiver COLLATE "C" AS receiver FROM post p {which} ORDER BY 1
         ) p CROSS JOIN LATERAL (
             SELECT kind AS box_kind, name AS box_name, session, host, suspended FROM {s}.instance
             WHERE id = p.receiver AND namespace || '' = $1 AND ended_at_us IS NULL
@@ -107,6 +107,32 @@ SEND = compose(_SEND, fits=f"p.letters + p.place <= {MAILBOX_MAX}", counted=str(
 
 # The same for letters that must not be refused: no mailbox is too full for them.
 DELIVER = compose(_SEND, fits="true", counted="0")
+
+# All rows that a batch will lock, its own and those of receivers, in the order of their ids: two
+# batches that give up what the other one sends to would else block each other.
+_LOCKS = """, locked AS MATERIALIZED (
+    SELECT k.id, a.row AS parted, b.row AS own, c.row AS other FROM (
+        SELECT r.id COLLATE "C" AS id, true AS mine, r.release FROM asked r
+        UNION ALL
+        SELECT DISTINCT v."to" COLLATE "C", false, false
+        FROM json_to_recordset($16::json) AS e(v json)
+        CROSS JOIN LATERAL json_to_record(e.v) AS v("to" text)
+        WHERE v."to" NOT IN (SELECT r.id FROM asked r)
+        ORDER BY 1
+    ) k LEFT JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.instance
+        WHERE id = k.id AND namespace || '' = $1 AND k.mine AND k.release
+        FOR UPDATE
+    ) a ON true LEFT JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.instance
+        WHERE id = k.id AND namespace || '' = $1 AND k.mine AND NOT k.release
+        FOR NO KEY UPDATE
+    ) b ON true LEFT JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.instance
+        WHERE id = k.id AND namespace || '' = $1 AND NOT k.mine
+        FOR KEY SHARE
+    ) c ON true
+)"""
 
 # A commit that does more than record events: it reads letters, sends, starts, enqueues, replies, or
 # begins a new run. What it brings along stands in JSON, each with the number ``c`` of its commit
@@ -195,6 +221,8 @@ FROM moved m
     instant=instance_sql.INSTANT,
     held=compose(
         instance_sql.HELD,
+        locks=_LOCKS,
+        before=" WHERE (SELECT count(*) FROM locked) >= 0",
         more_values=", $13::text[]",
         more_names=", restart",
         more_set=""", input = coalesce(h.restart, i.input),

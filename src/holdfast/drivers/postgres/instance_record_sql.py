@@ -53,17 +53,23 @@ WHERE instance = $2 AND namespace || '' = $1 AND version > $3
 ORDER BY version LIMIT $4
 """
 
+# ``jsonb`` cannot hold the character NUL, which JSON writes as an escape behind an even number of
+# backslashes. Compared are texts in which a character that stands for nothing takes its place.
+_AS_JSONB = r"""regexp_replace({text}, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufdd0', 'g')::jsonb"""
+
 _MATCHES = compose(
     """($2::text IS NULL OR i.kind = $2::text)
         AND ($3::text[] IS NULL OR i.name = ANY($3::text[]))
         AND ($4::text[] IS NULL OR {status} = ANY($4::text[]))
         AND ($5::text IS NULL OR starts_with(i.id, $5::text))
         AND ($6::text IS NULL OR i.parent = $6::text)
-        AND ($7::text IS NULL OR i.attributes::jsonb @> $7::text::jsonb)
+        AND ($7::text IS NULL OR {attributes} @> {wanted})
         AND ($8::bigint IS NULL OR i.created_at_us >= $8::bigint)
         AND ($9::bigint IS NULL OR i.created_at_us < $9::bigint)
         AND ($10::bigint IS NULL OR i.ended_at_us < $10::bigint)""",
     status=_STATUS,
+    attributes=_AS_JSONB.replace("{text}", "i.attributes"),
+    wanted=_AS_JSONB.replace("{text}", "$7::text"),
 )
 
 # A page in order of creation.

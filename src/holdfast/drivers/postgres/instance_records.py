@@ -14,6 +14,8 @@ from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.names import HostId, InstanceId, Token
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 # A commit under way may have begun before the note of a host that wants to hear of it: the row is
 # read again after so long, so often. Whoever still meets it locked then polls.
@@ -99,7 +101,11 @@ def _number(cursor: str | None) -> int:
 
 
 def _instant(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)
+    """What people are shown; of an instant beyond all calendars, where those end."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return _FIRST if at_us < 0 else _LAST
 
 
 def _instant_if(at_us: int | None) -> datetime | None:

@@ -49,15 +49,21 @@ RING = compose(_RING, taking="FOR UPDATE SKIP LOCKED")
 
 NOBODY = "direct AS MATERIALIZED (SELECT NULL::text AS host, NULL::text AS topic WHERE false)"
 
+# The greatest token of what was removed from the namespace. Whoever finds a new instance of an id
+# in a snapshot finds with it what the removal of the former one left here.
+FLOOR = "coalesce((SELECT token FROM {s}.instance_floor WHERE namespace = $1), 0)"
+
 # The instances of ``new``, in their order; an id that is there already changes nothing.
-BORN = """born AS (
+BORN = compose(
+    """born AS (
     INSERT INTO {s}.instance (
-        namespace, id, kind, name, status, token, version, session, host, worker, origin, parent,
-        due_at_us, created_at_us, began_at_us, updated_at_us, retention_us, input, attributes,
-        headers
+        namespace, id, kind, name, status, token, first_token, version, session, host, worker,
+        origin, parent, due_at_us, created_at_us, began_at_us, updated_at_us, retention_us, input,
+        attributes, headers
     )
     SELECT $1, r.id, r.kind, r.name, CASE WHEN r.session IS NULL THEN 'pending' ELSE 'running' END,
-        CASE WHEN r.session IS NULL THEN 0 ELSE 1 END, r.version, r.session, r.host,
+        CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END,
+        CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END, r.version, r.session, r.host,
         CASE WHEN r.session IS NOT NULL THEN r.worker END, r.request, r.parent,
         coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us, c.now_us, c.now_us, r.retention_us,
         r.input, r.attributes, r.headers
@@ -65,7 +71,9 @@ BORN = """born AS (
     ORDER BY r.n
     ON CONFLICT DO NOTHING
     RETURNING id, kind, name, session, due_at_us, created_at_us
-)"""
+)""",
+    floor=FLOOR,
+)
 
 # What of ``born`` can be claimed at once.
 BORN_TOPIC = """
@@ -79,7 +87,9 @@ BORN_TOPIC = """
 #         ``job_sql``. Not where a session owns what it starts, because nobody waits for that.
 # live    the sessions that are to own some, locked against a peer that would end them, and judged
 #         under that lock.
-# new     what may be started. With $17 a dead session keeps all from being started.
+# new     what may be started. With $17 a dead session keeps all from being started. Of those that a
+#         session is to own, none whose id the snapshot shows: it may be on its way out, and its
+#         tokens are not below the floor of this snapshot.
 _START_TEXT = """
 WITH {instant}, req AS MATERIALIZED (
     SELECT r.* FROM unnest(
@@ -107,6 +117,9 @@ WITH {instant}, req AS MATERIALIZED (
     SELECT r.*, CASE WHEN r.session IS NOT NULL THEN $16::text END AS host FROM req r
     WHERE (r.session IS NULL OR r.session = ANY(ARRAY(SELECT id FROM live)))
         AND (SELECT held FROM flight) >= 0
+        AND (r.session IS NULL OR (
+            SELECT true FROM {s}.instance WHERE id = r.id AND namespace || '' = $1 OFFSET 0
+        ) IS NULL)
         AND NOT ($17::boolean AND EXISTS (
             SELECT FROM req r
             WHERE r.session IS NOT NULL AND r.session <> ALL(ARRAY(SELECT id FROM live))
@@ -114,7 +127,7 @@ WITH {instant}, req AS MATERIALIZED (
 ), {born}{begun}, topic AS MATERIALIZED ({born_topic}
 ), {nobody}, {ring}
 SELECT (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM born) AS made,
-    (SELECT hosts FROM rung) AS rung
+    1 + {floor} AS first_token, (SELECT hosts FROM rung) AS rung
 """
 
 _BEGUN = """, begun AS (
@@ -127,7 +140,7 @@ _BEGUN = """, begun AS (
     JOIN born b ON b.id = h.id
 )"""
 
-_START = compose(_START_TEXT, instant=INSTANT, born=BORN, nobody=NOBODY)
+_START = compose(_START_TEXT, instant=INSTANT, born=BORN, nobody=NOBODY, floor=FLOOR)
 _START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$18"))
 
 # Inside a transaction of the caller's, who may take his time: notes stay where they are, because a
@@ -147,9 +160,9 @@ START_BEGUN_IN = compose(_START_THEIRS, begun=_BEGUN)
 
 # Who has these ids now.
 LOOK_STARTED = """
-SELECT r.n, i.origin, i.name, i.parent, i.created_at_us
+SELECT r.n, i.origin, i.name, i.parent, i.created_at_us, i.first_token
 FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
-    SELECT origin, name, parent, created_at_us FROM {s}.instance
+    SELECT origin, name, parent, created_at_us, first_token FROM {s}.instance
     WHERE id = r.id AND namespace || '' = $1 OFFSET 0
 ) i
 """
@@ -178,10 +191,10 @@ HELD = compose(
         id, token, version, commit, events, due_at_us, status, outcome, custom, attributes,
         release{more_names}, n
     )
-), held AS MATERIALIZED (
+){locks}, held AS MATERIALIZED (
     SELECT r.*, r.status <> 'running' AS final, r.status <> 'running' OR r.release AS leaves,
         i.row, i.worker, x.parted
-    FROM (SELECT * FROM asked ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
+    FROM (SELECT * FROM asked{before} ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
         SELECT ctid AS row, worker FROM {s}.instance
         WHERE id = r.id AND namespace || '' = $1 AND token = r.token
             AND version = r.version - 1 AND {owned}
@@ -241,7 +254,9 @@ WITH {instant}, {held}, topic AS MATERIALIZED ({topic}
 SELECT m.n, m.suspended, m.now_us AS at_us, (SELECT hosts FROM rung) AS rung FROM moved m
 """,
     instant=INSTANT,
-    held=compose(HELD, more_values="", more_names="", more_set="", more_back=""),
+    held=compose(
+        HELD, locks="", before="", more_values="", more_names="", more_set="", more_back=""
+    ),
     topic=compose(MOVED_TOPIC, after=""),
     nobody=NOBODY,
     ring=compose(RING, channel="$13"),

@@ -101,9 +101,12 @@ class InstanceStarter:
             *(_histories(instances) if begun else ()),
         )
         if row["made"] == len(instances):
-            at_us = row["at_us"]
+            at_us, first = row["at_us"], Token(row["first_token"])
             return [
-                Started(new.id, Entry.CREATED, new.name, new.parent, _token(new), at_us)
+                Started(
+                    *(new.id, Entry.CREATED, new.name, new.parent),
+                    *(Token(0) if new.session is None else first, at_us),
+                )
                 for new in instances
             ]
         found = {
@@ -134,10 +137,6 @@ def check_count(instances: Sequence[NewInstance]) -> None:
         )
 
 
-def _token(new: NewInstance) -> Token:
-    return Token(0 if new.session is None else 1)
-
-
 def _met(new: NewInstance, row: Any) -> Started:
     ours = row["origin"] == new.request
     return Started(
@@ -145,7 +144,7 @@ def _met(new: NewInstance, row: Any) -> Started:
         Entry.CREATED if ours else Entry.EXISTING,
         row["name"],
         None if row["parent"] is None else InstanceId(row["parent"]),
-        _token(new) if ours else Token(0),
+        Token(row["first_token"] if ours else 0),
         row["created_at_us"],
     )
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast.drivers.postgres.job_enqueue import JobEnqueuer, check_count, has_ordering
+from holdfast.drivers.postgres.job_sql import staying
 from holdfast.drivers.postgres.job_tables import JobTables
 from holdfast.drivers.postgres.outbox import Outbox
 from holdfast.drivers.postgres.settings import PostgresSettings
+from holdfast.drivers.postgres.transactions import Row, Run
 from holdfast.model.job import Enqueued, NewJob
 
 _FRESH = (
@@ -35,6 +38,15 @@ class JobOutbox:
         return await self._outbox.write_in(
             tx,
             "enqueue",
-            lambda run: self._enqueuer.enqueue_within(run, jobs),
+            lambda run: self._enqueuer.enqueue_within(_leaving_notes(run), jobs),
             fresh=_FRESH if has_ordering(jobs) else None,
         )
+
+
+def _leaving_notes(run: Run) -> Run:
+    """``run`` for statements that ring hosts, which may wait again before the caller commits."""
+
+    async def leaving(text: str, *args: Any) -> Sequence[Row]:
+        return await run(staying(text), *args)
+
+    return leaving

@@ -50,6 +50,24 @@ def ring_to(channel: str) -> str:
     return compose(_RING, channel=channel)
 
 
+# Words of ``_RING`` that take notes away, and those that leave them where they are.
+_TAKING = (
+    ("LIMIT f.jobs + 1\n        FOR UPDATE SKIP LOCKED", "LIMIT f.jobs + 1"),
+    ("USING bell b WHERE w.ctid = b.row", "USING bell b WHERE w.ctid = b.row AND false"),
+)
+
+
+def staying(text: str) -> str:
+    """A statement that rings as before, but takes nobody's note.
+
+    For a transaction of the caller's, who may take his time: a host that waits again would wait for
+    whoever takes its note away.
+    """
+    for taking, leaving in _TAKING:
+        text = text.replace(taking, leaving)
+    return text
+
+
 # Jobs of one call, in their order. An id that is there already changes nothing, and neither does a
 # live unique key; who asked learns which of them it was by looking (see ``job_enqueue``). A job
 # with an ordering key enters blocked, and the one whose turn it is is unblocked afterwards.

@@ -29,8 +29,9 @@ _KILLED = frozenset({"57P01", "57P02", "57P04", "57P05"})
 # a concurrent first insert), nothing of it was applied, and a fresh snapshot sees why.
 VICTIM = frozenset({"40P01", "40001", "23505"})
 
-# A value that asyncpg cannot encode (22000), or that the database's encoding cannot hold.
-_UNSTORABLE = frozenset({"22000", "22021", "22P05"})
+# A value that asyncpg cannot encode (22000), that the database's encoding cannot hold, or that is
+# too large for its column (22003).
+_UNSTORABLE = frozenset({"22000", "22003", "22021", "22P05"})
 
 # A pooler between us and the server switched the server under a prepared statement.
 POOLED = frozenset({"26000", "42P05"})

@@ -106,21 +106,21 @@ class InstanceClaiming:
         rows = turn.cursor.execute(sql.RELEASE, values).fetchall()
         if rows:
             self._ring(turn, rows)
-        given = {row[0] for row in rows}
+        given = {(row[0], row[4]) for row in rows}
         answers: list[list[bool]] = []
         for batch in batches:
             # Of two who give up the same claim, one did.
-            answers.append([item.id in given for item in batch])
-            given.difference_update([item.id for item in batch])
+            answers.append([(item.id, item.token) in given for item in batch])
+            given.difference_update([(item.id, item.token) for item in batch])
         return answers
 
     def _ring(self, turn: Turn, rows: _Rows) -> None:
-        numbers = as_json([number for _, number, suspended, _ in rows if not suspended])
+        numbers = as_json([number for _, number, suspended, *_ in rows if not suspended])
         with_mail = turn.cursor.execute(sql.HAVE_MAIL, (numbers,)).fetchall()
         claimable = {number for (number,) in with_mail}
         claimable |= {
             number
-            for _, number, suspended, due in rows
+            for _, number, suspended, due, _ in rows
             if not suspended and due is not None and due <= turn.wall_us
         }
         if claimable:

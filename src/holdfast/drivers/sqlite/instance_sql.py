@@ -13,7 +13,7 @@ LOCK = "UPDATE holdfast_instance_waiter SET called = called WHERE note = 0"
 
 # Of a JSON list of ids, those that are there.
 STARTED = """
-SELECT i.id, i.request, i.name, i.parent, i.created_at_us, i.number
+SELECT i.id, i.request, i.name, i.parent, i.created_at_us, i.number, i.first_token
 FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
 """
 
@@ -21,9 +21,15 @@ FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.name
 START = """
 INSERT INTO holdfast_instance (
     namespace, began_at_us, updated_at_us, created_at_us, id, kind, name, status, token, version,
-    session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input
-) VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+    session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input,
+    first_token
+) VALUES (
+    ?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?7
+)
 """
+
+# The greatest token of what was removed; no row if nothing was.
+FLOOR = "SELECT token FROM holdfast_instance_floor WHERE namespace = ?"
 
 ADD_INPUT = """
 INSERT INTO holdfast_instance_input (instance, input) VALUES (?, ?)
@@ -79,7 +85,7 @@ UPDATE holdfast_instance SET base = version - 1, began_at_us = ?1, input = ?2 WH
 FORGET_HISTORY = "DELETE FROM holdfast_history WHERE instance = ? AND version < ?"
 ADD_REPLY = """
 INSERT INTO holdfast_reply (instance, message, payload) VALUES (?, ?, ?)
-ON CONFLICT (instance, message) DO NOTHING
+ON CONFLICT (instance, message) DO UPDATE SET payload = excluded.payload
 """
 HAVE_MAIL = """
 SELECT m.instance FROM json_each(?1) AS j JOIN holdfast_mailbox AS m ON m.instance = j.value
@@ -129,8 +135,11 @@ _COLUMNS = """number, id, kind, name, token, version, base,
 # Rows come back in no order that counts.
 _TAKE = """
 UPDATE holdfast_instance
-SET session = ?1, host = ?2, worker = ?3, claim = ?4, token = token + 1, status = 'running',
-    updated_at_us = ?5
+SET session = ?1, host = ?2, worker = ?3, claim = ?4, status = 'running', updated_at_us = ?5,
+    token = 1 + max(token, coalesce((
+        SELECT f.token FROM holdfast_instance_floor AS f
+        WHERE f.namespace = holdfast_instance.namespace
+    ), 0))
 WHERE number IN (SELECT value FROM json_each(?6))
 RETURNING {columns}
 """
@@ -155,5 +164,5 @@ SET session = NULL, claim = NULL, updated_at_us = ?3,
 FROM json_each(?1) AS j
 WHERE i.id = json_extract(j.value, '$[0]') AND i.namespace = ?2
   AND i.token = json_extract(j.value, '$[1]') AND i.session IS NOT NULL
-RETURNING id, number, suspended, due_at_us
+RETURNING id, number, suspended, due_at_us, token
 """

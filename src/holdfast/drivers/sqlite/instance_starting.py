@@ -51,6 +51,8 @@ class Starting:
         self._host = host
         self._instances = instances
         self._now_us = now_us
+        # The token of those that a session owns.
+        self._first = 1
         self.fresh: Counter[str] = Counter()
 
     def run(self) -> Operation[list[Started]]:
@@ -61,6 +63,9 @@ class Starting:
             wanted.setdefault(instance.id, instance)
         there = yield from self._find(wanted)
         new = [instance for instance in wanted.values() if instance.id not in there]
+        if any(instance.session is not None for instance in new):
+            floor = yield Statement(sql.FLOOR, (self._namespace,))
+            self._first = 1 + (floor[0][0] if floor else 0)
         rows = [self._row(instance) for instance in new]
         if len(rows) == 1:
             yield Statement(sql.START, rows[0])
@@ -81,7 +86,11 @@ class Starting:
         return (
             *(self._namespace, self._now_us, instance.id, instance.kind, instance.name),
             InstanceStatus.RUNNING.value if owned else InstanceStatus.PENDING.value,
-            *(_token(instance), len(instance.history), instance.session),
+            *(
+                0 if instance.session is None else self._first,
+                len(instance.history),
+                instance.session,
+            ),
             *((self._host, instance.worker) if owned else (None, None)),
             self._now_us + instance.delay_us if due is None else due,
             *(instance.retention_us, instance.request, instance.parent, instance.headers),
@@ -120,17 +129,12 @@ class Starting:
         if found is None:
             first = wanted[instance.id]
             request, name, parent, at_us = first.request, first.name, first.parent, self._now_us
+            token = 0 if first.session is None else self._first
         else:
-            _, request, name, parent, at_us, _ = found
+            _, request, name, parent, at_us, _, token = found
             request, name = text(request), text(name)
             parent = None if parent is None else InstanceId(text(parent))
         # The same request means that this very call was made before.
         made = request == instance.request
         entry = Entry.CREATED if made else Entry.EXISTING
-        return Started(
-            instance.id, entry, name, parent, _token(instance) if made else Token(0), at_us
-        )
-
-
-def _token(instance: NewInstance) -> Token:
-    return Token(0 if instance.session is None else 1)
+        return Started(instance.id, entry, name, parent, Token(token if made else 0), at_us)

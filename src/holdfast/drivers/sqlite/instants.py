@@ -9,12 +9,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def instant(at_us: int) -> datetime:
-    """What people and programs are shown."""
-    return _EPOCH + timedelta(microseconds=at_us)
+    """What people and programs are shown; of one beyond all calendars, where those end."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return _FIRST if at_us < 0 else _LAST
 
 
 def instant_or_none(at_us: int | None) -> datetime | None:

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.drivers.sqlite.translate import translate
+from holdfast.drivers.sqlite.translate import UNSTORABLE, translate
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.process import current
 
@@ -59,7 +59,7 @@ class LongReads:
                 self.connection.interrupt()
                 await asyncio.gather(reading, return_exceptions=True)
                 raise
-            except sqlite3.Error as error:
+            except (sqlite3.Error, *UNSTORABLE) as error:
                 raise translate(error) from error
 
 

@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 from holdfast.drivers.sqlite.at_once import AtOnce
 from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
-from holdfast.drivers.sqlite.translate import BUSY_ADVICE, is_busy, translate
+from holdfast.drivers.sqlite.translate import BUSY_ADVICE, UNSTORABLE, is_busy, translate
 from holdfast.errors import StoreUnavailable
 from holdfast.names import HostId
 
@@ -305,7 +305,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _report(error: BaseException, *, committing: bool = False) -> BaseException:
-    if isinstance(error, sqlite3.Error):
+    if isinstance(error, (sqlite3.Error, *UNSTORABLE)):
         report = translate(error, committing=committing)
         report.__cause__ = error
         return report

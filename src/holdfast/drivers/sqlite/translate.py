@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable, UsageError
 
 # The low byte is the primary result code; the rest refines it.
 _PRIMARY = 0xFF
@@ -28,6 +28,9 @@ _ADVICE = {
     sqlite3.SQLITE_ERROR: "Holdfast's tables are missing or changed: run `holdfast doctor`",
 }
 
+# What Python says of a number or a text that no column can hold, before SQLite sees it.
+UNSTORABLE = (OverflowError, UnicodeEncodeError)
+
 BUSY_ADVICE = (
     "another transaction holds the write lock: look for a process with a long write transaction; "
     "if this very task has one open on the same file, end it before awaiting Holdfast"
@@ -45,13 +48,15 @@ def is_busy(error: BaseException) -> bool:
     return code_of(error) in _BUSY
 
 
-def translate(error: sqlite3.Error, *, committing: bool = False) -> HoldfastError:
-    """The error to raise instead of ``error``.
+def translate(error: Exception, *, committing: bool = False) -> HoldfastError:
+    """The error to raise instead of ``error``, one of ``sqlite3`` or ``UNSTORABLE``.
 
     Before COMMIT nothing can have been applied. At COMMIT an I/O error leaves it open: the frames
     may already be in the write-ahead log, where the next recovery would find them. A full disk
     does not, because the frame that commits is the last one written.
     """
+    if isinstance(error, UNSTORABLE):
+        return UsageError(f"a value cannot be stored: {error}")
     code = code_of(error)
     if code in _BUSY:
         return StoreUnavailable(f"the SQLite file is locked: {BUSY_ADVICE}")

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from holdfast.errors import Fenced, LeaseExpired
-from holdfast.model.instance import LIVE, Entry, InstanceFilter, InstanceStatus, Sent
+from holdfast.errors import Fenced, LeaseExpired, UsageError
+from holdfast.model.instance import LIVE, Committed, Entry, InstanceFilter, InstanceStatus, Sent
 from holdfast.names import HostId
 from holdfast.testing.conformance.instance_runner import Runner, message, runner, runners
 from holdfast.testing.conformance.lab import Lab, scenario
@@ -45,6 +45,29 @@ class ConcurrencyCases:
         others = [found.entry for pair in outcomes for found in pair if found.id != "same"]
         assert others.count(Entry.CREATED) == 5
         assert sorted(await crew[0].ids()) == ["i0", "i1", "i2", "i3", "i4", "same"]
+
+    @scenario
+    async def test_a_former_owner_gives_up_nothing_while_the_owner_does(self, lab: Lab) -> None:
+        a = await runner(lab)
+        await a.put("i", "j")
+        former, other = await a.claim(2)
+        assert await a.release(former, due=True)
+        held = await a.claim_one()
+        assert (held.id, held.token > former.token) == (former.id, True)
+        waiting = [a.release(former) for _ in range(3)]
+        given = await asyncio.gather(*waiting, a.release(held), a.release(other))
+        assert given == [False, False, False, True, True]
+
+    @scenario
+    async def test_what_cannot_be_stored_is_nothing_to_the_others(self, lab: Lab) -> None:
+        a = await runner(lab)
+        held = [await a.own(f"i{n}") for n in range(6)]
+        # No text of UTF-8; a backend that keeps it anyway does no harm either.
+        events = ["[]"] * 5 + ['["\ud800"]']
+        commits = [a.commit(one, events=each) for one, each in zip(held, events, strict=True)]
+        *others, last = await asyncio.gather(*commits, return_exceptions=True)
+        assert isinstance(last, UsageError | Committed)
+        assert all(isinstance(one, Committed) and one.ok for one in others)
 
     @scenario
     async def test_of_many_commits_of_a_version_one_counts(self, lab: Lab) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.model.instance import FINAL, InstanceStatus, Opened, Reply
+from msgspec.structs import replace
+
+from holdfast.model.instance import FINAL, ClaimedInstance, InstanceStatus, Opened, Reply
 from holdfast.names import InstanceId
-from holdfast.testing.conformance.instance_runner import EVENTS, message, runner, runners
+from holdfast.testing.conformance.instance_runner import EVENTS, Runner, message, runner, runners
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S
 from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
 
@@ -256,6 +258,55 @@ class PurgeCases:
         assert await a.mail("i") == []
         assert await a.send("i", "m") == "sent"
         assert await a.versions("i") == []
+
+    @scenario
+    async def test_who_owned_what_was_forgotten_owns_nothing_of_the_new(self, lab: Lab) -> None:
+        a = await runner(lab)
+        newest = 0
+        for forgets in (self._purge, self._tend):
+            for starts in (self._own, self._claim):
+                old = await starts(a)
+                assert old.token > newest
+                stale = a.next(old)
+                await a.finish(await a.advance(old))
+                await forgets(a)
+                held = await starts(a)
+                assert held.token > old.token
+                assert not (await a.instances.commit([stale]))[0].ok
+                assert not await a.release(old)
+                assert (await a.record("i")).version == 0
+                await a.commit(held)
+                # Known by its id it would be told that it was written.
+                assert not (await a.instances.commit([stale]))[0].ok
+                newest = held.token
+                await a.finish(await a.advance(replace(held, version=1)))
+                await forgets(a)
+
+    @scenario
+    async def test_a_start_that_is_repeated_tells_the_token_it_was_given(self, lab: Lab) -> None:
+        a = await runner(lab)
+        await a.put_ended("i")
+        await a.purge("i")
+        new = a.new("i", session=a.id, worker="a")
+        first = await a.start(new)
+        assert first[0].token > 1
+        assert await a.start(new) == first
+        held = await a.instances.get(InstanceId("i"))
+        assert held is not None
+        assert held.token == first[0].token
+
+    async def _own(self, a: Runner) -> ClaimedInstance:
+        return await a.own("i", retention=0)
+
+    async def _claim(self, a: Runner) -> ClaimedInstance:
+        await a.put("i", retention=0)
+        return await a.claim_one()
+
+    async def _purge(self, a: Runner) -> None:
+        assert await a.purge("i") is Opened.CHANGED
+
+    async def _tend(self, a: Runner) -> None:
+        assert await a.instances.tend(limit=10) == 1
 
     @scenario
     async def test_only_the_ended_are_forgotten(self, lab: Lab) -> None:

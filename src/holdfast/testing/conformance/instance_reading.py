@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import MAXYEAR
 from typing import Any
 
 from holdfast.model.instance import InstanceFilter, InstanceStatus, Reply
@@ -50,6 +51,30 @@ class ReadCases:
         await a.finish(held, replies=(Reply("m3", "3"),))
         assert await a.instances.reply(id_, "m1") == '{"ok":1}'
         assert await a.instances.reply(id_, "m3") == "3"
+
+    @scenario
+    async def test_of_two_replies_to_one_message_the_later_counts(self, lab: Lab) -> None:
+        a = await runner(lab)
+        held = await a.advance(await a.own("i"), replies=(Reply("m", "1"), Reply("m", "2")))
+        assert await a.instances.reply(InstanceId("i"), "m") == "2"
+        await a.advance(held, replies=(Reply("m", "3"),))
+        assert await a.instances.reply(InstanceId("i"), "m") == "3"
+
+    @scenario
+    async def test_what_is_due_beyond_all_calendars_hinders_no_reading(self, lab: Lab) -> None:
+        a = await runner(lab)
+        far = 2**62
+        await a.put("far", due_at_us=far)
+        held = await a.own("later")
+        await a.advance(held, due_at_us=far)
+        for name in ("far", "later"):
+            due = (await a.record(name)).due_at
+            assert due is not None
+            assert due.year == MAXYEAR
+        assert await a.list() == ["far", "later"]
+        await a.put("past", due_at_us=-far)
+        assert await a.ids() == ["past"]
+        assert (await a.record("past")).status is InstanceStatus.RUNNING
 
     @scenario
     async def test_watching_changes_nothing(self, lab: Lab) -> None:
@@ -191,6 +216,20 @@ class FilterCases:
         assert await self._meant(a, attributes='{"z":1}') == []
         assert await self._meant(a, attributes=values["odd name"]) == ["odd name"]
         assert len(await self._meant(a, attributes="{}")) == len(values)
+
+    @scenario
+    async def test_no_character_of_an_attribute_hinders_a_search(self, lab: Lab) -> None:
+        a = await runner(lab)
+        values = {
+            "plain": "1",
+            "nul": r'"\u0000"',
+            "slash": r'"\\u0000"',
+            "quote": r'''"' OR \"1\" --"''',
+        }
+        for name, value in values.items():
+            await a.put(name, attributes=f'{{"x":{value}}}')
+        for name, value in values.items():
+            assert await self._meant(a, attributes=f'{{"x":{value}}}') == [name]
 
     @scenario
     async def test_the_newest_attributes_count(self, lab: Lab) -> None:

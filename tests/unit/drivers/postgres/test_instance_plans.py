@@ -32,22 +32,23 @@ BOX = "letter_pkey"
 IDS = "letter_id_pkey"
 REPLY = "instance_reply_pkey"
 WATCH = "watch_pkey"
+FLOOR = "instance_floor_pkey"
 MOVE = {KEY, BOX, WATCH}
 STATEMENTS = {
-    "start": (instance_sql.START, {WATCH}),
-    "start begun": (instance_sql.START_BEGUN, {WATCH}),
-    "start in": (instance_sql.START_IN, {WATCH}),
+    "start": (instance_sql.START, {KEY, FLOOR, WATCH}),
+    "start begun": (instance_sql.START_BEGUN, {KEY, FLOOR, WATCH}),
+    "start in": (instance_sql.START_IN, {KEY, FLOOR, WATCH}),
     "look started": (instance_sql.LOOK_STARTED, {KEY}),
     "commit": (instance_sql.COMMIT, MOVE),
     "look committed": (instance_sql.LOOK_COMMITTED, {KEY, HISTORY}),
     "owned": (instance_sql.OWNED, {KEY}),
-    "commit more": (instance_mail_sql.COMMIT_MORE, {*MOVE, HISTORY}),
+    "commit more": (instance_mail_sql.COMMIT_MORE, {*MOVE, FLOOR, HISTORY}),
     "send": (instance_mail_sql.SEND, {*MOVE, IDS}),
     "deliver": (instance_mail_sql.DELIVER, {*MOVE, IDS}),
     "letters": (instance_mail_sql.LETTERS, {KEY, BOX}),
     "reply": (instance_mail_sql.REPLY, {REPLY}),
-    "claim": (instance_claim_sql.CLAIM, {KEY, BOX, "instance_due"}),
-    "claim waiting": (instance_claim_sql.CLAIM_WAITING, {KEY, BOX, "instance_due"}),
+    "claim": (instance_claim_sql.CLAIM, {KEY, BOX, FLOOR, "instance_due"}),
+    "claim waiting": (instance_claim_sql.CLAIM_WAITING, {KEY, BOX, FLOOR, "instance_due"}),
     "again": (instance_claim_sql.AGAIN, {"instance_owned", BOX}),
     "release": (instance_claim_sql.RELEASE, {KEY, WATCH}),
     "look owned": (instance_claim_sql.LOOK_OWNED, {KEY}),
@@ -57,7 +58,8 @@ STATEMENTS = {
     "resume": (instance_desk_sql.RESUME, {KEY, WATCH}),
     "reopen": (instance_desk_sql.REOPEN, {KEY, WATCH}),
     "purge": (instance_desk_sql.PURGE, {KEY, HISTORY, BOX, IDS, REPLY}),
-    "prune": (instance_desk_sql.PRUNE, {"instance_kept", HISTORY, BOX, IDS, REPLY, WATCH}),
+    "lock all": (instance_desk_sql.LOCK_ALL, {KEY}),
+    "lock late": (instance_desk_sql.LOCK_LATE, {"instance_kept", WATCH}),
     "ring": (instance_desk_sql.RING, {KEY, WATCH}),
     "get": (instance_record_sql.GET, {KEY}),
     "watch": (instance_record_sql.WATCH, {KEY}),

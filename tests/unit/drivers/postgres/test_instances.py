@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 
 from holdfast.drivers.postgres.driver import PostgresDriver
@@ -225,3 +226,53 @@ async def test_operators_change_what_they_may(driver: PostgresDriver) -> None:
     assert await store.count(InstanceFilter()) == {InstanceStatus.TERMINATED: 1}
     assert await store.purge([id_, id_]) == [Opened.CHANGED, Opened.CHANGED]
     assert await store.list(InstanceFilter(), after=None, limit=9) == []
+
+
+async def test_a_letter_on_its_way_goes_with_the_instance_it_was_for(
+    driver: PostgresDriver, postgres_url: str
+) -> None:
+    sender = await asyncpg.connect(postgres_url)
+    for forget in (
+        lambda: driver.instances.purge([InstanceId("i")]),
+        lambda: driver.instances.tend(limit=10),
+    ):
+        (started,) = await driver.instances.start([mine("i", retention_us=0)])
+        tx = sender.transaction()
+        await tx.start()
+        run = driver.instances._mail._tables.within(sender.fetch)
+        await driver.instances._mail.deliver(run, [letter("i", "late")])
+        done = step(started, status=InstanceStatus.COMPLETED, outcome="1")
+        assert (await driver.instances.commit([done]))[0].ok
+        forgetting = asyncio.ensure_future(forget())
+        await asyncio.wait({forgetting}, timeout=0.3)
+        await tx.commit()
+        await forgetting
+        await driver.instances.purge([started.id])
+        await driver.instances.start([mine("i")])
+        assert await driver.instances.letters(started.id, after=0, limit=9) == []
+        assert await driver.instances.send([letter("i", "late")]) == [Sent.SENT]
+        await driver.instances.terminate(started.id, outcome="1")
+        await driver.instances.purge([started.id])
+    await sender.close()
+
+
+async def test_hosts_that_give_up_what_the_other_sends_to_do_not_block_each_other(
+    postgres_url: str,
+) -> None:
+    watching = await asyncpg.connect(postgres_url)
+    async with hosts(postgres_url, "a", "b") as (a, b):
+        for _ in range(8):
+            here = await a.instances.start([mine(host="a") for _ in range(60)])
+            there = await b.instances.start([mine(host="b") for _ in range(60)])
+            pairs = list(zip(here, there, strict=True))
+            parks = [step(x, release=True, sends=(letter(y.id),)) for x, y in pairs]
+            others = [step(y, release=True, sends=(letter(x.id),)) for x, y in pairs]
+            answers = await asyncio.gather(
+                *(a.instances.commit([park]) for park in parks),
+                *(b.instances.commit([park]) for park in reversed(others)),
+            )
+            assert all(answer.ok for (answer,) in answers)
+    # Sessions tell their figures when they end.
+    met = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    assert await watching.fetchval(met) == 0
+    await watching.close()

@@ -254,3 +254,23 @@ async def test_a_user_who_only_enqueues_needs_no_more_than_the_page_says(
         await connection.close()
         await admin.execute("DROP OWNED BY plain_sender; DROP ROLE plain_sender")
         await admin.close()
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_hosts_that_wait_are_not_stalled_by_it_and_hear_of_it_when_it_commits(
+    driver: PostgresDriver, postgres_url: str, key: str | None
+) -> None:
+    heard = asyncio.Queue[str]()
+    driver.wakeups.subscribe(lambda wakeup: heard.put_nowait(wakeup.topic))
+    assert (await driver.jobs.claim(wish(1, wait_us=60_000_000))).jobs == ()
+    connection = await asyncpg.connect(postgres_url)
+    tx = connection.transaction()
+    await tx.start()
+    await driver.jobs.enqueue_in([job(ordering_key=key)], connection)
+    # The user takes his time; whoever waits meanwhile may leave his note again.
+    again = await asyncio.wait_for(driver.jobs.claim(wish(1, wait_us=60_000_000)), 3)
+    assert again.next_due_s is not None
+    assert again.next_due_s < 1
+    await tx.commit()
+    assert await asyncio.wait_for(heard.get(), 10) == "work/q"
+    await connection.close()

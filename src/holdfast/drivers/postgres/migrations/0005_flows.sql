@@ -5,7 +5,8 @@
 
 -- Owned: session, host and worker are set. Claimable: session and ended_at_us are null, not
 -- suspended, and due or with a letter. origin is the call that started it, request the one that
--- claimed it, until the first commit after that. number is the order of creation.
+-- claimed it, until the first commit after that. number is the order of creation. token is 0 until
+-- the first claim; first_token is what it was started with.
 CREATE TABLE {s}.instance (
     namespace text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
@@ -15,6 +16,7 @@ CREATE TABLE {s}.instance (
     status text COLLATE "C" NOT NULL,
     suspended boolean NOT NULL DEFAULT false,
     token bigint NOT NULL,
+    first_token bigint NOT NULL DEFAULT 0,
     version bigint NOT NULL,
     base bigint NOT NULL DEFAULT 0,
     session text COLLATE "C",
@@ -54,6 +56,13 @@ CREATE INDEX instance_owned ON {s}.instance (session, namespace)
     WHERE session IS NOT NULL;
 CREATE INDEX instance_kept ON {s}.instance (namespace, kept_until_us)
     WHERE kept_until_us IS NOT NULL;
+
+-- The greatest token of all that was removed: who owned some of it owns nothing of what is started
+-- under the same id.
+CREATE TABLE {s}.instance_floor (
+    namespace text COLLATE "C" PRIMARY KEY,
+    token bigint NOT NULL
+);
 
 -- One row for each commit of the current run.
 CREATE TABLE {s}.instance_history (

@@ -13,7 +13,7 @@ CREATE TABLE holdfast_instance (
     name          TEXT    NOT NULL,
     status        TEXT    NOT NULL,              -- never 'suspended': that is the next column
     suspended     INTEGER NOT NULL DEFAULT 0,    -- only while it is live
-    token         INTEGER NOT NULL,
+    token         INTEGER NOT NULL,              -- 0: was never claimed
     version       INTEGER NOT NULL,
     base          INTEGER NOT NULL DEFAULT 0,
     session       TEXT,                          -- NULL: nobody's; with the next two, of its owner
@@ -27,6 +27,7 @@ CREATE TABLE holdfast_instance (
     prune_at_us   INTEGER,
     created_at_us INTEGER NOT NULL,
     retention_us  INTEGER NOT NULL,
+    first_token   INTEGER NOT NULL DEFAULT 0,    -- with which it was started
     request       TEXT    NOT NULL,              -- that started it: a repeated call is known by it
     parent        TEXT,
     headers       TEXT    NOT NULL,
@@ -141,8 +142,17 @@ CREATE TABLE holdfast_instance_waiter (
     UNIQUE (namespace, definition, host)
 );
 
+-- The greatest token of all that was removed: who owned some of it owns nothing of what is started
+-- under the same id.
+CREATE TABLE holdfast_instance_floor (
+    namespace TEXT    PRIMARY KEY,
+    token     INTEGER NOT NULL
+) WITHOUT ROWID;
+
 CREATE TRIGGER holdfast_instance_removed AFTER DELETE ON holdfast_instance
 BEGIN
+    INSERT INTO holdfast_instance_floor (namespace, token) VALUES (OLD.namespace, OLD.token)
+    ON CONFLICT (namespace) DO UPDATE SET token = excluded.token WHERE excluded.token > token;
     DELETE FROM holdfast_instance_input WHERE instance = OLD.number;
     DELETE FROM holdfast_history WHERE instance = OLD.number;
     DELETE FROM holdfast_letter WHERE instance = OLD.number;
