@@ -185,13 +185,13 @@ class Starter:
         if session.held:
             self._begin(new, started, session)
 
-    async def _hand_back(self, id: InstanceId, token: Token, session: LiveSession) -> None:  # noqa: A002
+    async def _hand_back(self, flow: InstanceId, token: Token, session: LiveSession) -> None:
         """Let others have a flow that was started for a host that runs none any more."""
-        back = Handback(id, token, due=True)
+        back = Handback(flow, token, due=True)
         try:
             await while_held(self._runtime, session, lambda: self._store.release((back,)))
         except HoldfastError as error:
-            self._desk.log.warning("flow %s waits for the end of this session: %s", id, error)
+            self._desk.log.warning("flow %s waits for the end of this session: %s", flow, error)
 
     def _tell_delayed(self, news: Sequence[NewInstance]) -> None:
         """Let those who wait learn of flows that come due before they would look."""

@@ -42,6 +42,25 @@ class Spy:
         return call
 
 
+class Gate:
+    """Holds up the calls of a spy, once it is shut, until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.shut = False
+        self._open = asyncio.Event()
+
+    def __call__(self, *_args, **_kwargs):
+        if not self.shut:
+            return None
+        self.reached += 1
+        return self._open.wait()
+
+    def open(self) -> None:
+        self.shut = False
+        self._open.set()
+
+
 class FlowFleet(Fleet):
     """Hosts on one memory store."""
 
