@@ -53,6 +53,10 @@ NOBODY = "direct AS MATERIALIZED (SELECT NULL::text AS host, NULL::text AS topic
 # in a snapshot finds with it what the removal of the former one left here.
 FLOOR = "coalesce((SELECT token FROM {s}.instance_floor WHERE namespace = $1), 0)"
 
+# For ever, in microseconds: so much later than any instant of today is still a number, whereas an
+# instance whose end could not be written would never end.
+_FOREVER_US = 2**62
+
 # The instances of ``new``, in their order; an id that is there already changes nothing.
 BORN = compose(
     """born AS (
@@ -65,7 +69,8 @@ BORN = compose(
         CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END,
         CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END, r.version, r.session, r.host,
         CASE WHEN r.session IS NOT NULL THEN r.worker END, r.request, r.parent,
-        coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us, c.now_us, c.now_us, r.retention_us,
+        coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us, c.now_us, c.now_us,
+        least(r.retention_us, {forever}),
         r.input, r.attributes, r.headers
     FROM new r CROSS JOIN instant c
     ORDER BY r.n
@@ -73,6 +78,7 @@ BORN = compose(
     RETURNING id, kind, name, session, due_at_us, created_at_us
 )""",
     floor=FLOOR,
+    forever=str(_FOREVER_US),
 )
 
 # What of ``born`` can be claimed at once.

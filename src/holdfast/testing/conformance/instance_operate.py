@@ -337,6 +337,15 @@ class PurgeCases:
         assert await a.versions("short") == []
 
     @scenario
+    async def test_what_is_kept_for_ever_ends_as_well(self, lab: Lab) -> None:
+        a = await runner(lab)
+        await a.put_ended("i", retention_us=2**63 - 1)
+        await a.put("j", retention_us=2**63 - 1)
+        assert await a.instances.terminate(InstanceId("j"), outcome="1") is Opened.CHANGED
+        assert await a.instances.tend(limit=10) == 0
+        assert await a.list() == ["i", "j"]
+
+    @scenario
     async def test_tending_keeps_to_its_limit(self, lab: Lab) -> None:
         a = await runner(lab)
         await a.put_ended(*(f"i{number}" for number in range(5)), retention=SOON_S)
