@@ -22,8 +22,7 @@ from holdfast.flows.flows import Flows
 from holdfast.flows.host import FlowHost
 from holdfast.flows.hosting import flow_host
 from holdfast.flows.remote import RemoteSteps
-from holdfast.flows.schedule import QUEUE as START_QUEUE
-from holdfast.flows.schedule import start_handler
+from holdfast.flows.schedule import poll_of, start_handler
 from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
@@ -44,7 +43,7 @@ from holdfast.runtime.sessions import Sessions
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
-from holdfast.work.claiming import POLL_S, Claimer
+from holdfast.work.claiming import Claimer
 from holdfast.work.handler import Handler
 from holdfast.work.scheduler import Scheduler
 from holdfast.work.schedules import Schedules
@@ -299,10 +298,7 @@ class Holdfast:
             host=self.name,
             log=self._logs.logger("holdfast.work"),
             claim_batch=self._plan.claim_batch,
-            # Only ticks of schedules come to the queue of flows: it is looked at as flows are.
-            poll_s=seconds(self._plan.flows.poll, "poll")
-            if all(each.queue == START_QUEUE for each in handlers)
-            else POLL_S,
+            poll_s=poll_of(handlers, self._plan.flows),
         )
 
     def _handlers(self) -> list[Handler[Any, Any]]:

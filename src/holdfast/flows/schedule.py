@@ -5,13 +5,17 @@ The flow's id is that of the job, so that a tick starts one flow however often i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.flows.desk import FlowDesk
+from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import NewInstance
+from holdfast.model.options import seconds
 from holdfast.names import InstanceId, JobId
+from holdfast.work.claiming import POLL_S
 from holdfast.work.current import current
 from holdfast.work.handler import Handler, HandlerOptions
 
@@ -44,3 +48,13 @@ def start_handler(desk: FlowDesk) -> Handler[Any, Any]:
         return new.id
 
     return Handler[Any, Any](start, QUEUE, HandlerOptions())
+
+
+def poll_of(handlers: Sequence[Handler[Any, Any]], options: FlowOptions) -> float:
+    """How long a worker of these waits for a ring before it looks without one.
+
+    Only ticks of schedules come to the queue of flows: alone, it is looked at as flows are.
+    """
+    if all(handler.queue == QUEUE for handler in handlers):
+        return seconds(options.poll, "poll")
+    return POLL_S
