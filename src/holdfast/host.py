@@ -164,10 +164,7 @@ class Holdfast:
             UnsupportedByDriver: The backend keeps no jobs.
         """
         if self._work is None:
-            raise UnsupportedByDriver(
-                f"{self.capabilities.backend} keeps no jobs; see which backends do in "
-                "docs/reference/capabilities.md"
-            )
+            raise _unkept("jobs", self.capabilities)
         return self._work
 
     @property
@@ -178,10 +175,7 @@ class Holdfast:
             UnsupportedByDriver: The backend keeps no flows.
         """
         if self._desk is None:
-            raise UnsupportedByDriver(
-                f"{self.capabilities.backend} keeps no flows; see which backends do in "
-                "docs/reference/capabilities.md"
-            )
+            raise _unkept("flows", self.capabilities)
         return Flows(self._desk, lambda: self.schedules)
 
     @property
@@ -197,10 +191,7 @@ class Holdfast:
             UnsupportedByDriver: The backend keeps no schedules.
         """
         if self._driver.schedules is None or self._work is None:
-            raise UnsupportedByDriver(
-                f"{self.capabilities.backend} keeps no schedules; see which backends do in "
-                "docs/reference/capabilities.md"
-            )
+            raise _unkept("schedules", self.capabilities)
         return Schedules(self._driver.schedules, self._driver.wakeups, self._work)
 
     async def start(self) -> None:
@@ -499,3 +490,9 @@ class Holdfast:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _unkept(what: str, of: Capabilities) -> UnsupportedByDriver:
+    return UnsupportedByDriver(
+        f"{of.backend} keeps no {what}; see which backends do in docs/reference/capabilities.md"
+    )
