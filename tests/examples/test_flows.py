@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import signal
+import time
 from contextlib import closing
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.examples.conftest import EXAMPLES, PATIENCE_S
 pytestmark = pytest.mark.process
 
 LINES_MAX = 100
+LOOK_S = 0.05
 FLOWS = sorted(path.name for path in (EXAMPLES / "flows").glob("*.py"))
 
 
@@ -93,8 +95,8 @@ def test_an_order_and_its_flow_are_there_together(programs):
     assert ask(port, "POST", "/orders/o-1") == (200, {"order": "o-1"})
     assert ask(port, "POST", "/orders/o-1")[0] == 409
     assert ask(port, "GET", "/orders/o-2")[0] == 404
-    while (found := ask(port, "GET", "/orders/o-1")[1])["status"] == "running":
-        pass
+    while (found := ask(port, "GET", "/orders/o-1")[1])["status"] in ("pending", "running"):
+        time.sleep(LOOK_S)
     assert found == {"status": "completed", "outcome": "o-1 confirmed"}
     web.process.send_signal(signal.SIGTERM)
     assert web.finish() in (0, -signal.SIGTERM), "\n".join(web.said)
