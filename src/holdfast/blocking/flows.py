@@ -44,9 +44,9 @@ class FlowHandle(Generic[R]):
         """What the store knows of it now."""
         return self._portal.run(self._handle.status())
 
-    def history(self) -> list[FlowCommit]:
-        """Every commit of its current run, the oldest first."""
-        return self._portal.run(self._handle.history())
+    def history(self, *, after: int = 0, limit: int | None = None) -> list[FlowCommit]:
+        """The commits of its current run, the oldest first."""
+        return self._portal.run(self._handle.history(after=after, limit=limit))
 
     def signal(
         self,

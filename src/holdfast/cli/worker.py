@@ -36,7 +36,7 @@ def worker(app: str, host: str | None, session_ttl: float | None) -> None:
     loaded = load_app(app)
     invocation.settings()
 
-    async def serve(_: signals.Signals) -> None:
+    async def serve(heard: signals.Signals) -> None:
         connecting = connect(
             invocation.url,
             namespace=invocation.namespace,
@@ -46,6 +46,8 @@ def worker(app: str, host: str | None, session_ttl: float | None) -> None:
         )
         async with connecting as hf:
             say(f"{hf.name} serves {loaded!r}")
+            # Told to stop, it lets what runs end; cancelled, it would not.
+            heard.forward = lambda _: hf.stop()
             await hf.run()
 
     signals.run(serve)

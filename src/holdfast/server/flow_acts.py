@@ -8,6 +8,7 @@ unseen; one that was refused then stands there as well.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -108,13 +109,16 @@ class FlowActs:
     async def start(self, call: Call) -> Reply:
         """Start a flow that any host may claim."""
         wanted: schemas.StartFlow = call.body
+        at, delay = wanted.at, wanted.delay
+        if at is not None and delay is not None:
+            at, delay = max(at, self._spaces.clock.now() + timedelta(seconds=delay)), None
         try:
             handle = await self._spaces.flows_of(call.principal).start(
                 call.path["name"],
                 wanted.input,
                 id=check_reachable(wanted.id),
-                at=wanted.at,
-                delay=wanted.delay,
+                at=at,
+                delay=delay,
                 attributes=wanted.attributes,
             )
         except FlowExists:

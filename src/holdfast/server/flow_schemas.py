@@ -52,7 +52,7 @@ class StartFlow(Request):
         input: Its arguments by name.
         id: Yours to choose, so that asking again after a lost reply starts nothing.
         delay: Seconds until it begins.
-        at: Not before this instant, with its offset from UTC. Not together with ``delay``.
+        at: Not before this instant, with its offset from UTC; with ``delay``, the later counts.
     """
 
     input: dict[str, Any] = field(default_factory=dict[str, Any])

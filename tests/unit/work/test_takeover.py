@@ -127,10 +127,10 @@ def test_a_stopped_host_stops_its_work_before_others_begin_it(seed):
         store = world.store.faults
         plain = store.call
 
-        async def call(host, operation):
+        async def call(host, operation, **how):
             if host is first:
                 await asyncio.sleep(1000)
-            return await plain(host, operation)
+            return await plain(host, operation, **how)
 
         store.call = call
         await asyncio.sleep(3 * TTL_S)
@@ -211,9 +211,9 @@ async def three_hosts_and_an_outage(world, driver, outage_s):
     store = world.store.faults
     plain, back_at = store.call, world.simulation.now + outage_s
 
-    async def call(host, operation):
+    async def call(host, operation, **how):
         await asyncio.sleep(max(0.0, back_at - world.simulation.now))
-        return await plain(host, operation)
+        return await plain(host, operation, **how)
 
     store.call = call
     await asyncio.sleep(outage_s + 4 * TTL_S)
@@ -241,9 +241,9 @@ def test_an_idle_fleet_asks_the_store_less_than_once_a_second_and_host():
         store = world.store.faults
         plain = store.call
 
-        async def call(host, operation):
+        async def call(host, operation, **how):
             world.calls += 1
-            return await plain(host, operation)
+            return await plain(host, operation, **how)
 
         store.call = call
         await asyncio.sleep(100.0)
