@@ -8,9 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 
 from benchmarks.flows import hosts, sizes, throughput
-from benchmarks.flows import peers as others
 from benchmarks.flows.backend import OpenFloor
 from benchmarks.flows.effort import FULL, QUICK
+from benchmarks.flows.peers import DBOS
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.places import Places
 from benchmarks.report import Report
@@ -47,8 +47,8 @@ def run(
 ) -> None:
     """Measure what is chosen, into ``report``; with ``peers`` DBOS is installed first."""
     if peers:
-        others.install()
+        DBOS.install()
     wanted = any(throughput.NAME in name for name in chosen(only))
-    if wanted and not others.is_installed():
+    if wanted and not DBOS.is_installed():
         report.absent.append("DBOS: it is not installed; --peers installs it")
     _PLACES.run(report, only, QUICK if quick else FULL)

@@ -13,9 +13,9 @@ from benchmarks.leases.redis_backend import redis
 from benchmarks.places import Places
 from benchmarks.report import Report, Row
 from benchmarks.work import backlog, batches, end_to_end, pickup
-from benchmarks.work import peers as others
 from benchmarks.work.backend import Backend
 from benchmarks.work.effort import FULL, QUICK, Effort
+from benchmarks.work.peers import PROCRASTINATE
 
 Measure = Callable[[Backend, Effort], Awaitable[list[Row]]]
 
@@ -58,7 +58,7 @@ def run(
 ) -> None:
     """Measure what is chosen, into ``report``; with ``peers`` Procrastinate is installed first."""
     if peers:
-        others.install()
-    if f"postgres/{end_to_end.NAME}" in chosen(only) and not others.is_installed():
+        PROCRASTINATE.install()
+    if f"postgres/{end_to_end.NAME}" in chosen(only) and not PROCRASTINATE.is_installed():
         report.absent.append("Procrastinate: it is not installed; --peers installs it")
     _PLACES.run(report, only, QUICK if quick else FULL)

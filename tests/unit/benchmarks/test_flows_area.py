@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.flows import area, effort, hosts, peers, sizes
+from benchmarks import python_peer
+from benchmarks.flows import area, effort, hosts, sizes
 from benchmarks.leases.postgres_backend import PostgresBackend
 from benchmarks.leases.sqlite_backend import SqliteBackend
 
@@ -40,7 +41,7 @@ def postgres(postgres_server):
 @pytest.fixture
 def alone(monkeypatch, tmp_path):
     """Without DBOS, wherever it is installed."""
-    monkeypatch.setattr(peers, "cache", lambda: tmp_path)
+    monkeypatch.setattr(python_peer, "cache", lambda: tmp_path)
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ import dataclasses
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks import python_peer
 from benchmarks.leases.postgres_backend import PostgresBackend
 from benchmarks.leases.redis_backend import RedisBackend
 from benchmarks.leases.sqlite_backend import SqliteBackend
-from benchmarks.work import area, backlog, crew, effort, end_to_end, peers, pickup
+from benchmarks.work import area, backlog, crew, effort, end_to_end, pickup
 from benchmarks.work.jobs import open_jobs
 
 TINY = dataclasses.replace(
@@ -108,7 +109,7 @@ async def test_end_to_end_of_sqlite(sqlite, small_backlog):
 async def test_end_to_end_of_postgres_without_its_peer(
     postgres, small_backlog, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(peers, "cache", lambda: tmp_path)
+    monkeypatch.setattr(python_peer, "cache", lambda: tmp_path)
     (row,) = await end_to_end.measure_postgres(postgres, TINY)
     assert (row.name, row.floor, row.bar) == ("postgres/end-to-end", None, None)
 
