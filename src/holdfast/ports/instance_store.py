@@ -121,7 +121,9 @@ class InstanceRuns(Protocol):
     async def reclaim(self, *, limit: int) -> Sequence[ReclaimedInstance]:
         """Take up to ``limit`` instances from sessions that have ended, or are unknown.
 
-        A session whose time ran out but that nobody reaped keeps what it has.
+        A session whose time ran out but that nobody reaped keeps what it has. One that a peer
+        looks at in the same moment may be left to the next call; until then its owner can commit,
+        which is safe, because nobody else has it.
         """
         ...
 
