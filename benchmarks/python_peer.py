@@ -6,7 +6,9 @@ Installs only when asked to; otherwise uses what an earlier run installed.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -15,6 +17,16 @@ from pathlib import Path
 
 from benchmarks.charts.peers import INSTALL_LIMIT_S, Absent, cache
 from benchmarks.children import ROOT, Child
+
+
+def _installer() -> list[str]:
+    """What installs packages here: an environment made by uv has no pip of its own."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "-qq"]
+    uv = shutil.which("uv")
+    if uv is None:
+        raise SystemExit("--peers needs pip in this environment, or uv on the PATH")
+    return [uv, "pip", "install", "-q", "--python", sys.executable]
 
 
 class PythonPeer:
@@ -29,10 +41,16 @@ class PythonPeer:
         """Put it into the cache, if it is not there."""
         if self.is_installed():
             return
-        pip = [sys.executable, "-m", "pip", "install", "-qq", "--target", str(self._place())]
+        # Under another name until it is whole: a run that was cut off leaves nothing that counts.
+        partial = self._place().with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
         subprocess.run(
-            [*pip, *self._needs], check=True, timeout=INSTALL_LIMIT_S, stdout=subprocess.DEVNULL
+            [*_installer(), "--target", str(partial), *self._needs],
+            check=True,
+            timeout=INSTALL_LIMIT_S,
+            stdout=subprocess.DEVNULL,
         )
+        partial.rename(self._place())
 
     def is_installed(self) -> bool:
         """Whether it is in the cache."""
