@@ -231,6 +231,8 @@ class Writer:
                 return
 
     def _process(self, entries: list[Entry], handed_over: int) -> None:
+        # An empty list asks for a checkpoint alone.
+        overdue = not entries
         # What was handed over in one piece may be larger than a batch.
         for start in range(0, len(entries), _BATCH_MAX):
             batch = entries[start : start + _BATCH_MAX]
@@ -238,10 +240,12 @@ class Writer:
                 self._report(_refused(batch), 0)
                 continue
             outcomes = self._transact(batch, wait=True)
-            # The thread counts as busy until it no longer touches the connection.
-            last = start + _BATCH_MAX >= len(entries) and self._pages < _CHECKPOINT_PAGES
+            # The thread counts as busy until it no longer touches the connection. Whether it will
+            # is decided before it is told: afterwards the event loop writes, and counts pages.
+            overdue = self._pages >= _CHECKPOINT_PAGES
+            last = start + _BATCH_MAX >= len(entries) and not overdue
             self._report(outcomes, handed_over if last else 0)
-        if self._pages >= _CHECKPOINT_PAGES or not entries:
+        if overdue:
             self._checkpoint()
             self._report([], handed_over)
 

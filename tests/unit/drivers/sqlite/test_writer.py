@@ -18,7 +18,7 @@ from holdfast.clock import SystemClock
 from holdfast.drivers.sqlite.connection import open_writer
 from holdfast.drivers.sqlite.driver import SqliteDriver
 from holdfast.drivers.sqlite.transaction import Transactions, Turn
-from holdfast.drivers.sqlite.writer import _INLINE_COMMIT_MAX_S, Writer
+from holdfast.drivers.sqlite.writer import _CHECKPOINT_PAGES, _INLINE_COMMIT_MAX_S, Writer
 from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
 from holdfast.testing import ManualClock
 from tests.unit.drivers.sqlite.support import ask, open_store
@@ -149,6 +149,23 @@ async def test_half_an_operation_is_undone(bench: Bench) -> None:
     assert bench.committed() == ["b"]
 
 
+@pytest.mark.parametrize("large", [False, True])
+async def test_half_an_operation_that_is_alone_is_undone(bench: Bench, large: bool) -> None:
+    with pytest.raises(StoreUnavailable):
+        await bench.writer.submit(note_twice, "refused", large=large)
+    assert bench.committed() == []
+    assert await bench.writer.submit(note_twice, "b", large=large) == "b"
+    assert bench.committed() == ["b once", "b"]
+
+
+async def test_an_operation_that_is_alone_needs_no_savepoint(bench: Bench) -> None:
+    said: list[str] = []
+    bench.connection.set_trace_callback(said.append)
+    await bench.writer.submit(note_twice, "b")
+    assert said[-1] == "COMMIT"
+    assert not any("SAVEPOINT" in text for text in said)
+
+
 async def test_a_bug_in_one_operation_reaches_its_caller_alone(bench: Bench) -> None:
     def buggy(turn: Turn, argument: None) -> None:
         raise ZeroDivisionError
@@ -264,6 +281,25 @@ async def test_the_log_is_checkpointed(bench: Bench, tmp_path: Path) -> None:
         await bench.writer.submit(note, f"{number}" * 100)
     assert (tmp_path / "bench.db-wal").stat().st_size < 4_500_000
     assert bench.committed()[-1].startswith("599")
+
+
+async def test_the_event_loop_writing_on_does_not_bring_the_thread_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = bench.writer
+    report, told = writer._report, list[int]()
+
+    def report_and_write_on(outcomes: list[Any], handed_over: int) -> None:
+        report(outcomes, handed_over)
+        told.append(handed_over)
+        # As the event loop does between this report and the thread's next line.
+        writer._pages += _CHECKPOINT_PAGES
+
+    monkeypatch.setattr(writer, "_report", report_and_write_on)
+    await writer.submit(note, "a", large=True)
+    await writer.close()
+    # Told twice, the event loop would take a thread that writes for one that rests.
+    assert told == [1]
 
 
 def note_many(turn: Turn, count: int) -> None:
