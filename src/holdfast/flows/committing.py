@@ -47,7 +47,6 @@ class Writes(Generic[Member, Answer]):
         self._method = method
         self._log = log
         self._waiting: list[_Write] = []
-        self._planned = False
         # Batches under way, and how many of them are so slow that others pass them.
         self._sending: set[asyncio.Task[None]] = set()
         self._slow = 0
@@ -61,8 +60,8 @@ class Writes(Generic[Member, Answer]):
         has run out, so that it must not be written any more.
         """
         self._waiting.append((member, session, done))
-        if not self._planned and len(self._sending) <= self._slow:
-            self._plan()
+        if len(self._sending) <= self._slow:
+            self._send()
 
     async def flushed(self) -> None:
         """Wait until everything that was put has its answer."""
@@ -72,21 +71,17 @@ class Writes(Generic[Member, Answer]):
             else:
                 await asyncio.sleep(0)
 
-    def _plan(self) -> None:
-        # Not at once: what is decided in the same turn of the loop goes along.
-        self._planned = True
-        asyncio.get_running_loop().call_soon(self._send)
-
     def _send(self) -> None:
-        self._planned = False
-        batch = self._waiting[:BATCH_MAX]
-        del self._waiting[:BATCH_MAX]
-        if not batch:
-            return
-        task = self._runtime.spawn(self._write(batch), name="holdfast-flow-commit")
+        task = self._runtime.spawn(self._write_waiting(), name="holdfast-flow-commit")
         self._sending.add(task)
         sent = _Sent(asyncio.get_running_loop().call_later(_SLOW_S, lambda: self._on_slow(sent)))
         task.add_done_callback(lambda task: self._on_sent(task, sent))
+
+    async def _write_waiting(self) -> None:
+        # A task begins in the next turn of the loop: what was decided in the same turn goes along.
+        batch = self._waiting[:BATCH_MAX]
+        del self._waiting[:BATCH_MAX]
+        await self._write(batch)
 
     def _on_slow(self, sent: _Sent) -> None:
         if self._slow + 1 < _SLOW_MAX:
@@ -102,8 +97,8 @@ class Writes(Generic[Member, Answer]):
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._waiting and not self._planned and len(self._sending) <= self._slow:
-            self._plan()
+        if self._waiting and len(self._sending) <= self._slow:
+            self._send()
 
     async def _write(self, batch: list[_Write]) -> None:
         backoff: Backoff | None = None

@@ -99,8 +99,9 @@ class SqliteInstanceStore:
         self._sending = joined(self._mail.send, rank=8)
 
     def _submit(self, call: Call, argument: object, *, large: bool = False) -> Awaitable[Any]:
-        writing = self._writer.submit(call, argument, large=large)
-        return self._users.wait_carefully(writing) if self._users.used else writing
+        if self._users.used:
+            return self._users.wait_carefully(self._writer.submit(call, argument, large=large))
+        return self._writer.perform(call, argument, large=large)
 
     # -- their life --------------------------------------------------------------------------------
 

@@ -61,12 +61,14 @@ class Turn:
     that was noted to wait for jobs.
     """
 
-    __slots__ = ("cursor", "freed", "now_us", "saved", "wall_us")
+    __slots__ = ("alone", "cursor", "freed", "now_us", "saved", "wall_us")
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self.cursor = cursor
         self.now_us = 0
         self.wall_us = 0
+        # Whether nothing else is in the transaction: what undoes it then undoes the operation.
+        self.alone = False
         self.saved = False
         self.freed: list[str | Bell] = []
 
@@ -77,7 +79,8 @@ class Turn:
         single statement is atomic by itself and goes without.
         """
         if not self.saved:
-            self.cursor.execute("SAVEPOINT operation")
+            if not self.alone:
+                self.cursor.execute("SAVEPOINT operation")
             self.saved = True
 
 
@@ -144,6 +147,7 @@ class Transactions:
             turn.wall_us = microseconds(self._clock.now())
             turn.freed = []
             turn.saved = False
+            turn.alone = len(entries) == 1
             try:
                 outcomes, culprit = self._run_all(entries, join=join)
             except _TookAllAlong:
@@ -234,7 +238,7 @@ class Transactions:
                 continue
             try:
                 value = call(turn, argument)
-                if turn.saved:
+                if turn.saved and not turn.alone:
                     turn.saved = False
                     turn.cursor.execute("RELEASE operation")
             except Exception as error:  # noqa: BLE001 - one bug must not stop the writer
@@ -242,6 +246,9 @@ class Transactions:
                 if self.rolled_back():
                     return outcome
                 if turn.saved:
+                    if turn.alone:
+                        self._abandon()
+                        return outcome
                     self._back_to_savepoint()
                 outcomes.append(outcome)
             else:
