@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +41,9 @@ _IDLE_BAR = 1.0
 _STARTS_PER_S = 300
 _PARK_S = 20.0
 _LEAD_S = 2.0
+# A host that still claims or puts aside sends hundreds of statements a second.
+_LOOK_S = 2.0
+_BUSY_PER_S = 20
 _START_BATCH = 500
 # All wake at once; so many a second must be through.
 _WAKES_PER_S = 100
@@ -119,7 +123,7 @@ async def measure_sleeping(backend: Backend, effort: Effort) -> list[Row]:
         wakes_in_s = _LEAD_S + count / _STARTS_PER_S + _PARK_S + effort.idle_s
         wake_at = datetime.now(UTC) + timedelta(seconds=wakes_in_s)
         await _start_all(host, count, wake_at)
-        await asyncio.sleep(_PARK_S)
+        await _put_aside(lambda: counted().statements, until=began + wakes_in_s - effort.idle_s)
         grown_mb = _memory_mb() - before_mb
         sent = counted().statements
         await asyncio.sleep(effort.idle_s)
@@ -139,6 +143,16 @@ async def _start_all(host: FlowsHost, count: int, wake_at: datetime) -> None:
     for first in range(0, count, _START_BATCH):
         size = min(_START_BATCH, count - first)
         await host.hf.flows.start_many(sleeper, [(wake_at,)] * size)
+
+
+async def _put_aside(statements: Callable[[], float], *, until: float) -> None:
+    """Wait until the host has put all of them aside, which it has when it asks for nothing more."""
+    await asyncio.sleep(_PARK_S)
+    while time.monotonic() < until - _LOOK_S:
+        sent = statements()
+        await asyncio.sleep(_LOOK_S)
+        if statements() - sent < _BUSY_PER_S * _LOOK_S:
+            return
 
 
 async def _wake_all(host: FlowsHost, count: int, wake_at: datetime) -> float:

@@ -8,7 +8,6 @@ everything here: nothing begins, and what runs is stopped.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -84,7 +83,7 @@ class LiveFlow:
         self._intake = Intake()
         # Local steps that wait until the flow is resumed, and those that need a transaction.
         self._held: list[StepTask] = []
-        self._transactions: deque[StepTask] = deque()
+        self._transactions: list[StepTask] = []
         self._rouser = Rouser(home.clock, self._roused)
         # Until its history was read, nothing can be fed: what happens meanwhile waits.
         self._begun = self._mail = self._reading = False
@@ -418,8 +417,7 @@ class LiveFlow:
             self._home.executor.stop(run)
             return
         self._held = [call for call in self._held if call.identity != identity]
-        waiting = [call for call in self._transactions if call.identity != identity]
-        self._transactions = deque(waiting)
+        self._transactions = [call for call in self._transactions if call.identity != identity]
 
     def _restart(self, input: str, commit: Commit, at_us: int) -> None:  # noqa: A002 - it is one
         """Go on as a new run, which begins with the row of this commit."""
@@ -446,7 +444,7 @@ class LiveFlow:
             return
         if self._transactions:
             self.committing = True
-            home.transact(self, self._transactions.popleft())
+            home.transact(self, self._transactions.pop(0))
             return
         if self._mail and not self._reading:
             self._read()

@@ -6,7 +6,6 @@ they were before: those of a transaction, and those that came while the flow sto
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ class Intake:
 
     def __init__(self) -> None:
         # What happened, the number of the letter that brought it (or 0), whether it is recorded.
-        self._happened: deque[tuple[Happened, int, bool]] = deque()
+        self._happened: list[tuple[Happened, int, bool]] = []
         # Fed, but recorded before.
         self._recorded: list[Happened] = []
         self.consumed: list[int] = []
@@ -62,7 +61,7 @@ class Intake:
 
     def put_recorded(self, event: StepEnded) -> None:
         """Something happened, was recorded already, and comes before all that waits."""
-        self._happened.appendleft((event, 0, True))
+        self._happened.insert(0, (event, 0, True))
 
     def put_letters(self, run: FlowRun, letters: Iterable[Letter], at_us: int) -> bool:
         """Letters came; whether any of them was taken."""
@@ -86,13 +85,17 @@ class Intake:
         Raises:
             NonDeterminism: See ``FlowRun.feed``.
         """
-        for _ in range(min(_FED_MAX, len(self._happened))):
-            event, number, recorded = self._happened.popleft()
-            if number:
-                self.consumed.append(number)
-            self._feed(run, event, recorded=recorded)
-            if run.ended:
-                return
+        fed = 0
+        try:
+            for event, number, recorded in self._happened[:_FED_MAX]:
+                fed += 1
+                if number:
+                    self.consumed.append(number)
+                self._feed(run, event, recorded=recorded)
+                if run.ended:
+                    return
+        finally:
+            del self._happened[:fed]
 
     def _feed(self, run: FlowRun, event: Happened, *, recorded: bool) -> None:
         if isinstance(event, Taken):
@@ -115,7 +118,7 @@ class Intake:
         due.
         """
         fresh: list[Event] = []
-        kept: deque[tuple[Happened, int, bool]] = deque()
+        kept: list[tuple[Happened, int, bool]] = []
         for event, number, recorded in self._happened:
             if number:
                 continue

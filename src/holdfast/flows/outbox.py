@@ -6,8 +6,7 @@ turns out to hold it: what remains at the end was decided and never written.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast.flows.calls import StepCall
 from holdfast.flows.events import Event
@@ -22,10 +21,21 @@ Effect = NewJob | NewInstance | Message | StepCall[object]
 class Outbox:
     """The entries of one run."""
 
-    __slots__ = ("_entries", "events", "replies", "sends", "stopped", "stopped_jobs", "urgent")
+    __slots__ = (
+        "_entries",
+        "_struck",
+        "events",
+        "replies",
+        "sends",
+        "stopped",
+        "stopped_jobs",
+        "urgent",
+    )
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[Event, Effect | None]] = deque()
+        self._entries: list[tuple[Event, Effect | None]] = []
+        # So many of the first ones do not count any more.
+        self._struck = 0
         # Whether something here must be committed before it takes effect.
         self.urgent = False
         # How much the history holds, with what is to be written.
@@ -43,27 +53,28 @@ class Outbox:
         self.urgent = True
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) - self._struck
 
     def __iter__(self) -> Iterator[tuple[Event, Effect | None]]:
-        return iter(self._entries)
+        return iter(self._entries[self._struck :])
 
     def first(self) -> tuple[Event, Effect | None] | None:
         """The oldest entry."""
-        return self._entries[0] if self._entries else None
+        return self._entries[self._struck] if len(self._entries) > self._struck else None
 
     def strike_first(self) -> None:
         """The oldest entry stands in the history already."""
-        self._entries.popleft()
+        self._struck += 1
 
     def strike(self, event: Event) -> None:
         """This entry counts no more."""
         self.events -= 1
-        self._entries = deque(entry for entry in self._entries if entry[0] is not event)
+        self._entries = [entry for entry in self if entry[0] is not event]
+        self._struck = 0
 
     def replayed(self) -> None:
         """Look at what the replay left: only that is still to be written."""
-        self.urgent = bool(self._entries)
+        self.urgent = len(self) > 0
 
     def forget_unrecorded(self) -> None:
         """What leaves no event went out with a later commit, which the history holds."""
@@ -77,9 +88,9 @@ class Outbox:
         """Whether there is nothing that leaves no event."""
         return not (self.sends or self.replies or self.stopped or self.stopped_jobs)
 
-    def emptied(self) -> deque[tuple[Event, Effect | None]]:
+    def emptied(self) -> Sequence[tuple[Event, Effect | None]]:
         """All entries, which are not here any more."""
-        entries = self._entries
-        self._entries = deque()
+        entries = self._entries[self._struck :] if self._struck else self._entries
+        self._entries, self._struck = [], 0
         self.urgent = False
         return entries

@@ -12,8 +12,9 @@ from holdfast.flows.activation import LiveFlow
 from holdfast.flows.store_clock import StoreClock
 
 # Waiting flows that are kept in memory through their grace; beyond this the longest waiting go at
-# once. At some ten kilobytes each they take about a hundred megabytes.
-_KEPT_MAX = 10_000
+# once. At some ten kilobytes each they take about twenty megabytes, and what a process once took it
+# hardly gives back: with those that run, a host stays below fifty however many sleep.
+_KEPT_MAX = 2_000
 
 
 class Parking:

@@ -57,6 +57,40 @@ _log = logging.getLogger("holdfast.flows")
 class FlowRun:
     """One incarnation of one run of a flow. ``begin`` it, ``feed`` it, ``take`` what it decided."""
 
+    __slots__ = (
+        "_asked_to_cancel",
+        "_attributes_before",
+        "_closed",
+        "_custom_before",
+        "_difference",
+        "_ending",
+        "_on_error",
+        "_warned",
+        "asking",
+        "at_us",
+        "attributes",
+        "base",
+        "calling",
+        "chances",
+        "comparing",
+        "custom",
+        "ended",
+        "ending_taken",
+        "flow",
+        "headers",
+        "id",
+        "inbox",
+        "input",
+        "loop",
+        "main",
+        "out",
+        "parent",
+        "reading",
+        "replaying",
+        "rewinds",
+        "timers",
+    )
+
     def __init__(  # noqa: PLR0913 - what a row of a flow says
         self,
         flow: Flow[..., Any],
