@@ -67,7 +67,10 @@ class FlowHandle(Generic[R]):
 
     async def _end(self) -> End:
         if self._awaited is not None:
-            end = await asyncio.shield(self._awaited)
+            # Nobody else waits for this one meanwhile: a caller who leaves takes it along.
+            awaited, self._awaited = self._awaited, None
+            end = await awaited
+            self._awaited = awaited
             if end is not None:
                 return end
         return await self._desk.end_of(self.id)

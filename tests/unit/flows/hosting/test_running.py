@@ -384,6 +384,26 @@ async def test_a_result_of_a_flow_that_runs_here_asks_nothing(fleet):
     assert spy.calls["get"] == 0
 
 
+async def test_many_wait_for_one_handle_and_who_leaves_takes_nobody_along(fleet):
+    app = App("a")
+
+    @app.flow
+    async def waits() -> str:
+        return await holdfast.wait_signal("go", str)
+
+    hf, spy = await fleet.spied(app)
+    handle = await hf.flows.start(waits)
+    with pytest.raises(TimeoutError):
+        await handle.result(timeout=0.01)
+    leaving, *staying = [asyncio.create_task(handle.result()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    leaving.cancel()
+    await handle.signal("go", "now")
+    assert await asyncio.wait_for(asyncio.gather(*staying), 5) == ["now", "now"]
+    assert await handle.result() == "now"
+    assert leaving.cancelled()
+
+
 async def test_a_step_called_outside_of_a_flow_is_a_plain_call(fleet):
     app = App("a")
     checkout = shop(app)
