@@ -24,7 +24,7 @@ help:
 	@echo "make test       run all tests, with real servers that are fetched and started as needed"
 	@echo "make test-fast  run the tests that need nothing but Python"
 	@echo "make lint       check style, types and layers"
-	@echo "make bench      measure leases and work beside the raw driver"
+	@echo "make bench      measure all areas beside the raw driver"
 	@echo "make soak       run the long forms of the tests"
 	@echo "make clean      remove the environment, caches and builds"
 
@@ -52,6 +52,8 @@ lint: dev
 bench: dev
 	@$(PYTHON) -m benchmarks leases $(ARGS)
 	@$(PYTHON) -m benchmarks work $(ARGS)
+	@$(PYTHON) -m benchmarks flows $(ARGS)
+	@$(PYTHON) -m benchmarks charts $(ARGS)
 
 soak: dev
 	@HOLDFAST_SOAK=1 $(PYTHON) -m pytest $(ARGS)

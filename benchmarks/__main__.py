@@ -7,6 +7,7 @@ Owns the command line only. 0: every bar was met. 1: one was missed, or a measur
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--only {given.only!r} is part of none of: {', '.join(area.names())}")
     if given.json is not None and not given.json.parent.is_dir():
         parser.error(f"--json: the directory {given.json.parent} does not exist")
+    # The raw loops that are measured beside us block the event loop, as is told of at length.
+    logging.getLogger("holdfast").setLevel(logging.ERROR)
     report = Report()
     area.run(report, only=given.only, quick=given.quick, peers=given.peers)
     print(report.as_text())

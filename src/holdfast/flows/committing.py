@@ -48,8 +48,9 @@ class Writes(Generic[Member, Answer]):
         self._log = log
         self._waiting: list[_Write] = []
         # Batches under way, and how many of them are so slow that others pass them.
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: dict[asyncio.Task[None], _Sent] = {}
         self._slow = 0
+        self._watch: asyncio.TimerHandle | None = None
 
     def put(
         self, member: Member, session: LiveSession, done: Callable[[Answer | None], None]
@@ -72,10 +73,12 @@ class Writes(Generic[Member, Answer]):
                 await asyncio.sleep(0)
 
     def _send(self) -> None:
+        loop = asyncio.get_running_loop()
         task = self._runtime.spawn(self._write_waiting(), name="holdfast-flow-commit")
-        self._sending.add(task)
-        sent = _Sent(asyncio.get_running_loop().call_later(_SLOW_S, lambda: self._on_slow(sent)))
-        task.add_done_callback(lambda task: self._on_sent(task, sent))
+        self._sending[task] = _Sent(loop.time())
+        task.add_done_callback(self._on_sent)
+        if self._watch is None:
+            self._watch = loop.call_later(_SLOW_S, self._look)
 
     async def _write_waiting(self) -> None:
         # A task begins in the next turn of the loop: what was decided in the same turn goes along.
@@ -83,16 +86,23 @@ class Writes(Generic[Member, Answer]):
         del self._waiting[:BATCH_MAX]
         await self._write(batch)
 
-    def _on_slow(self, sent: _Sent) -> None:
-        if self._slow + 1 < _SLOW_MAX:
-            sent.slow = True
-            self._slow += 1
-            self._go_on()
+    def _look(self) -> None:
+        """Let others pass the batches that are slow. One timer for all: most are over by then."""
+        loop = asyncio.get_running_loop()
+        self._watch = None
+        quick = [sent for sent in self._sending.values() if not sent.slow]
+        for sent in quick:
+            if loop.time() - sent.at >= _SLOW_S and self._slow + 1 < _SLOW_MAX:
+                sent.slow = True
+                self._slow += 1
+                self._go_on()
+            elif self._watch is None:
+                # They are in the order in which they went out: this is the next to look at.
+                wait_s = max(sent.at + _SLOW_S - loop.time(), _SLOW_S / 10)
+                self._watch = loop.call_later(wait_s, self._look)
 
-    def _on_sent(self, task: asyncio.Task[None], sent: _Sent) -> None:
-        sent.timer.cancel()
-        self._sending.discard(task)
-        if sent.slow:
+    def _on_sent(self, task: asyncio.Task[None]) -> None:
+        if self._sending.pop(task).slow:
             self._slow -= 1
         self._go_on()
 
@@ -143,10 +153,12 @@ class Writes(Generic[Member, Answer]):
 
 
 class _Sent:
-    __slots__ = ("slow", "timer")
+    """When a batch went out, and whether others pass it."""
 
-    def __init__(self, timer: asyncio.TimerHandle) -> None:
-        self.timer = timer
+    __slots__ = ("at", "slow")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
         self.slow = False
 
 

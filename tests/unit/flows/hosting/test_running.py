@@ -391,7 +391,7 @@ async def test_many_wait_for_one_handle_and_who_leaves_takes_nobody_along(fleet)
     async def waits() -> str:
         return await holdfast.wait_signal("go", str)
 
-    hf, spy = await fleet.spied(app)
+    hf, _ = await fleet.run(app)
     handle = await hf.flows.start(waits)
     with pytest.raises(TimeoutError):
         await handle.result(timeout=0.01)
