@@ -25,7 +25,11 @@ class Waiters:
     def wait(self, id: str) -> asyncio.Future[End | None]:  # noqa: A002 - it is one
         """What is given the end of the flow, or ``None`` when it goes on elsewhere."""
         future: asyncio.Future[End | None] = asyncio.get_running_loop().create_future()
-        self._futures.setdefault(id, []).append(future)
+        waiting = self._futures.setdefault(id, [])
+        if waiting and waiting[-1].done():
+            # Its caller left. Whoever asks again and again with a timeout leaves one each time.
+            waiting[:] = [each for each in waiting if not each.done()]
+        waiting.append(future)
         return future
 
     def ended(self, id: str, status: InstanceStatus, outcome: str | None) -> None:  # noqa: A002
