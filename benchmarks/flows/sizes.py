@@ -41,9 +41,9 @@ _IDLE_BAR = 1.0
 _STARTS_PER_S = 300
 _PARK_S = 20.0
 _LEAD_S = 2.0
-# A host that still claims or puts aside sends hundreds of statements a second.
+# A host that still claims or puts aside sends many statements a second, however few are left.
 _LOOK_S = 2.0
-_BUSY_PER_S = 20
+_BUSY_PER_S = 3
 _START_BATCH = 500
 # All wake at once; so many a second must be through.
 _WAKES_PER_S = 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from holdfast.drivers.sqlite.statements import Operation, Statement
+from holdfast.drivers.sqlite.statements import Operation, Statement, as_json
 from holdfast.drivers.sqlite.transaction import Bell, Turn
 from holdfast.names import HostId
 
@@ -24,13 +24,18 @@ _OLDEST = """
 _TAKE = "DELETE FROM {table} WHERE note IN ({oldest}) RETURNING host"
 _CALL = "UPDATE {table} SET called = ?5 WHERE note IN ({oldest})"
 
-# A host that is noted already keeps its place, and may be called anew.
+# A host that is noted already keeps its place, and may be called anew. For a JSON list of places;
+# without its WHERE the clause behind it would be taken for a part of the join.
 _LEAVE = """
-INSERT INTO {table} (namespace, {place}, host, until_at_us) VALUES (?, ?, ?, ?)
+INSERT INTO {table} (namespace, {place}, host, until_at_us)
+SELECT ?1, j.value, ?3, ?4 FROM json_each(?2) AS j WHERE true
 ON CONFLICT (namespace, {place}, host) DO UPDATE
 SET until_at_us = max(until_at_us, excluded.until_at_us), called = 0
 """
-_FORGET_OLD = "DELETE FROM {table} WHERE namespace = ? AND {place} = ? AND until_at_us <= ?"
+_FORGET_OLD = """
+DELETE FROM {table}
+WHERE namespace = ?1 AND {place} IN (SELECT value FROM json_each(?2)) AND until_at_us <= ?3
+"""
 
 
 class Notes(NamedTuple):
@@ -99,7 +104,7 @@ class Bells:
 
     def leave(self, turn: Turn, places: Iterable[str], wait_us: int) -> None:
         """Note that this host waits for what comes to ``places``."""
-        until = turn.wall_us + wait_us
-        for place in places:
-            turn.cursor.execute(self._notes.forget_old, (self._namespace, place, turn.wall_us))
-            turn.cursor.execute(self._notes.leave, (self._namespace, place, self._host, until))
+        now_us, listed = turn.wall_us, as_json(list(places))
+        turn.cursor.execute(self._notes.forget_old, (self._namespace, listed, now_us))
+        values = (self._namespace, listed, self._host, now_us + wait_us)
+        turn.cursor.execute(self._notes.leave, values)
