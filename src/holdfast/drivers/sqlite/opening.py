@@ -56,8 +56,8 @@ def open_files(
     Raises:
         ConfigurationError: A path or file cannot be used.
         StoreUnavailable: A file stayed locked, or SQLite refused it.
-        SchemaMismatch: A file is newer and does not serve this release, or older and may not be migrated, or
-            holds no store and none may be created.
+        SchemaMismatch: A file is newer and does not serve this release, or older and may not be
+            migrated, or holds no store and none may be created.
     """
     if not may_create:
         # Before the file is opened as a writer does, which would make it or change its journal.
