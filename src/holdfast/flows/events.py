@@ -188,6 +188,15 @@ Event = Fed | Decided | Rewound | Forked
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Event])
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """What every event of every release says of itself."""
+
+    event: str
+
+
+_kinds = msgspec.json.Decoder(list[_Kind])
 _KNOWN = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 
@@ -211,10 +220,8 @@ def decode_events(text: str) -> list[Event]:
 
 def _unknown(text: str) -> str:
     """The kinds of events in a history row that this release does not know, in words."""
-    found: Any = msgspec.json.decode(text)
-    kinds: list[str] = sorted(
-        {str(each.get("event")) for each in found if isinstance(each, dict)} - _KNOWN
-        if isinstance(found, list)
-        else ()
-    )
+    try:
+        kinds = sorted({each.event for each in _kinds.decode(text)} - _KNOWN)
+    except msgspec.ValidationError:
+        return ""
     return f"events of the kind {', '.join(map(repr, kinds))}" if kinds else ""
