@@ -34,6 +34,7 @@ from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm
 from holdfast.work.claiming import POLL_DEAF_S
+from holdfast.work.noting import Noting
 from holdfast.work.patrol import TEND_EVERY_S, TEND_MAX
 from holdfast.work.repeating import while_held
 
@@ -75,6 +76,7 @@ class FlowHost:
         self._log = log
         self._clock = home.runtime.clock
         self._alarm = Alarm()
+        self._noting = Noting()
         self._backoff = Backoff(0.1, 5.0, home.runtime.random)
         self._stopping = False
         self._ended: asyncio.Future[None] | None = None
@@ -166,8 +168,8 @@ class FlowHost:
         poll_s = POLL_DEAF_S if self._bell.deaf else self._poll_s
         self._soonest = math.inf
         try:
-            # The note outlives the poll, so that there is always one while we wait.
-            session, claimed = await self._ask(names, limit, poll_s + 1.0)
+            wait_s = self._noting.wait_s(self._clock.monotonic(), poll_s)
+            session, claimed = await self._ask(names, limit, wait_s)
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
             self._log.warning("claiming flows failed, again in %.1f s: %s", pause_s, error)
@@ -299,8 +301,10 @@ class FlowHost:
             self._alarm.ring()
 
     def _on_ring(self, name: str) -> None:
-        if name in self._names and name not in self.home.yielding.names:
-            self._on_all_names()
+        if name in self._names:
+            self._noting.gone()
+            if name not in self.home.yielding.names:
+                self._on_all_names()
 
     def _on_all_names(self) -> None:
         self._rings += 1
