@@ -104,6 +104,11 @@ class Desk:
             self._lease = await self._hf.leases.acquire(told["key"])
         return {"token": self._lease.token, "held": self._lease.is_held}
 
+    async def close(self) -> None:
+        """Give back what is held."""
+        if self._lease is not None:
+            await self._lease.release()
+
 
 async def _serve(hf: holdfast.Holdfast, ears: Ears) -> None:
     desk = Desk(hf)
@@ -122,6 +127,7 @@ async def _serve(hf: holdfast.Holdfast, ears: Ears) -> None:
         task = asyncio.ensure_future(do(told))
         doing.add(task)
         task.add_done_callback(doing.discard)
+    await desk.close()
 
 
 async def main(url: str, manner: str, migrate: str = "") -> None:
