@@ -31,7 +31,9 @@ class Yielding:
     def __init__(self, home: Household) -> None:
         self._home = home
         self._leaving: list[LiveFlow] = []
+        # Until some are given back, and until all names are asked for again.
         self._timer: asyncio.TimerHandle | None = None
+        self._away: asyncio.TimerHandle | None = None
         self._next_at = 0.0
         self.names: frozenset[str] = frozenset()
         # Called when this host may ask for all names again.
@@ -46,9 +48,10 @@ class Yielding:
 
     def leave_all_now(self) -> None:
         """The host stops, and asks for nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._away):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._away = None
         leaving, self._leaving = self._leaving, []
         for live in leaving:
             self._home.give_up(live, due=True)
@@ -60,7 +63,7 @@ class Yielding:
         self.names = frozenset(live.name for live in leaving)
         for live in leaving:
             self._home.give_up(live, due=True, then=self._home.ring)
-        asyncio.get_running_loop().call_later(_AWAY_S, self._return)
+        self._away = asyncio.get_running_loop().call_later(_AWAY_S, self._return)
 
     def _return(self) -> None:
         self.names = frozenset()
