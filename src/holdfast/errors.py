@@ -376,6 +376,20 @@ class HistoryTooLong(FlowError):
         self.limit = limit
 
 
+class HistoryTooNew(FlowError):
+    """A newer release wrote ``what``, and this one does not know its meaning. Nothing was changed.
+
+    Hosts of that release go on with the flow. Upgrade the package to work with it here.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"a newer release of Holdfast wrote {what}, which this one does not know: upgrade the "
+            "package with `pip install --upgrade holdfast`"
+        )
+        self.what = what
+
+
 class UpdateRejected(FlowError):
     """The flow did not take the update, and nothing was changed; ``reason`` says why."""
 

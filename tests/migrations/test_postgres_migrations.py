@@ -13,13 +13,14 @@ from holdfast.drivers.postgres import PostgresFactory, schema
 from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.drivers.postgres.settings import read_settings
-from holdfast.errors import ConfigurationError, SchemaMismatch, StoreError
+from holdfast.errors import ConfigurationError, SchemaMismatch, StoreError, StoreUnavailable
 from holdfast.model.instance import NewInstance
 from holdfast.model.job import Completion, Settled
 from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
 from holdfast.names import HostId, InstanceId, JobId, Owner, Token
 from holdfast.ports.driver import DriverContext, Migration
+from tests.migrations.declared import check_declared
 
 pytestmark = pytest.mark.service
 
@@ -187,13 +188,65 @@ async def test_a_migration_to_flows_that_fails_changes_nothing(postgres_url) -> 
     assert await run(postgres_url, "SELECT max(version) FROM holdfast.schema_version") == [(4,)]
 
 
-async def test_a_newer_schema_is_refused_even_when_asked(postgres_url) -> None:
+@pytest.mark.parametrize("oldest", ["NULL", "99"])
+async def test_a_newer_schema_is_refused_even_when_asked(postgres_url, oldest) -> None:
     await (await open_driver(postgres_url)).close()
-    await run(postgres_url, "INSERT INTO holdfast.schema_version (version) VALUES (99)")
+    await run(
+        postgres_url,
+        "INSERT INTO holdfast.schema_version (version, compatible_with) "
+        f"VALUES (98, 1), (99, {oldest})",
+    )
     for migrate in (None, True):
         with pytest.raises(SchemaMismatch, match="upgrade") as raised:
             await open_driver(postgres_url, migrate=migrate)
         assert raised.value.found == 99
+
+
+async def test_a_newer_schema_that_serves_this_release_is_used_as_it_is(
+    postgres_url, caplog
+) -> None:
+    await (await open_driver(postgres_url)).close()
+    newest = schema.migrations()[-1][0]
+    await run(
+        postgres_url,
+        "INSERT INTO holdfast.schema_version (version, compatible_with) "
+        f"VALUES (98, 1), (99, {newest})",
+    )
+    before = await run(postgres_url, SHAPE)
+    with caplog.at_level("INFO", logger="holdfast"):
+        for migrate in (None, True):
+            driver = await open_driver(postgres_url, migrate=migrate)
+            asked = AcquireRequest(f"k{migrate}", Owner("a/1"), 1_000_000, "{}", HostId("h"))
+            assert isinstance(await driver.leases.acquire(asked), Grant)
+            await driver.close()
+        await (await open_driver(postgres_url, role="keeper")).close()
+    told = [line for line in caplog.messages if "number 99" in line]
+    assert len(told) == 2
+    done = await PostgresFactory().migrate(parse_url(postgres_url), context())
+    assert done == Migration(before=99, after=99)
+    assert await run(postgres_url, SHAPE) == before
+
+
+def test_every_migration_says_which_releases_it_serves() -> None:
+    check_declared(schema.migrations(), first=6)
+
+
+async def test_a_migration_gives_way_to_who_holds_a_table_and_changes_nothing(postgres_url) -> None:
+    """Hosts that only want to renew would have to wait behind it."""
+    settings = settings_of(postgres_url)
+    connections = Connections(settings, context())
+    await schema.prepare(connections, settings, migrate=False, steps=schema.migrations()[:5])
+    before = await run(postgres_url, SHAPE)
+    busy = await asyncpg.connect(postgres_url)
+    async with busy.transaction():
+        await busy.execute("SELECT FROM holdfast.schema_version")
+        with pytest.raises(StoreUnavailable):
+            await schema.prepare(connections, settings, migrate=True)
+        assert await run(postgres_url, SHAPE) == before
+    await busy.close()
+    done = await schema.prepare(connections, settings, migrate=True)
+    assert done == Migration(before=5, after=schema.migrations()[-1][0])
+    await connections.close()
 
 
 async def test_a_failing_migration_changes_nothing(postgres_url) -> None:

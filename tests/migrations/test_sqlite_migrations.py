@@ -27,9 +27,11 @@ from holdfast.model.job import (
 )
 from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
+from holdfast.model.schema_version import SchemaVersion
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, InstanceId, JobId, Owner
 from holdfast.ports.driver import DriverContext
+from tests.migrations.declared import check_declared
 
 NEWEST = schema.steps()[-1].number
 
@@ -56,9 +58,10 @@ def shape(path: Path) -> list[tuple[str, str, str]]:
         ).fetchall()
 
 
-def stamp(path: Path, version: int) -> None:
+def stamp(path: Path, version: int, oldest: int | None = None) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE holdfast_schema SET version = ?", (version,))
+        changed = "UPDATE holdfast_schema SET version = ?, compatible_with = ?"
+        connection.execute(changed, (version, oldest))
         connection.commit()
 
 
@@ -104,18 +107,44 @@ async def test_a_file_of_the_user_gets_the_tables_beside_its_own(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("store.db", ""), ("store.db-hosts", "hosts")])
+@pytest.mark.parametrize("raised_to", [None, 1])
 async def test_a_newer_store_is_refused_and_says_what_to_do(
-    tmp_path: Path, name: str, folder: str
+    tmp_path: Path, name: str, folder: str, raised_to: int | None
 ) -> None:
     path = tmp_path / "store.db"
     newest = schema.steps(folder)[-1].number
     await create(path)
-    stamp(tmp_path / name, newest + 1)
+    stamp(tmp_path / name, newest + 1, raised_to and newest + raised_to)
     with pytest.raises(SchemaMismatch, match="pip install --upgrade") as caught:
         await create(path)
     assert (caught.value.found, caught.value.expected) == (newest + 1, newest)
     with pytest.raises(SchemaMismatch):
         await SqliteFactory().migrate(parse_url(f"sqlite:///{path}"), context())
+
+
+@pytest.mark.parametrize(("name", "folder"), [("store.db", ""), ("store.db-hosts", "hosts")])
+async def test_a_newer_store_that_serves_this_release_is_used_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, folder: str
+) -> None:
+    path = tmp_path / "store.db"
+    newest = schema.steps(folder)[-1].number
+    await create(path)
+    stamp(tmp_path / name, newest + 7, newest)
+    before = shape(path)
+    with caplog.at_level("INFO", logger="holdfast"):
+        await create(path)
+        await SqliteFactory().migrate(parse_url(f"sqlite:///{path}"), context())
+    assert [f"number {newest + 7}" in line for line in caplog.messages] == [True]
+    assert shape(path) == before
+    with closing(sqlite3.connect(tmp_path / name)) as connection:
+        said = connection.execute("SELECT version, compatible_with FROM holdfast_schema").fetchone()
+    assert said == (newest + 7, newest)
+
+
+@pytest.mark.parametrize("folder", ["", "hosts"])
+def test_every_migration_says_which_releases_it_serves(folder: str) -> None:
+    steps = [(step.number, step.script) for step in schema.steps(folder)]
+    check_declared(steps, first=2 if folder else 6)
 
 
 def longer_ladder(script: str) -> tuple[schema.Step, ...]:
@@ -134,6 +163,14 @@ async def test_an_older_store_migrates_itself_unless_forbidden(
         await create(path, migrate=False)
     await create(path)
     assert any(name == "holdfast_more" for _, name, _ in shape(path))
+
+
+def test_what_a_migration_does_not_say_is_not_inherited(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "s", isolation_level=None)) as connection:
+        schema.bring_up(connection, schema.steps())
+        assert schema.current(connection).compatible_with is not None
+        schema.bring_up(connection, longer_ladder("CREATE TABLE holdfast_more (x);\n"))
+        assert schema.current(connection) == SchemaVersion(NEWEST + 1, None)
 
 
 async def test_a_failed_migration_changes_nothing(

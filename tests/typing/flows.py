@@ -115,6 +115,7 @@ def told(error: holdfast.StepFailed, failed: holdfast.FlowFailed) -> None:
         holdfast.FlowFailed,
         holdfast.NonDeterminism,
         holdfast.HistoryTooLong,
+        holdfast.HistoryTooNew,
         holdfast.MailboxFull,
     ]
     del known

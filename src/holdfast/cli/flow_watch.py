@@ -9,12 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.cli import errors, signals
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.output import cell, clean, emit_document, emit_line
-from holdfast.errors import FlowError, StoreUnavailable
+from holdfast.errors import FlowError, HistoryTooNew, StoreUnavailable
 from holdfast.flows.events import decode_events
 from holdfast.flows.info import FlowInfo, instant_of
 from holdfast.flows.recording import read_rows
@@ -40,7 +39,7 @@ def commit_row(row: HistoryRow) -> dict[str, Any]:
     events: Any = decode_plain(row.events)
     try:
         words = [told(event) for event in decode_events(row.events)]
-    except msgspec.ValidationError:
+    except HistoryTooNew:
         # A newer release wrote it; what it means is not known here.
         words = [str(event.get("event")) for event in events]
     return {

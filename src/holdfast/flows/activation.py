@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from holdfast.errors import HistoryTooNew
 from holdfast.flows.decision import Decision, StepTask
 from holdfast.flows.events import StepEnded, StepRetrying, encode_events
 from holdfast.flows.home import Home
@@ -450,7 +451,9 @@ class LiveFlow:
             self._read()
         self._rouser.set(self.run.due_at_us)
         if self.run.waiting and not self._reading:
-            if not self.idle:
+            if self._intake.unknown is not None:
+                home.stuck(self, HistoryTooNew(f"a letter of the kind {self._intake.unknown!r}"))
+            elif not self.idle:
                 home.rested(self)
         elif self.idle:
             home.woke(self)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import NonDeterminism, UsageError
+from holdfast.errors import HistoryTooNew, NonDeterminism, UsageError
 from holdfast.flows.flow import Flow
 from holdfast.flows.recording import Recording, replayed
 
@@ -38,7 +38,7 @@ def check_recording(flows: Mapping[str, Flow[..., Any]], recording: Recording) -
             return None
     except NonDeterminism as error:
         return Mismatch(error.expected, error.found + _misfit(flow, recording.input))
-    except msgspec.MsgspecError as error:
+    except (HistoryTooNew, msgspec.MsgspecError) as error:
         return Mismatch("a history that this release can read", f"one of a newer one: {error}")
 
 

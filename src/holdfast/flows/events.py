@@ -4,14 +4,20 @@ Pure. One commit writes a list of these, in order: each thing that was fed, foll
 flow's code decided on it. Replay feeds the same things in the same order, and checks that the code
 decides the same. Instants are the store's wall clock in microseconds. Values are JSON as it was
 encoded when it was written; nothing here looks into it.
+
+Histories are read by other releases than wrote them. A field that a reader does not know is left
+out of what it sees, so that a field may be added only if whoever does not see it still does right;
+whatever else is new is a new kind of event, which an older release refuses to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+
+from holdfast.errors import HistoryTooNew
 
 NULL = msgspec.Raw(b"null")
 
@@ -184,6 +190,16 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Event])
 
 
+class _Kind(msgspec.Struct, frozen=True):
+    """What every event of every release says of itself."""
+
+    event: str
+
+
+_kinds = msgspec.json.Decoder(list[_Kind])
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
+
+
 def encode_events(events: Sequence[Any]) -> str:
     """The text of one history row."""
     return _encoder.encode(events).decode()
@@ -193,6 +209,19 @@ def decode_events(text: str) -> list[Event]:
     """The events of one history row.
 
     Raises:
-        msgspec.ValidationError: It was written by a newer release, or by somebody else.
+        HistoryTooNew: A newer release wrote it.
+        msgspec.DecodeError: It is no JSON, and none of ours.
     """
-    return _decoder.decode(text)
+    try:
+        return _decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise HistoryTooNew(_unknown(text) or f"an event ({error})") from error
+
+
+def _unknown(text: str) -> str:
+    """The kinds of events in a history row that this release does not know, in words."""
+    try:
+        kinds = sorted({each.event for each in _kinds.decode(text)} - _KNOWN)
+    except msgspec.ValidationError:
+        return ""
+    return f"events of the kind {', '.join(map(repr, kinds))}" if kinds else ""

@@ -34,6 +34,7 @@ from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm
 from holdfast.work.claiming import POLL_DEAF_S
+from holdfast.work.noting import Noting
 from holdfast.work.patrol import TEND_EVERY_S, TEND_MAX
 from holdfast.work.repeating import while_held
 
@@ -75,6 +76,7 @@ class FlowHost:
         self._log = log
         self._clock = home.runtime.clock
         self._alarm = Alarm()
+        self._noting = Noting()
         self._backoff = Backoff(0.1, 5.0, home.runtime.random)
         self._stopping = False
         self._ended: asyncio.Future[None] | None = None
@@ -87,6 +89,7 @@ class FlowHost:
         # know of.
         self._soonest = math.inf
         home.freed = self._on_freed
+        home.yielding.over = self._on_all_names
         home.comes_due = self.look_in
 
     @property
@@ -154,12 +157,19 @@ class FlowHost:
         if left_s > 0 and not (self._hopeful and free):
             await self._alarm.sleep(left_s)
             return
+        names = self._names
+        if away := self.home.yielding.names:
+            names = tuple(name for name in names if name not in away)
+            if not names:
+                # It is over by a ring.
+                await self._alarm.sleep(self._poll_s)
+                return
         limit, rings = min(free, self._claim_batch), self._rings
         poll_s = POLL_DEAF_S if self._bell.deaf else self._poll_s
         self._soonest = math.inf
         try:
-            # The note outlives the poll, so that there is always one while we wait.
-            session, claimed = await self._ask(limit, poll_s + 1.0)
+            wait_s = self._noting.wait_s(self._clock.monotonic(), poll_s)
+            session, claimed = await self._ask(names, limit, wait_s)
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
             self._log.warning("claiming flows failed, again in %.1f s: %s", pause_s, error)
@@ -180,10 +190,12 @@ class FlowHost:
         for id in claimed.letters:  # noqa: A001 - it is one
             self._on_mail(id)
 
-    async def _ask(self, limit: int, wait_s: float) -> tuple[LiveSession, ClaimedInstances]:
+    async def _ask(
+        self, names: tuple[str, ...], limit: int, wait_s: float
+    ) -> tuple[LiveSession, ClaimedInstances]:
         """Claim in a task that outlives a caller who is cancelled, and then gives back."""
         asking: asyncio.Task[tuple[LiveSession, ClaimedInstances]] = self.home.runtime.spawn(
-            self._claimer.ask(self._names, limit, wait_s), name="holdfast-flow-claim"
+            self._claimer.ask(names, limit, wait_s), name="holdfast-flow-claim"
         )
         try:
             return await asyncio.shield(asking)
@@ -290,9 +302,14 @@ class FlowHost:
 
     def _on_ring(self, name: str) -> None:
         if name in self._names:
-            self._rings += 1
-            self._hopeful = True
-            self._alarm.ring()
+            self._noting.gone()
+            if name not in self.home.yielding.names:
+                self._on_all_names()
+
+    def _on_all_names(self) -> None:
+        self._rings += 1
+        self._hopeful = True
+        self._alarm.ring()
 
     def _on_mail(self, id: str) -> None:  # noqa: A002 - it is one
         live = self.home.lives.get(id)

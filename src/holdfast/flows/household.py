@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.flows.activation import LiveFlow
+from holdfast.flows.bell import claimable
 from holdfast.flows.committing import Writes
 from holdfast.flows.decision import StepTask
 from holdfast.flows.desk import FlowDesk
@@ -21,6 +22,7 @@ from holdfast.flows.run import FlowRun
 from holdfast.flows.store_clock import StoreClock
 from holdfast.flows.stuck import Stuck
 from holdfast.flows.transacting import transact
+from holdfast.flows.yielding import Yielding
 from holdfast.model.instance import (
     LETTERS_MAX,
     ClaimedInstance,
@@ -56,7 +58,9 @@ class Household:
         self.comes_due: Callable[[float], None] = _nothing_in
         self.commits: Writes[Commit, Committed] = Writes(desk.runtime, desk.store.commit, log)
         self.releases: Writes[Handback, bool] = Writes(desk.runtime, desk.store.release, log)
+        self.yielding = Yielding(self)
         self.stuck_flows = Stuck(self)
+        self._wakeups = desk.wakeups
         self._jobs = desk.driver.jobs
         self._flows = desk.flows
         self._waiters = desk.waiters
@@ -203,9 +207,21 @@ class Household:
         else:
             self.commits.put(parting, live.session, _parted)
 
-    def give_up(self, live: LiveFlow, *, due: bool) -> None:
-        """Write that it is not ours any more."""
-        self.releases.put(Handback(live.id, live.token, due), live.session, _heard)
+    def give_up(
+        self, live: LiveFlow, *, due: bool, then: Callable[[str], None] | None = None
+    ) -> None:
+        """Write that it is not ours any more; tell its name to ``then`` when that is written."""
+
+        def heard(released: bool | None) -> None:  # noqa: FBT001 - it is an answer
+            # Whoever took it from us before we gave it up has it.
+            if released and then is not None:
+                then(live.name)
+
+        self.releases.put(Handback(live.id, live.token, due), live.session, heard)
+
+    def ring(self, name: str) -> None:
+        """Tell every host that there is a flow of this name to be claimed."""
+        self.spawn(self._wakeups.ring(claimable(name)), "holdfast-flow-ring")
 
     def ended(self, live: LiveFlow, status: InstanceStatus, outcome: str | None) -> None:
         """It has ended, and its end is stored."""
@@ -267,7 +283,3 @@ def _nothing_in(seconds: float) -> None:
 
 def _parted(committed: Committed | None) -> None:
     """The same."""
-
-
-def _heard(released: bool | None) -> None:  # noqa: FBT001 - it is an answer
-    """Whoever took it from us before we gave it up has it."""

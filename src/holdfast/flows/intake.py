@@ -14,7 +14,7 @@ import msgspec
 from holdfast.flows.arguments import text_of
 from holdfast.flows.decision import RetryDue
 from holdfast.flows.events import Event, Fed, StepEnded, StepRetrying, UpdateReceived
-from holdfast.flows.letters import SIGNAL, rejection
+from holdfast.flows.letters import KINDS, SIGNAL, rejection
 from holdfast.flows.run import FlowRun
 from holdfast.model.instance import Letter, Reply
 from holdfast.names import InstanceId
@@ -37,7 +37,7 @@ Happened = Fed | RetryDue | Taken
 class Intake:
     """What waits to be fed to one flow."""
 
-    __slots__ = ("_happened", "_recorded", "consumed", "replies")
+    __slots__ = ("_happened", "_recorded", "consumed", "replies", "unknown")
 
     def __init__(self) -> None:
         # What happened, the number of the letter that brought it (or 0), whether it is recorded.
@@ -46,6 +46,8 @@ class Intake:
         self._recorded: list[Happened] = []
         self.consumed: list[int] = []
         self.replies: list[Reply] = []
+        # The kind of a letter that only a newer release can read; it stays in the mailbox.
+        self.unknown: str | None = None
 
     def __len__(self) -> int:
         return len(self._happened)
@@ -69,6 +71,9 @@ class Intake:
         for letter in letters:
             if letter.kind == SIGNAL and run.full and not run.inbox.awaits(letter.name):
                 # It stays in the mailbox, where it counts against those who send.
+                continue
+            if letter.kind not in KINDS:
+                self.unknown = letter.kind
                 continue
             took = True
             event = run.read(letter, at_us)

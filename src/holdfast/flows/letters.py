@@ -20,6 +20,7 @@ from holdfast.names import InstanceId
 from holdfast.runtime.logs import printable
 
 SIGNAL, UPDATE, CANCEL, CHILD, STEP = "signal", "update", "cancel", "child", "step"
+KINDS = frozenset({SIGNAL, UPDATE, CANCEL, CHILD, STEP})
 
 _JOB = "job/"
 

@@ -184,7 +184,7 @@ def replayed(flow: Flow[..., Any], recording: Recording) -> Generator[FlowRun]:
 
     Raises:
         NonDeterminism: The code does something else than is recorded.
-        msgspec.ValidationError: A newer release recorded it.
+        HistoryTooNew: A newer release recorded it.
     """
     run = FlowRun(
         flow,

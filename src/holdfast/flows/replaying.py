@@ -78,7 +78,7 @@ def script_of(rows: Sequence[HistoryRow], base: int = 0) -> Script:
     """What is to be replayed of a history that begins after the version ``base``.
 
     Raises:
-        msgspec.ValidationError: A newer release wrote it.
+        HistoryTooNew: A newer release wrote it.
     """
     kept: list[tuple[int, list[Event | Rewind]]] = []
     seed: tuple[str, int] | None = None
@@ -177,20 +177,26 @@ def fork_history(
 
     Raises:
         UsageError: There is no such version.
+        HistoryTooNew: A newer release wrote it.
     """
     copied = [row for row in rows if row.version <= at]
     if at != base and (not copied or copied[-1].version != at):
         raise UsageError(f"flow {id!r} has no version {at} in its history")
     texts: list[str] = []
     for row in copied:
-        events = [
+        events = decode_events(row.events)
+        if not any(isinstance(event, Rewound) for event in events):
+            # As it was written: there may be more in it than this release knows.
+            texts.append(row.events)
+            continue
+        moved = [
             # Versions begin anew in the copy.
             msgspec.structs.replace(event, to=event.to - base)
             if isinstance(event, Rewound)
             else event
-            for event in decode_events(row.events)
+            for event in events
         ]
-        texts.append(encode_events(events))
+        texts.append(encode_events(moved))
     texts.append(encode_events([Forked(at=at_us, id=id, version=at, base=base)]))
     return tuple(texts)
 

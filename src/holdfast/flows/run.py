@@ -148,7 +148,7 @@ class FlowRun:
 
         Raises:
             NonDeterminism: The code does something else than the history says. Drop the run.
-            msgspec.ValidationError: The history was written by a newer release. Drop the run.
+            HistoryTooNew: The history was written by a newer release. Drop the run.
         """
         replay = Replay(self, rows)
         self.chances = Chances(*(replay.seed or (self.id, self.base)))

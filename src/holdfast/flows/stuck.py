@@ -4,6 +4,8 @@ They are never failed for it, because a corrected release resumes them. They sta
 running, for a while that grows from time to time; then anybody may try, we as well. Meanwhile their
 attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(attributes=…)``; the first
 commit after they went on takes it away.
+
+What a newer release wrote is left to its hosts at once, and treated so only if it comes back.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from holdfast.errors import HistoryTooNew
 from holdfast.flows.activation import LiveFlow
 from holdfast.model.instance import Commit, Committed
 from holdfast.runtime.backoff import Backoff
@@ -29,6 +32,10 @@ _FIRST_S, _MOST_S = 1.0, 60.0
 
 # What is kept in an attribute is a sentence.
 _CHARS_MAX = 500
+
+# Flows of which it is remembered how often they were tried here. One that is forgotten is tried
+# again too soon, once.
+_KNOWN_MAX = 10_000
 
 
 class Stuck:
@@ -52,22 +59,39 @@ class Stuck:
         """Keep a flow that cannot go on, tell about it, and let it go later."""
         home = self._home
         home.drop(live)
+        newer = isinstance(error, HistoryTooNew)
+        known = live.id in self._backoffs
+        backoff = self._backoff_of(live.id)
+        if newer and not known:
+            home.log.warning(
+                "flow %s of %r is left to hosts of another release: %s",
+                *(live.id, live.name, error),
+                extra={"flow": live.id, "token": live.token},
+            )
+            home.yielding.leave(live)
+            return
         home.log.error(
             "flow %s of %r cannot go on, and waits for a release that fits its history: %s",
             *(live.id, live.name, error),
-            exc_info=error,
+            exc_info=None if newer else error,
             extra={"flow": live.id, "token": live.token},
         )
         if home.telemetry.active:
             home.telemetry.flows_counted("stuck")
-        backoff = self._backoffs.get(live.id)
-        if backoff is None:
-            backoff = Backoff(_FIRST_S, _MOST_S, home.runtime.random)
-            self._backoffs[live.id] = backoff
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(backoff.next_s(), self._let_go, live)
+        let_go = self._leave if newer else self._let_go
+        timer = loop.call_later(backoff.next_s(), let_go, live)
         self._held[live.id] = live, timer
         self._mark(live, f"{type(error).__name__}: {printable(error, _CHARS_MAX)}")
+
+    def _backoff_of(self, id: str) -> Backoff:  # noqa: A002 - it is one
+        backoff = self._backoffs.get(id)
+        if backoff is None:
+            if len(self._backoffs) >= _KNOWN_MAX:
+                del self._backoffs[next(iter(self._backoffs))]
+            backoff = Backoff(_FIRST_S, _MOST_S, self._home.runtime.random)
+            self._backoffs[id] = backoff
+        return backoff
 
     def recovered(self, id: str) -> None:  # noqa: A002 - it is one
         """It went on: what was remembered of it is forgotten."""
@@ -79,10 +103,15 @@ class Stuck:
         for live, timer in list(self._held.values()):
             timer.cancel()
             self._let_go(live)
+        self._home.yielding.leave_all_now()
 
     def _let_go(self, live: LiveFlow) -> None:
         self._held.pop(live.id, None)
         self._home.give_up(live, due=True)
+
+    def _leave(self, live: LiveFlow) -> None:
+        self._held.pop(live.id, None)
+        self._home.yielding.leave(live)
 
     def _mark(self, live: LiveFlow, said: str) -> None:
         if self._marked.get(live.id) == said:

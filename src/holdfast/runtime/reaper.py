@@ -43,6 +43,11 @@ _SPREAD_S = (0.02, 0.25)
 # The next look when something was left to do, or the store did not answer.
 _SOON_S = 1.0
 
+# A sweep looks for work of sessions that were ended and from which nobody took it back. Whoever
+# dies in between is reaped in time, which sweeps as well, and whoever fails sweeps again at once.
+# What is left for a sweep that nothing calls for is rare, and so is it.
+_SWEEP_TTLS = 3
+
 
 class Reaper:
     """Looks after the sessions of others."""
@@ -105,13 +110,14 @@ class Reaper:
                 dead = await self._reap(hosts, others, now, unseen=full)
                 more = len(dead) == REAP_MAX
                 if dead or now >= self._sweep_due:
-                    self._sweep_due = now + ttl_s
+                    self._sweep_due = now + _SWEEP_TTLS * ttl_s
                     if driver.jobs is not None:
                         more = await self._reclaim(driver.jobs) or more
                     if driver.instances is not None:
                         more = await self._take_over(driver.instances) or more
         except (HoldfastError, TimeoutError) as error:
-            self._due = now + min(_SOON_S, ttl_s / 3)
+            # What was ended may not have been taken back.
+            self._due = self._sweep_due = now + min(_SOON_S, ttl_s / 3)
             _log.warning(
                 "looking after dead hosts failed: %s",
                 str(error) or type(error).__name__,

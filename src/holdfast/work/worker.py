@@ -24,6 +24,7 @@ from holdfast.work.claiming import POLL_S
 from holdfast.work.current import Middleware
 from holdfast.work.handler import Handler
 from holdfast.work.keys import KeyLimits
+from holdfast.work.noting import Noting
 from holdfast.work.patrol import Patrol
 from holdfast.work.running import CANCELLED, LOST, STOPPED, House, Run, Runner
 from holdfast.work.work import Work
@@ -92,6 +93,7 @@ class Worker:
         self._telemetry = work.telemetry
         self._log = log
         self._alarm = Alarm()
+        self._noting = Noting()
         self._stopping = False
         # When to look at queues that were empty, and the soonest job of ours that came to wait
         # since we last asked, which the answer may not know of.
@@ -188,9 +190,9 @@ class Worker:
         poll_s = self._claimer.poll_s if self._claimer.bell.deaf else self._poll_s
         self._soonest = math.inf
         try:
-            # The note outlives the poll, so that there is always one while we wait.
+            wait_s = self._noting.wait_s(self._runtime.clock.monotonic(), poll_s)
             session, claimed = await self._claimer.ask_to_the_end(
-                wants, limit, job=None, wait_s=poll_s + 1.0
+                wants, limit, job=None, wait_s=wait_s
             )
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
@@ -285,6 +287,7 @@ class Worker:
     def _on_ring(self, queue: str) -> None:
         line = self._lines[queue]
         line.rings += 1
+        self._noting.gone()
         line.hopeful = True
         self._alarm.ring()
 

@@ -6,11 +6,10 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-import msgspec
 import pytest
 
 import holdfast
-from holdfast import App, NonDeterminism
+from holdfast import App, HistoryTooNew, NonDeterminism
 from holdfast.flows.events import Forked, SignalReceived, TimerSet, encode_events
 from holdfast.model.instance import HistoryRow, InstanceStatus
 from holdfast.names import Token
@@ -304,8 +303,9 @@ def holdfast_now_of(entry) -> int:
 
 def test_a_history_of_a_newer_release_is_not_read():
     row = HistoryRow(1, Token(1), "w", 0, '[{"event":"from-the-future","at":1}]')
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(HistoryTooNew, match="from-the-future") as raised:
         Driven(flow(two), (1,), rows=[row])
+    assert "pip install --upgrade" in str(raised.value)
 
 
 def test_events_that_a_transaction_committed_alone_are_followed_by_what_was_decided():

@@ -15,12 +15,13 @@ from holdfast.drivers.postgres.instance_store import PostgresInstanceStore
 from holdfast.drivers.postgres.job_store import PostgresJobStore
 from holdfast.drivers.postgres.lease_store import PostgresLeaseStore
 from holdfast.drivers.postgres.schedule_store import PostgresScheduleStore
-from holdfast.drivers.postgres.schema import prepare, store_id
+from holdfast.drivers.postgres.schema import STORE, migrations, prepare, store_id
 from holdfast.drivers.postgres.settings import OPTIONS, PostgresSettings, read_settings
 from holdfast.drivers.postgres.token_store import PostgresTokenStore
 from holdfast.drivers.postgres.wakeups import PostgresWakeups, channel_of
 from holdfast.model.location import Location
 from holdfast.model.options import CLOCK_DRIFT
+from holdfast.model.schema_version import newer_served
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import DriverContext, Finding, Migration
 
@@ -66,13 +67,16 @@ class PostgresFactory:
         settings = read_settings(location, context.options, role=context.role)
         connections = Connections(settings, context)
         try:
-            await prepare(
+            done = await prepare(
                 connections, settings, migrate=context.migrate is True, create=context.create
             )
             identity = await store_id(connections, settings)
         except BaseException:
             await connections.close()
             raise
+        known = migrations()[-1][0]
+        if done.after > known and context.role == "host":
+            context.logger.info(newer_served(STORE, done.after, known))
         driver = PostgresDriver(connections, settings, context, identity)
         await driver.wakeups.start()
         return driver

@@ -1,7 +1,8 @@
 """How instances change owners: claimed by a living session, given up, and taken from the dead.
 
 Owns what the answer of a claim means. A host that wants to wait looks once more after its note is
-committed, because an instance that was on its way meanwhile could see no note.
+committed, because an instance that was on its way meanwhile could see no note. Where its note from
+before stands yet, whatever came since has seen it, and one look is enough.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class _Answer:
     at_us: int = 0
     next_due_us: int | None = None
     boxes: Sequence[str] = ()
-    # Whether more was seen than was had.
+    # Whether more was seen than was had, and whether the host's notes from before still last.
     more: bool = False
+    standing: bool = False
 
 
 class InstanceClaimer:
@@ -70,6 +72,8 @@ class InstanceClaimer:
         self._flight_sql = tables.text(job_sql.IN_FLIGHT)
         self._session_sql = tables.text(job_record_sql.SESSION)
         self._lock_session_sql = tables.text(job_record_sql.LOCK_SESSION)
+        # Topics of which something was on its way when a note was left: it may not have seen it.
+        self._unseen: set[str] = set()
         # One that is carried out late meets its own token, or changes nothing.
         self._releasing = Coalescer[Handback, bool](
             self._release, abandons=tables.abandons, lone=True
@@ -122,16 +126,24 @@ class InstanceClaimer:
 
     async def _take_all(self, request: InstanceClaimRequest, limit: int, answer: _Answer) -> None:
         """Fill ``answer`` up to ``limit``, and leave a note if there was less and one is wanted."""
-        for _ in range(_ROUNDS_MAX):
+        standing = False
+        for number in range(_ROUNDS_MAX):
             await self._attempt(request, limit, answer, wait_us=request.wait_us)
+            # The rounds behind the first see the note that it left.
+            standing = standing or (number == 0 and answer.standing)
             if len(answer.instances) >= limit or not answer.more:
                 break
         if request.wait_us <= 0 or len(answer.instances) >= limit:
             return
         topics = [f"instances/{request.kind}/{name}" for name in request.names]
+        if standing and self._unseen.isdisjoint(topics):
+            return
         (flight,) = await self._tables.fetch(self._flight_sql, topics, write=False)
         await self._attempt(request, limit, answer, wait_us=0)
-        if flight["busy"]:
+        if not flight["busy"]:
+            self._unseen.difference_update(topics)
+        else:
+            self._unseen.update(topics)
             soon_us = answer.at_us + round(_IN_FLIGHT_S * 1e6)
             answer.next_due_us = min(soon_us, answer.next_due_us or soon_us)
 
@@ -163,6 +175,7 @@ class InstanceClaimer:
         answer.at_us = first["at_us"]
         answer.next_due_us = first["next_due_us"]
         answer.boxes = first["boxes"]
+        answer.standing = first["standing"]
         answer.more = first["seen"] > len(taken)
 
     async def _claimed_before(
@@ -201,7 +214,7 @@ class InstanceClaimer:
 
 
 # Where the columns of an instance begin: behind what is said of the attempt.
-_OFFSET = 7
+_OFFSET = 8
 
 
 def _claimed(row: Any, offset: int) -> ClaimedInstance:

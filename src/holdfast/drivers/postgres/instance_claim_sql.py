@@ -109,10 +109,11 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
                 ORDER BY due_at_us LIMIT 1
             ) d
         ) AS next_due_us,
-        ARRAY(SELECT m.id FROM mail m WHERE m.session = $2) AS boxes
+        ARRAY(SELECT m.id FROM mail m WHERE m.session = $2) AS boxes, {standing} AS standing
     FROM gate g
 ){note}
-SELECT s.alive, s.at_us, s.seen, s.next_due_us, s.boxes, i.since_us, i.number, {claimed}, {letters}
+SELECT s.alive, s.at_us, s.seen, s.next_due_us, s.boxes, s.standing, i.since_us, i.number,
+    {claimed}, {letters}
 FROM state s LEFT JOIN taken i ON true
 """
 
@@ -123,9 +124,11 @@ _PARTS = {
     "letters": _LETTERS,
 }
 
-CLAIM = compose(_CLAIM, note="", **_PARTS)
+CLAIM = compose(_CLAIM, note="", standing="false", **_PARTS)
 
 # The same for a host that wants to be told of more: its notes enter with what was too little.
+# Where those from before last for this wait too (``standing``) they are left as they are: who
+# comes with something new passes over a note that is being written.
 CLAIM_WAITING = compose(
     _CLAIM,
     note=""", note AS (
@@ -135,11 +138,18 @@ CLAIM_WAITING = compose(
         SELECT DISTINCT 'instances/' || $5::text || '/' || w.name AS topic
         FROM unnest($6::text[]) AS w(name)
     ) t CROSS JOIN instant c
-    WHERE (SELECT alive FROM gate) AND (SELECT count(*) FROM picked) < $7
+    WHERE (SELECT alive AND NOT standing FROM state) AND (SELECT count(*) FROM picked) < $7
     ORDER BY t.topic
     ON CONFLICT (namespace, topic, host) DO UPDATE
     SET until_us = greatest(w.until_us, excluded.until_us)
 )""",
+    standing="""NOT EXISTS (
+            SELECT FROM unnest($6::text[]) AS v(name) WHERE NOT EXISTS (
+                SELECT FROM {s}.watch
+                WHERE namespace = $1 AND topic = 'instances/' || $5::text || '/' || v.name
+                    AND host = $9 AND until_us >= (SELECT now_us FROM instant) + $10::bigint
+            )
+        )""",
     **_PARTS,
 )
 

@@ -1,7 +1,8 @@
 """How jobs are claimed: one statement as a rule, a transaction where a queue has limits.
 
 Owns what the answer of a claim means. A host that wants to wait looks once more after its note is
-committed, because a job that was on its way meanwhile could see no note.
+committed, because a job that was on its way meanwhile could see no note. Where its note from before
+stands yet, whatever came since has seen it, and one look is enough.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class _Answer:
     alive: bool
     limited: bool
     next_due_s: float | None
+    standing: bool = False
 
 
 class JobClaimer:
@@ -62,6 +64,8 @@ class JobClaimer:
         self._limited: set[str] = set()
         # Queues that gave less than was asked for the last time. A hint too.
         self._short: set[str] = set()
+        # Queues into which somebody was enqueueing when a note was left: it may not have been seen.
+        self._unseen: set[str] = set()
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim for a living session; see the port."""
@@ -115,7 +119,7 @@ class JobClaimer:
         """Add to ``jobs`` what the general statement gives; says when the next one is due.
 
         Who wants to wait looks twice: after its note is committed, for what came too early to see
-        it.
+        it. But not who has waited before, with the note that stands since.
         """
         answer = await self._attempt(request, limit - len(jobs), wait_us=request.wait_us)
         if not answer.alive:
@@ -124,11 +128,15 @@ class JobClaimer:
         if request.wait_us <= 0 or len(jobs) >= limit:
             return answer.next_due_s
         queues = [want.queue for want in request.wants]
+        if answer.standing and self._unseen.isdisjoint(queues):
+            return answer.next_due_s
         (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
         again = await self._attempt(request, limit - len(jobs))
         jobs += again.jobs
         if flight["busy"]:
+            self._unseen.update(queues)
             return min(_IN_FLIGHT_S, again.next_due_s or _IN_FLIGHT_S)
+        self._unseen.difference_update(queues)
         return again.next_due_s
 
     async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
@@ -258,18 +266,19 @@ class JobClaimer:
 
 
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
-_OFFSET = 6
+_OFFSET = 7
 _SEQ_OFFSET = 1
 
 
 def _answer(rows: Sequence[Any]) -> _Answer:
     first = rows[0]
     alive, limited, due_s = first["alive"], first["limited"], first["next_due_s"]
+    standing = first["standing"]
     if first["id"] is None:
-        return _Answer([], alive, limited, due_s)
+        return _Answer([], alive, limited, due_s, standing)
     if len(rows) > 1:
         rows = sorted(rows, key=lambda row: (row["n"], -row["priority"], row["seq"]))
-    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s)
+    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s, standing)
 
 
 def _job(row: Any, offset: int) -> ClaimedJob:

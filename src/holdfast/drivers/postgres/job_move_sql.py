@@ -174,13 +174,13 @@ RECLAIM = compose(
     ending=_ENDING,
 )
 
-# Those of them that have an ordering key, but for some.
+# Those of them that have an ordering key, but for some; or any ($4).
 ORPHANS = compose(
     """{orphaned}
 SELECT j.id FROM orphaned o CROSS JOIN LATERAL (
     SELECT id FROM {s}.job
     WHERE namespace = $1 AND queue = o.queue AND session = o.session AND state = 'claimed'
-        AND ordering_key IS NOT NULL AND id <> ALL($3::text[]) OFFSET 0
+        AND ($4::boolean OR ordering_key IS NOT NULL) AND id <> ALL($3::text[]) OFFSET 0
 ) j LIMIT $2
 """,
     orphaned=_ORPHANED,
@@ -228,11 +228,11 @@ WITH cand AS MATERIALIZED (
     ending=_ENDING,
 )
 
-# Those of them that have an ordering key, but for some.
+# Those of them that have an ordering key, but for some; or any ($4).
 EXPIRED = """
 SELECT id FROM {s}.job
 WHERE namespace = $1 AND expires_at <= (SELECT clock_timestamp()) AND expires_at IS NOT NULL
-    AND state IN ('scheduled', 'ready', 'retrying') AND ordering_key IS NOT NULL
+    AND state IN ('scheduled', 'ready', 'retrying') AND ($4::boolean OR ordering_key IS NOT NULL)
     AND id <> ALL($3::text[])
 ORDER BY expires_at LIMIT $2
 """

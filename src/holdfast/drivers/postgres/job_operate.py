@@ -121,11 +121,14 @@ class JobOperator:
         passed over, and keep nobody from those behind them.
         """
         limit = max(0, min(limit, _LIMIT_MAX))
+        # Nearly always there is nothing, and one small read says so.
+        if not await self._tables.fetch(ordered, min(limit, 1), [], True, write=False):
+            return []
         rows: list[Any] = [*await self._tables.fetch(move, False, self._tables.channel, limit, [])]
         passed: list[str] = []
         while len(rows) + len(passed) < limit:
             most = min(limit - len(rows) - len(passed), KEY_LOCKS_MAX)
-            found = await self._tables.fetch(ordered, most, passed, write=False)
+            found = await self._tables.fetch(ordered, most, passed, False, write=False)
             ids = sorted(row["id"] for row in found)
             if not ids:
                 break

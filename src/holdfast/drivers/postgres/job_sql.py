@@ -244,25 +244,37 @@ RETURNING j.seq, {columns}
 )
 
 _ANSWER = """
-SELECT g.alive, g.due, g.limited, g.next_due_s, t.* FROM gate g LEFT JOIN taken t ON true
+SELECT g.alive, g.due, g.limited, g.next_due_s, {standing} AS standing, t.*
+FROM gate g LEFT JOIN taken t ON true
 """
 
-CLAIM = _CLAIM + _ANSWER
+CLAIM = _CLAIM + compose(_ANSWER, standing="false")
 
 # The same for a host that wants to be told of more: its notes enter with what was too little.
+# Where those from before last for this wait too (``standing``) they are left as they are: who
+# comes with something new passes over a note that is being written.
 CLAIM_WAITING = compose(
-    """{claim}, note AS (
+    """{claim}, before AS MATERIALIZED (
+    SELECT NOT EXISTS (
+        SELECT FROM want v WHERE NOT EXISTS (
+            SELECT FROM {s}.waiting
+            WHERE namespace = $1 AND queue = v.queue AND host = $10
+                AND until >= clock_timestamp() + $11::bigint * interval '1 microsecond'
+        )
+    ) AS standing
+), note AS (
     INSERT INTO {s}.waiting AS w (namespace, queue, host, since, until)
     SELECT $1, v.queue, $10, clock_timestamp(),
         clock_timestamp() + $11::bigint * interval '1 microsecond'
     FROM (SELECT DISTINCT queue FROM want) v
     WHERE (SELECT g.alive AND NOT g.due AND NOT g.limited FROM gate g)
+        AND NOT (SELECT standing FROM before)
         AND (SELECT count(*) FROM picked) < $7
     ORDER BY v.queue
     ON CONFLICT (namespace, queue, host) DO UPDATE SET until = greatest(w.until, excluded.until)
 ){answer}""",
     claim=_CLAIM,
-    answer=_ANSWER,
+    answer=compose(_ANSWER, standing="(SELECT standing FROM before)"),
 )
 
 # One job by its id, whatever stands before it. Its state is asked for in words that no partial

@@ -3,7 +3,7 @@
 Owns the migrations: numbered, forward only, run under an advisory lock in one transaction, so
 that five clients that start at once on an empty database create it once, and a migration that
 fails changes nothing. An older schema is changed only on request, because other hosts may still
-run the older release.
+run the older release. A newer one is used as it is, if the migration that made it says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from typing import Any
 from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.settings import PostgresSettings
 from holdfast.errors import SchemaMismatch, UsageError
+from holdfast.model.schema_version import SchemaVersion, compatible_with, too_new, too_old
 from holdfast.ports.driver import Migration
+
+# How errors and the log call the store.
+STORE = "this PostgreSQL database"
 
 # Read from the catalogue itself: to_regclass answers from a cache that, within a transaction, may
 # not yet know what another client created while we waited for the lock.
@@ -26,10 +30,19 @@ SELECT EXISTS (
 ) AS there
 """
 _SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1) AS there"
-_VERSION = "SELECT coalesce(max(version), 0) AS version FROM {s}.schema_version"
+# The newest migration speaks for all before it. Read through JSON, because schemas before number 6
+# have no such column.
+_VERSION = """
+SELECT v.version, (to_jsonb(v) ->> 'compatible_with')::integer AS compatible_with
+FROM {s}.schema_version v ORDER BY v.version DESC LIMIT 1
+"""
 _RECORD = "INSERT INTO {s}.schema_version (version) VALUES ($1)"
+_DECLARE = "UPDATE {s}.schema_version SET compatible_with = $2 WHERE version = $1"
 _STORE = "SELECT id::text AS id FROM {s}.store"
 _LOCK = "SELECT pg_advisory_xact_lock($1)"
+# A migration that waits for a table makes everybody behind it wait as well, also hosts that renew.
+# So it gives way long before a session could end, and is run again when the table is free.
+_PATIENCE = "SET LOCAL lock_timeout = 2000"
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -57,8 +70,9 @@ async def prepare(
     """Check the schema; create it in an empty database; with ``migrate``, bring it up to date.
 
     Raises:
-        SchemaMismatch: It is older and ``migrate`` is false, or it is newer than this release, or
-            there is none and ``create`` is false.
+        SchemaMismatch: It is older and ``migrate`` is false, or it is newer and does not serve this
+            release, or there is none and ``create`` is false.
+        StoreUnavailable: Somebody kept a table locked; nothing was changed.
     """
     steps = migrations() if steps is None else steps
     expected = steps[-1][0]
@@ -70,10 +84,9 @@ async def prepare(
             found=0,
             expected=expected,
         )
-    if found is None or (migrate and found < expected):
+    if found is None or (migrate and found.number < expected):
         return await _run(connections, settings, steps, migrate=migrate)
-    _judge(found, expected)
-    return Migration(before=found, after=found)
+    return _judge(found, expected)
 
 
 async def store_id(connections: Connections, settings: PostgresSettings) -> str:
@@ -82,18 +95,18 @@ async def store_id(connections: Connections, settings: PostgresSettings) -> str:
     return row["id"]
 
 
-async def _found(connections: Connections, settings: PostgresSettings) -> int | None:
+async def _found(connections: Connections, settings: PostgresSettings) -> SchemaVersion | None:
     """The version of the schema, or ``None`` in an empty database."""
     async with connections.transaction() as tx:
         return await _version_in(tx, settings)
 
 
-async def _version_in(tx: Any, settings: PostgresSettings) -> int | None:
+async def _version_in(tx: Any, settings: PostgresSettings) -> SchemaVersion | None:
     there = await tx.one(_TABLE_THERE, settings.schema)
     if not there["there"]:
         return None
     row = await tx.one(settings.sql(_VERSION))
-    return row["version"]
+    return SchemaVersion(0) if row is None else SchemaVersion(*row)
 
 
 async def _run(
@@ -105,20 +118,32 @@ async def _run(
 ) -> Migration:
     expected = steps[-1][0]
     digest = hashlib.sha256(f"holdfast/{settings.schema}".encode()).digest()
-    async with connections.transaction() as tx:
+
+    async def body(tx: Any) -> Migration:
         await tx.fetch(_LOCK, int.from_bytes(digest[:8], "big", signed=True))
         # Read again: somebody else may have done it while we waited for the lock.
         found = await _version_in(tx, settings)
         if found is None:
             await _create_schema(tx, settings)
-        elif not migrate or found > expected:
+        elif not migrate or found.number > expected:
             return _judge(found, expected)
-        before = found or 0
+        await tx.run(_PATIENCE)
+        before = 0 if found is None else found.number
         for number, text in steps:
             if number > before:
-                await tx.run(settings.sql(text))
-                await tx.fetch(settings.sql(_RECORD), number)
-    return Migration(before=before, after=expected)
+                await _apply(tx, settings, number, text)
+        return Migration(before=before, after=expected)
+
+    # Hosts that work meanwhile lock the same tables in orders of their own.
+    return await connections.transact(body)
+
+
+async def _apply(tx: Any, settings: PostgresSettings, number: int, text: str) -> None:
+    await tx.run(settings.sql(text))
+    await tx.fetch(settings.sql(_RECORD), number)
+    oldest = compatible_with(text)
+    if oldest is not None:
+        await tx.fetch(settings.sql(_DECLARE), number, oldest)
 
 
 async def _create_schema(tx: Any, settings: PostgresSettings) -> None:
@@ -129,19 +154,13 @@ async def _create_schema(tx: Any, settings: PostgresSettings) -> None:
         await tx.run(f"CREATE SCHEMA {settings.quoted_schema}")
 
 
-def _judge(found: int, expected: int) -> Migration:
-    if found < expected:
-        raise SchemaMismatch(
-            f"the PostgreSQL schema is number {found} and this release needs {expected}: stop "
-            "hosts of older releases where the changelog says so, then run `holdfast migrate`",
-            found=found,
-            expected=expected,
+def _judge(found: SchemaVersion, expected: int) -> Migration:
+    if found.serves(expected):
+        return Migration(before=found.number, after=found.number)
+    if found.number < expected:
+        advice = (
+            "run `holdfast migrate`; hosts of older releases go on meanwhile, unless the changelog "
+            "says that they are to be stopped"
         )
-    if found > expected:
-        raise SchemaMismatch(
-            f"the PostgreSQL schema is number {found}, written by a newer release; this one knows "
-            f"{expected}: upgrade the package with `pip install --upgrade holdfast`",
-            found=found,
-            expected=expected,
-        )
-    return Migration(before=found, after=found)
+        raise too_old(STORE, found.number, expected, advice=advice)
+    raise too_new(STORE, found, expected)

@@ -231,6 +231,8 @@ class SqliteFactory:
             may_migrate=context.migrate is not False,
             may_create=context.create,
         )
+        if connections.newer is not None and context.role == "host":
+            context.logger.info(connections.newer)
         try:
             return SqliteDriver(connections, paths, settings, context, domain)
         except BaseException:

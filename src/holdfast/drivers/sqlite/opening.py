@@ -17,6 +17,7 @@ from holdfast.drivers.sqlite import files, schema
 from holdfast.drivers.sqlite.connection import open_reader, open_writer, refusal
 from holdfast.drivers.sqlite.settings import Settings
 from holdfast.drivers.sqlite.translate import is_busy, translate
+from holdfast.model.schema_version import newer_served
 from holdfast.ports.driver import Migration
 
 # Opening meets a lock only while another process creates, migrates or recovers the file.
@@ -33,6 +34,8 @@ class Connections:
     hosts: sqlite3.Connection
     sessions: sqlite3.Connection
     migration: Migration
+    # What is logged, if a file is of a newer release and serves this one.
+    newer: str | None
 
     def close(self) -> None:
         """Close all of them."""
@@ -53,8 +56,8 @@ def open_files(
     Raises:
         ConfigurationError: A path or file cannot be used.
         StoreUnavailable: A file stayed locked, or SQLite refused it.
-        SchemaMismatch: A file is newer than this release, or older and may not be migrated, or
-            holds no store and none may be created.
+        SchemaMismatch: A file is newer and does not serve this release, or older and may not be
+            migrated, or holds no store and none may be created.
     """
     if not may_create:
         # Before the file is opened as a writer does, which would make it or change its journal.
@@ -69,11 +72,19 @@ def open_files(
         keep(main)
         reader = keep(open_reader(paths.main))
         reads = keep(open_reader(paths.main))
-        hosts, _ = _open(paths.hosts, "hosts", settings, jitter, may_migrate=may_migrate)
+        hosts, beside = _open(paths.hosts, "hosts", settings, jitter, may_migrate=may_migrate)
         keep(hosts)
         sessions = keep(open_reader(paths.hosts))
         opened.pop_all()
-    return Connections(main, reader, reads, hosts, sessions, migration)
+    newer = _newer(migration, "") or _newer(beside, "hosts")
+    return Connections(main, reader, reads, hosts, sessions, migration, newer)
+
+
+def _newer(migration: Migration, folder: str) -> str | None:
+    known = schema.steps(folder)[-1].number
+    if migration.after <= known:
+        return None
+    return newer_served(schema.STORE, migration.after, known)
 
 
 def _refuse_nothing(path: Path) -> None:
@@ -89,7 +100,7 @@ def _refuse_nothing(path: Path) -> None:
             found = schema.current(reader)
     except sqlite3.Error as error:
         raise refusal(path, error) from error
-    if found == 0:
+    if found.number == 0:
         raise schema.nothing_there(f"{path} holds no store of Holdfast", newest)
 
 

@@ -2,7 +2,7 @@
 
 Owns the migrations. All of them run in one transaction, so that a failure changes nothing. The
 number is kept in a table of our own: the file may be the user's too, and so may its
-``user_version``.
+``user_version``. A newer file is used as it is, if the migration that made it says so.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from functools import cache
 from importlib import resources
 
 from holdfast.errors import SchemaMismatch
+from holdfast.model.schema_version import SchemaVersion, compatible_with, too_new, too_old
 from holdfast.ports.driver import Migration
 
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
 
 _EXISTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
-_VERSION = "SELECT version FROM holdfast_schema WHERE one = 1"
+# All columns: schemas before number 6 do not say with which releases they are compatible.
+_VERSION = "SELECT * FROM holdfast_schema WHERE one = 1"
 _CREATE = """
 CREATE TABLE IF NOT EXISTS holdfast_schema (
     one     INTEGER PRIMARY KEY CHECK (one = 1),
@@ -31,6 +33,10 @@ _STAMP = """
 INSERT INTO holdfast_schema (one, version) VALUES (1, ?)
 ON CONFLICT (one) DO UPDATE SET version = excluded.version
 """
+_DECLARE = "UPDATE holdfast_schema SET compatible_with = ? WHERE one = 1"
+
+# How errors and the log call the store.
+STORE = "this SQLite store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +62,16 @@ def steps(folder: str = "") -> tuple[Step, ...]:
     return tuple(found)
 
 
-def current(connection: sqlite3.Connection) -> int:
-    """The schema's number in the file; 0 where there is none."""
+def current(connection: sqlite3.Connection) -> SchemaVersion:
+    """The schema of the file; number 0 where there is none."""
     if connection.execute(_EXISTS).fetchone() is None:
-        return 0
-    row = connection.execute(_VERSION).fetchone()
-    return 0 if row is None else int(row[0])
+        return SchemaVersion(0)
+    cursor = connection.execute(_VERSION)
+    row = cursor.fetchone()
+    if row is None:
+        return SchemaVersion(0)
+    said = dict(zip((column[0] for column in cursor.description), row, strict=True))
+    return SchemaVersion(said["version"], said.get("compatible_with"))
 
 
 def bring_up(
@@ -69,32 +79,43 @@ def bring_up(
 ) -> Migration:
     """Bring the file to the newest schema of ``ladder``, or change nothing.
 
+    A newer one that still serves this release is left as it is.
+
     Raises:
-        SchemaMismatch: The file was written by a newer release, or is older and
-            ``may_migrate`` is false.
+        SchemaMismatch: The file was written by a newer release and does not serve this one, or is
+            older and ``may_migrate`` is false.
         sqlite3.Error: The file is locked or a statement failed; nothing was changed.
     """
     newest = ladder[-1].number
     # Nearly every open finds the schema as it should be; it must not wait for the write lock.
     found = current(connection)
-    if found == newest:
-        return Migration(before=found, after=newest)
+    if found.serves(newest):
+        return Migration(before=found.number, after=found.number)
     connection.execute("BEGIN IMMEDIATE")
     try:
         found = current(connection)
         _check(found, newest, may_migrate=may_migrate)
         connection.execute(_CREATE)
         for step in ladder:
-            if step.number > found:
+            if step.number > found.number:
                 for statement in statements(step.script):
                     connection.execute(statement)
-        connection.execute(_STAMP, (newest,))
+        if found.number < newest:
+            _stamp(connection, ladder[-1])
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return Migration(before=found, after=newest)
+    return Migration(before=found.number, after=max(found.number, newest))
+
+
+def _stamp(connection: sqlite3.Connection, step: Step) -> None:
+    connection.execute(_STAMP, (step.number,))
+    columns = connection.execute(_VERSION).description
+    if any(column[0] == "compatible_with" for column in columns):
+        # Also where it declares nothing: what an earlier one said does not hold for it.
+        connection.execute(_DECLARE, (compatible_with(step.script),))
 
 
 def nothing_there(what: str, newest: int) -> SchemaMismatch:
@@ -107,20 +128,11 @@ def nothing_there(what: str, newest: int) -> SchemaMismatch:
     )
 
 
-def _check(found: int, newest: int, *, may_migrate: bool) -> None:
-    if found > newest:
-        raise SchemaMismatch(
-            f"the store has schema {found}, this release knows {newest}: install the newer "
-            "release of holdfast that wrote it (pip install --upgrade holdfast)",
-            found=found,
-            expected=newest,
-        )
-    if 0 < found < newest and not may_migrate:
-        raise SchemaMismatch(
-            f"the store has schema {found}, this release needs {newest}: run `holdfast migrate`",
-            found=found,
-            expected=newest,
-        )
+def _check(found: SchemaVersion, newest: int, *, may_migrate: bool) -> None:
+    if found.number > newest and not found.serves(newest):
+        raise too_new(STORE, found, newest)
+    if 0 < found.number < newest and not may_migrate:
+        raise too_old(STORE, found.number, newest, advice="run `holdfast migrate`")
 
 
 def statements(script: str) -> Iterator[str]:

@@ -172,9 +172,23 @@ async def test_hosts_that_wait_hear_of_it_when_it_commits(
     assert (await driver.instances.claim(ask(wait_us=60_000_000))).instances == ()
     async with by_asyncpg(postgres_url) as opened:
         await driver.instances.start_in(news(1), opened.tx)
-        # Somebody is about to start something: who wants to wait is told to look again soon.
+        # It has seen the note that stands since: there is nothing to look for meanwhile.
         again = await driver.instances.claim(ask(wait_us=60_000_000))
-        assert again.next_due_s is not None
-        assert again.next_due_s < 1
+        assert again.next_due_s is None
         await opened.commit()
     assert await asyncio.wait_for(heard.get(), 10) == "instances/flow/f"
+
+
+async def test_who_begins_to_wait_while_something_is_on_its_way_looks_until_it_came(
+    driver: PostgresDriver, postgres_url: str
+) -> None:
+    async with by_asyncpg(postgres_url) as opened:
+        await driver.instances.start_in(news(1), opened.tx)
+        # It could see no note; the second look must not trust the one that stands by then.
+        for _ in range(3):
+            answer = await driver.instances.claim(ask(wait_us=60_000_000))
+            assert answer.instances == ()
+            assert answer.next_due_s is not None
+            assert answer.next_due_s < 1
+        await opened.commit()
+    assert len((await driver.instances.claim(ask(wait_us=60_000_000))).instances) == 1

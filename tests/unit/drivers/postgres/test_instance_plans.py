@@ -48,7 +48,7 @@ STATEMENTS = {
     "letters": (instance_mail_sql.LETTERS, {KEY, BOX}),
     "reply": (instance_mail_sql.REPLY, {REPLY}),
     "claim": (instance_claim_sql.CLAIM, {KEY, BOX, FLOOR, "instance_due"}),
-    "claim waiting": (instance_claim_sql.CLAIM_WAITING, {KEY, BOX, FLOOR, "instance_due"}),
+    "claim waiting": (instance_claim_sql.CLAIM_WAITING, {KEY, BOX, FLOOR, WATCH, "instance_due"}),
     "again": (instance_claim_sql.AGAIN, {"instance_owned", BOX}),
     "release": (instance_claim_sql.RELEASE, {KEY, WATCH}),
     "look owned": (instance_claim_sql.LOOK_OWNED, {KEY}),

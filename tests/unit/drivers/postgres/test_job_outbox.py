@@ -267,10 +267,31 @@ async def test_hosts_that_wait_are_not_stalled_by_it_and_hear_of_it_when_it_comm
     tx = connection.transaction()
     await tx.start()
     await driver.jobs.enqueue_in([job(ordering_key=key)], connection)
-    # The user takes his time; whoever waits meanwhile may leave his note again.
+    # The user takes his time; whoever waits meanwhile may leave his note again, or leave it as it
+    # is: the job has seen it, so that there is nothing to look for.
     again = await asyncio.wait_for(driver.jobs.claim(wish(1, wait_us=60_000_000)), 3)
-    assert again.next_due_s is not None
-    assert again.next_due_s < 1
+    assert again.next_due_s is None
+    longer = await asyncio.wait_for(driver.jobs.claim(wish(1, wait_us=600_000_000)), 3)
+    assert longer.next_due_s is not None
+    assert longer.next_due_s < 1
     await tx.commit()
     assert await asyncio.wait_for(heard.get(), 10) == "work/q"
+    await connection.close()
+
+
+async def test_who_begins_to_wait_while_a_job_is_on_its_way_looks_until_it_came(
+    driver: PostgresDriver, postgres_url: str
+) -> None:
+    connection = await asyncpg.connect(postgres_url)
+    tx = connection.transaction()
+    await tx.start()
+    await driver.jobs.enqueue_in([job()], connection)
+    # It could see no note; the second look must not trust the one that stands by then.
+    for _ in range(3):
+        answer = await driver.jobs.claim(wish(1, wait_us=60_000_000))
+        assert answer.jobs == ()
+        assert answer.next_due_s is not None
+        assert answer.next_due_s < 1
+    await tx.commit()
+    assert len((await driver.jobs.claim(wish(1, wait_us=60_000_000))).jobs) == 1
     await connection.close()

@@ -1,0 +1,153 @@
+"""One host of a fleet in a rolling upgrade: of the release that is imported, told by the test.
+
+The application is one for both releases; on the next one it uses what only that release knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
+
+app = holdfast.App("rolling")
+
+# Between two flows that are started: the machine of a test runs other tests as well.
+_PACE_S = 0.03
+
+IS_NEXT = Path(holdfast.__file__).parents[1].name == "next"
+
+
+@app.step
+async def work(number: int) -> int:
+    """A local step that tells who ran it."""
+    say("ran", key=holdfast.current().idempotency_key)
+    await asyncio.sleep(0.005)
+    return number
+
+
+@app.step(queue="side")
+async def aside(number: int) -> int:
+    """A step that goes through a queue."""
+    say("ran", key=f"aside/{holdfast.current().idempotency_key}")
+    return number
+
+
+@app.handler("jobs")
+async def toil(name: str) -> None:
+    """A job that tells who ran it."""
+    say("ran", key=f"job/{name}")
+    await asyncio.sleep(0.005)
+
+
+@app.flow
+async def order(steps: int, seconds: float) -> int:
+    """Local steps, something that only the next release writes, a timer, and a step elsewhere."""
+    total = 0
+    for number in range(steps):
+        total += await work(number)
+    if IS_NEXT:
+        holdfast.patched("new-way")
+    await asyncio.sleep(seconds)
+    return total + await aside(steps)
+
+
+class Desk:
+    """What a test may ask for."""
+
+    def __init__(self, hf: holdfast.Holdfast) -> None:
+        self._hf = hf
+        self._lease: holdfast.Lease | None = None
+        self._pouring: asyncio.Task[list[str]] | None = None
+        self._ceasing = False
+
+    async def start(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Start flows, each under its own id."""
+        for name in told["ids"]:
+            await self._hf.flows.start(order, *told["args"], id=name)
+        return {}
+
+    async def pour(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Start flows and enqueue jobs, one after the other, until told to cease."""
+        self._pouring = asyncio.ensure_future(self._pour(told["prefix"], told["args"]))
+        return {}
+
+    async def cease(self, told: dict[str, Any]) -> dict[str, Any]:
+        """End that; all that was begun is told, and what went wrong is raised."""
+        del told
+        assert self._pouring is not None
+        self._ceasing = True
+        return {"poured": await self._pouring}
+
+    async def _pour(self, prefix: str, args: list[Any]) -> list[str]:
+        poured: list[str] = []
+        while not self._ceasing:
+            name = f"{prefix}-{len(poured)}"
+            await self._hf.flows.start(order, *args, id=name)
+            await self._hf.work.enqueue("jobs", name, id=f"job-{name}")
+            poured.append(name)
+            await asyncio.sleep(_PACE_S)
+        return poured
+
+    async def results(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Wait for the ends of flows."""
+        flows = self._hf.flows
+        waiting = (flows.get(name).result(timeout=told["limit"]) for name in told["ids"])
+        return {"results": await asyncio.gather(*waiting)}
+
+    async def lease(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Take a lease and keep it; asked again, tell whether it is held still."""
+        if self._lease is None:
+            self._lease = await self._hf.leases.acquire(told["key"])
+        return {"token": self._lease.token, "held": self._lease.is_held}
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        if self._lease is not None:
+            await self._lease.release()
+
+
+async def _serve(hf: holdfast.Holdfast, ears: Ears) -> None:
+    desk = Desk(hf)
+    doing: set[asyncio.Task[None]] = set()
+
+    async def do(told: dict[str, Any]) -> None:
+        asked = now()
+        try:
+            answer = await getattr(desk, told["do"])(told)
+        except Exception as error:
+            say_error("did", error, do=told["do"], asked=asked)
+        else:
+            say("did", do=told["do"], asked=asked, **answer)
+
+    while (told := await ears.next()) is not None:
+        task = asyncio.ensure_future(do(told))
+        doing.add(task)
+        task.add_done_callback(doing.discard)
+    await desk.close()
+
+
+async def main(url: str, manner: str, migrate: str = "") -> None:
+    """Work until the test closes its end."""
+    speak_the_log()
+    ears = Ears()
+    # Flows go from host to host as often as they wait.
+    options: dict[str, Any] = {"flows": holdfast.FlowOptions(park_grace=0.05)}
+    if migrate:
+        options["migrate"] = True
+    async with holdfast.connect(url, app=app, **options) as hf:
+        running = None if manner == "guest" else asyncio.ensure_future(hf.run())
+        await asyncio.sleep(0)
+        say("ready", is_next=IS_NEXT)
+        await _serve(hf, ears)
+        if running is not None:
+            hf.stop()
+            await running
+    say("closed")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

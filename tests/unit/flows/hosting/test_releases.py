@@ -1,0 +1,157 @@
+"""Flows that a newer release wrote: never failed, left to its hosts, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import count
+
+import pytest
+
+import holdfast
+from holdfast import App, HistoryTooNew
+from holdfast.flows.events import Forked, SignalReceived, decode_events
+from holdfast.flows.replaying import fork_history
+from holdfast.model.flow_options import FlowOptions
+from holdfast.model.instance import Commit, HistoryRow, InstanceStatus, Message, NewInstance
+from holdfast.model.session import HostSession
+from holdfast.names import HostId, InstanceId, Token
+from holdfast.ports.wakeups import Wakeup
+from tests.unit.work.conftest import until
+
+FUTURE = '[{"event":"from-the-future","at":1}]'
+
+_numbers = count(1)
+
+
+def make_app() -> App:
+    app = App("releases")
+
+    @app.step
+    async def add(number: int) -> int:
+        return number + 1
+
+    @app.flow
+    async def sum_up(number: int) -> int:
+        return await add(number)
+
+    @app.flow
+    async def wait() -> int:
+        return await holdfast.wait_signal("go", int)
+
+    return app
+
+
+async def continue_newer(hf, name="sum_up", flow="newer", events=FUTURE):
+    """A flow that a host of a newer release began, committed and gave up."""
+    store, session = hf._driver.instances, HostId(f"of-another-release-{next(_numbers)}")
+    opened = HostSession(id=session, name="new", ttl_us=60_000_000, metadata="{}")
+    await hf._driver.hosts.open(opened)
+    id_ = InstanceId(flow)
+    new = NewInstance(id=id_, kind="flow", name=name, input="[1]", request=flow, session=session)
+    await store.start([new])
+    commit = Commit(
+        id=id_, token=Token(1), version=1, commit="c", events=events, due_at_us=1, release=True
+    )
+    (answer,) = await store.commit([commit])
+    assert answer.ok
+    return hf.flows.get(flow)
+
+
+def left(caplog):
+    return [record for record in caplog.records if "left to hosts" in record.getMessage()]
+
+
+async def test_what_a_newer_release_wrote_is_given_back_and_not_failed(fleet, caplog):
+    app = make_app()
+    hf, spy = await fleet.spied(app)
+    handle = await continue_newer(hf)
+    await until(lambda: spy.calls["release"] >= 1, 5)
+    (record,) = left(caplog)
+    assert record.levelno == logging.WARNING
+    assert "from-the-future" in record.getMessage()
+    assert record.exc_info is None
+    status = await handle.status()
+    assert status.status is InstanceStatus.RUNNING
+    assert "holdfast.stuck" not in status.attributes
+    # Nobody of that release is there: it comes back, is marked, and held for longer and longer.
+    await until(lambda: _stuck(handle), 10)
+    assert (await handle.status()).status is InstanceStatus.RUNNING
+    assert "HistoryTooNew" in (await handle.status()).attributes["holdfast.stuck"]
+    assert len(left(caplog)) == 1
+
+
+async def _stuck(handle):
+    return "holdfast.stuck" in (await handle.status()).attributes
+
+
+async def test_while_it_is_left_to_others_its_host_does_not_ask_for_it(fleet):
+    """Every other host is rung, also one that left no note in the store."""
+    app = make_app()
+    one, spy = await fleet.spied(app, "one")
+    yielding = one._desk.host.home.yielding
+    asked: list[tuple[set[str], frozenset[str]]] = []
+    spy.before["claim"] = lambda request: asked.append((set(request.names), yielding.names))
+    rung: list[str] = []
+    other = await fleet.host("other")
+    other._driver.wakeups.subscribe(lambda wakeup: rung.append(wakeup.topic))
+    await continue_newer(one)
+    await until(lambda: "instances/flow/sum_up" in rung, 5)
+    assert yielding.names == {"sum_up"}
+    await one.flows.start("wait", id="w")
+    await other._driver.wakeups.ring(Wakeup("instances/flow/sum_up"))
+    await other._driver.wakeups.ring(Wakeup("instances/flow/wait"))
+    await until(lambda: bool(asked) and asked[-1][1], 5)
+    record = await one._driver.instances.get(InstanceId("newer"))
+    assert record.owner is None
+    await until(lambda: not yielding.names, 5)
+    assert any(away for _, away in asked)
+    assert not any(names & away for names, away in asked)
+
+
+async def test_flows_of_the_same_name_are_not_held_up(fleet):
+    app = make_app()
+    hf, _ = await fleet.spied(app)
+    for number in range(20):
+        await continue_newer(hf, flow=f"newer-{number}")
+    waiting = [
+        asyncio.ensure_future((await hf.flows.start(app.flows["sum_up"], n)).result(timeout=20))
+        for n in range(20)
+    ]
+    assert await asyncio.gather(*waiting) == list(range(1, 21))
+
+
+async def test_a_letter_of_a_newer_release_stays_in_the_mailbox(fleet, caplog):
+    app = make_app()
+    hf, _ = await fleet.spied(app, flows=FlowOptions(park_grace=60))
+    handle = await hf.flows.start(app.flows["wait"], id="w")
+    store = hf._driver.instances
+    await store.send([Message(InstanceId("w"), "m", "postcard", "", "1")])
+    await until(lambda: bool(left(caplog)), 5)
+    assert "postcard" in left(caplog)[0].getMessage()
+    assert [letter.kind for letter in await store.letters(InstanceId("w"), after=0, limit=9)] == [
+        "postcard"
+    ]
+    # What this release understands is not kept from it.
+    await handle.signal("go", 7)
+    assert await handle.result(timeout=20) == 7
+
+
+async def test_who_looks_at_it_is_told_what_to_do(fleet):
+    app = make_app()
+    hf = await fleet.host("looker", app=app)
+    handle = await continue_newer(hf)
+    for look in (handle.history, lambda: handle.fork(at=1)):
+        with pytest.raises(HistoryTooNew, match="pip install --upgrade"):
+            await look()
+
+
+def test_a_copy_keeps_fields_that_this_release_does_not_know():
+    known = '{"event":"signal","at":1,"name":"n","id":"i","payload":1}'
+    more = known.replace("}", ',"colour":"blue"}')
+    rows = [HistoryRow(1, Token(1), None, 0, f"[{more}]")]
+    assert decode_events(rows[0].events) == decode_events(f"[{known}]")
+    assert isinstance(decode_events(rows[0].events)[0], SignalReceived)
+    copied = fork_history(rows, id="f", base=0, at=1, at_us=2)
+    assert copied[0] == rows[0].events
+    assert isinstance(decode_events(copied[1])[0], Forked)
