@@ -263,6 +263,7 @@ class Calling:
             input=text_of(call.input),
             request=f"child/{run.id}/{call.identity}{run.epoch}",
             parent=None if call.detached else run.id,
+            outlives=call.abandon,
             headers=run.headers,
             retention_us=round(call.flow.retention_s * 1e6),
         )

@@ -171,6 +171,9 @@ class FlowHandle(Generic[R]):
     async def terminate(self, reason: str = "terminated") -> None:
         """End it at once, without asking its code. Steps that run are stopped. Repeatable.
 
+        Its children end with it in the same step of the store, and theirs, except for those that
+        were started with ``on_parent_end="abandon"`` or detached.
+
         Raises:
             FlowNotFound: There is none of this id.
             Conflict: It has ended already, otherwise.
@@ -193,13 +196,17 @@ class FlowHandle(Generic[R]):
     async def retry(self) -> None:
         """Let a flow that failed go on from the step that failed last, as if it had not ended yet.
 
-        What was recorded after it began is void, except for the letters that were read.
+        What was recorded after it began is void, except for the letters that were read. A flow that
+        was terminated goes on where it was. Steps in queues and children that its end stopped begin
+        again.
 
         Raises:
             FlowNotFound: There is none of this id.
             Conflict: It has not failed, or was changed meanwhile.
         """
         await Operations(self._desk, self.id).retry()
+        # The end that it was told of is not the end any more.
+        self._awaited = None
 
     async def fork(
         self,
