@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from holdfast.errors import UsageError
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.scheduling import SchedulingMiddleware
-from holdfast.flows.step import Step, step_options
+from holdfast.flows.step import Step, check_queue_mates, step_options
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
 from holdfast.model.job import MAX_LOSSES
@@ -363,6 +363,7 @@ class App:
 
         def register(function: Callable[..., Any]) -> Step[..., Any]:
             made = Step[..., Any](function, name=name, options=options)
+            check_queue_mates(made, self.steps.values())
             if self.steps.setdefault(made.name, made) is not made:
                 raise UsageError(f"step {made.name!r} is defined twice in {self!r}")
             return made

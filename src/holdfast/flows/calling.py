@@ -97,6 +97,7 @@ class Calling:
             payload=text_of(call.input),
             max_attempts=options.retry.max_attempts,
             retry=options.retry.to_json(),
+            expires_us=None if options.retry_for_s is None else round(options.retry_for_s * 1e6),
             headers=run.headers_with(flow=run.id, step=call.identity, name=call.step.name),
             instance=run.id,
             step=call.identity,

@@ -101,6 +101,10 @@ class StepRun:
     def report(self, progress: object) -> None:
         """Keep ``progress``, and take it for a heartbeat. Safe from any thread."""
         self.details = encode(progress, "the progress")
+        self.beat()
+
+    def beat(self) -> None:
+        """Take it for a heartbeat. Safe from any thread."""
         self._loop.call_soon_threadsafe(self._beat)
 
     def _beat(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import App, Retry
+from holdfast.errors import StepFailed
 
 pytestmark = pytest.mark.service
 
@@ -54,3 +55,44 @@ async def test_flows_and_transactional_steps_run_on_two_hosts(postgres_url):
     paid = await connection.fetch("SELECT amount FROM paid ORDER BY amount")
     await connection.close()
     assert [row["amount"] for row in paid] == list(range(1, 10))
+
+
+async def test_time_and_middleware_hold_for_a_transaction_as_well(postgres_url):
+    app, seen = App("a"), []
+
+    @app.middleware
+    async def around(current, call):
+        # Inside of the transaction: what it raises rolls back.
+        seen.append((current.step, await current.tx.fetchval("SELECT count(*) FROM kept")))
+        await asyncio.sleep(0)
+        return await call()
+
+    @app.step(transactional=True, timeout=0.2)
+    async def keep(n: int) -> int:
+        tx = holdfast.current().tx
+        await tx.execute("INSERT INTO kept (n) VALUES ($1)", n)
+        await tx.execute("SELECT pg_sleep($1)", 30.0 * n)
+        return n
+
+    @app.flow
+    async def flow() -> str:
+        await keep(0)
+        try:
+            await keep(1)
+        except StepFailed as error:
+            return f"{error.type}: {error.message}"
+        return "no"
+
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("CREATE TABLE kept (n INTEGER)")
+    async with holdfast.connect(postgres_url, app=app, host="one") as hf:
+        running = asyncio.create_task(hf.run())
+        handle = await hf.flows.start(flow)
+        said = await handle.result(timeout=30)
+        hf.stop()
+        await running
+    kept = await connection.fetch("SELECT n FROM kept")
+    await connection.close()
+    assert said == "TimeoutError: the step did not end within 0.2 s"
+    assert [row["n"] for row in kept] == [0]
+    assert seen == [("keep#0", 0), ("keep#1", 1)]
