@@ -139,6 +139,7 @@ class Calling:
         if call is None:
             return None
         call.attempt = event.attempt + 1
+        call.details = event.details
         self.running.discard(event.step)
         self.fresh.pop(event.step, None)
         self._run.timers.retry(event.step, event.due)
@@ -219,6 +220,7 @@ class Calling:
             input=call.input,
             attempt=call.attempt,
             first_at_us=call.called_at_us,
+            details=call.details,
         )
 
     # -- children ---------------------------------------------------------------------------------

@@ -207,14 +207,15 @@ class Executor:
         if run.over:
             return
         run.over = True
-        event = self.failure(run.call, error, final=final)
+        event = self.failure(run, error, final=final)
         self._measure(run, "retried" if isinstance(event, StepRetrying) else "failed")
         run.owner.step_happened(run, event)
 
     def failure(
-        self, call: StepTask, error: BaseException, *, final: bool = False
+        self, run: StepRun, error: BaseException, *, final: bool = False
     ) -> StepEnded | StepRetrying:
         """What follows from a failed attempt: another one after a pause, or the end of the step."""
+        call = run.call
         now_us, options = self._clock.now_us(), call.step.options
         kept = failure_of(error, errors=options.errors)
         pause_s = (
@@ -232,7 +233,12 @@ class Executor:
             )
         due = now_us + round(pause_s * 1e6)
         return StepRetrying(
-            at=now_us, step=call.identity, attempt=call.attempt, error=kept, due=due
+            at=now_us,
+            step=call.identity,
+            attempt=call.attempt,
+            error=kept,
+            due=due,
+            details=run.details,
         )
 
     # -- limits of time ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from holdfast.flows import letters
 from holdfast.flows.desk import within
 from holdfast.flows.failures import decode_failure, flow_error
 from holdfast.flows.flow import Flow
-from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of
+from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of, running_of
 from holdfast.flows.operating import Operations
 from holdfast.flows.recording import read_rows
 from holdfast.flows.waiting import End
@@ -73,12 +73,15 @@ class FlowHandle(Generic[R]):
         return await self._desk.end_of(self.id)
 
     async def status(self) -> FlowInfo:
-        """What the store knows of it now.
+        """What the store knows of it now, and what its steps said if they run on this host.
 
         Raises:
             FlowNotFound: There is none of this id.
         """
-        return info_of(await self._desk.record(self.id))
+        record = await self._desk.record(self.id)
+        host = self._desk.host
+        live = None if host is None else host.home.lives.get(self.id)
+        return info_of(record, None if live is None else running_of(live.steps.values()))
 
     async def history(self, *, after: int = 0, limit: int | None = None) -> list[FlowCommit]:
         """The commits of its current run, the oldest first.

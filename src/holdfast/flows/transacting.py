@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     """Run the step, and tell its flow what became of it."""
-    transaction = _Transaction(home, live, StepRun(live, call, home.host, home.log))
+    run = StepRun(live, call, home.host, home.log)
+    transaction = _Transaction(home, live, run)
 
     async def attempt() -> Committed:
         try:
@@ -49,7 +50,7 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     except StoreError:
         home.lost(live, fenced=True)
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the step's
-        live.not_transacted(home.executor.failure(call, error))
+        live.not_transacted(home.executor.failure(run, error))
     else:
         if answer.ok and transaction.event is not None:
             live.transacted(transaction.event, answer)

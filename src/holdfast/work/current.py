@@ -68,7 +68,16 @@ STEP_NAME_HEADER = "name"
 class Current:
     """The job, or the step of a flow, that is being run."""
 
-    __slots__ = ("_claim", "_log", "_reporting", "_tx", "beats", "cancelled", "host")
+    __slots__ = (
+        "_claim",
+        "_log",
+        "_reporting",
+        "_tx",
+        "beats",
+        "cancelled",
+        "heartbeat_details",
+        "host",
+    )
 
     def __init__(self, claim: Held, host: str, log: logging.Logger, reporting: Reporting) -> None:
         self._claim = claim
@@ -77,6 +86,9 @@ class Current:
         self._tx: Any = None
         # How often it told of itself: who listens looks whether there were more.
         self.beats = 0
+        self.heartbeat_details: Any = None
+        """What an earlier attempt of this step said last with ``heartbeat`` or ``progress``, as
+        plain JSON; ``None`` if nothing is known. Begin where that one stopped."""
         self.host = host
         """The name of the host that runs it."""
         self.cancelled = False
@@ -172,7 +184,8 @@ class Current:
     def heartbeat(self, details: object = None) -> None:
         """Say that it still moves, with ``details`` for people to see; without, those before stay.
 
-        A step with ``heartbeat=`` must call this, or ``progress``, at least so often.
+        A step with ``heartbeat=`` must call this, or ``progress``, at least so often. The next
+        attempt of a step finds the newest details in ``heartbeat_details``.
 
         Raises:
             UsageError: The details cannot be stored as JSON.
