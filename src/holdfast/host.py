@@ -37,6 +37,7 @@ from holdfast.ports.driver import Driver, Finding
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.logs import HostLogs, bind_host
+from holdfast.runtime.outside import check_outside
 from holdfast.runtime.reaper import RECLAIM_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.sessions import Sessions
@@ -118,7 +119,7 @@ class Holdfast:
             reclaimed=lambda taken: telemetry.jobs_reclaimed(len(taken)),
             taken_over=lambda taken: telemetry.flows_counted("taken_over", len(taken)),
         )
-        self.leases, renewals = self._leasing(logs, telemetry)
+        self._leases, renewals = self._leasing(logs, telemetry)
         self._sessions = Sessions(
             runtime,
             self._heartbeat,
@@ -157,12 +158,24 @@ class Holdfast:
         return self._driver.capabilities
 
     @property
+    def leases(self) -> Leases:
+        """The leases of the namespace: acquire, hold, lead, look.
+
+        Raises:
+            UsageError: The code of a flow asks.
+        """
+        check_outside("hf.leases", "hold the lease in a step (@app.step) and await that")
+        return self._leases
+
+    @property
     def work(self) -> Work:
         """The jobs of the namespace: enqueue, claim, look, operate.
 
         Raises:
             UnsupportedByDriver: The backend keeps no jobs.
+            UsageError: The code of a flow asks.
         """
+        check_outside("hf.work", "call a step with queue=, or enqueue in a step (@app.step)")
         if self._work is None:
             raise _unkept("jobs", self.capabilities)
         return self._work
@@ -173,7 +186,13 @@ class Holdfast:
 
         Raises:
             UnsupportedByDriver: The backend keeps no flows.
+            UsageError: The code of a flow asks.
         """
+        check_outside(
+            "hf.flows",
+            "call the flow itself (`await child(…)`), or use holdfast.start_child and "
+            "holdfast.signal; do anything else in a step (@app.step)",
+        )
         if self._desk is None:
             raise _unkept("flows", self.capabilities)
         return Flows(self._desk, lambda: self.schedules)
@@ -189,7 +208,9 @@ class Holdfast:
 
         Raises:
             UnsupportedByDriver: The backend keeps no schedules.
+            UsageError: The code of a flow asks.
         """
+        check_outside("hf.schedules")
         if self._driver.schedules is None or self._work is None:
             raise _unkept("schedules", self.capabilities)
         return Schedules(self._driver.schedules, self._driver.wakeups, self._work)
@@ -217,6 +238,7 @@ class Holdfast:
                 it runs already.
             UnsupportedByDriver: The app has handlers or flows, and the backend keeps none.
         """
+        check_outside("hf.run()")
         self._check_runnable()
         grace_s = seconds(grace, "grace")
         self._worker = worker = self._make_worker()
@@ -361,6 +383,7 @@ class Holdfast:
 
     async def health(self) -> Health:
         """Ask the store and look at this host's own pulse. Never raises for a sick store."""
+        check_outside("hf.health()")
         now = self._runtime.clock.monotonic()
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -387,6 +410,7 @@ class Holdfast:
         before their key is free. A store that does not answer holds this up for a few seconds at
         most. A caller that is cancelled does not stop the closing.
         """
+        check_outside("hf.close()")
         if self._closing is None:
             self._closing = self._runtime.spawn(
                 self._close(caller_now()), name=f"holdfast-close-{self.name}"

@@ -19,6 +19,7 @@ from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
 from holdfast.model.retry import name_of
 from holdfast.names import InstanceId, check_key, check_reason
+from holdfast.runtime.outside import check_outside
 from holdfast.work.payload import codec_of, decode_plain
 from holdfast.work.repeating import until_known
 
@@ -66,6 +67,7 @@ class FlowHandle(Generic[R]):
         return codec.decode(outcome or "null")
 
     async def _end(self) -> End:
+        check_outside("the handle of a flow", "call the flow itself (`await child(…)`)")
         if self._awaited is not None:
             end = await asyncio.shield(self._awaited)
             if end is not None:
