@@ -32,12 +32,9 @@ async def census(pages: int) -> int:
 
 async def main(url: str) -> None:
     """Count the words of a thousand pages."""
-    async with holdfast.connect(url, app=app, host="reader-1") as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host="reader-1") as hf, hf.running():
         handle = await hf.flows.start(census, 1000, id="census")
         print(f"{await handle.result(timeout=60)} words on 1000 pages")
-        hf.stop()
-        await serving
 
 
 if __name__ == "__main__":
