@@ -32,6 +32,8 @@ from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import Driver, Finding
+from holdfast.ports.instance_store import InstanceStore
+from holdfast.ports.job_store import JobStore
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.logs import HostLogs, bind_host
@@ -402,8 +404,7 @@ class Holdfast:
         await hosts.close(self._heartbeat.session.id)
         for store in (self._driver.jobs, self._driver.instances):
             if store is not None:
-                while len(await store.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
-                    continue
+                await self._patiently(_reclaim_all(store), "letting others have what was ours")
 
     async def _patiently(self, step: Awaitable[None], what: str) -> None:
         try:
@@ -479,6 +480,11 @@ class Holdfast:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def _reclaim_all(store: JobStore | InstanceStore) -> None:
+    while len(await store.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
+        continue
 
 
 def _unkept(what: str, of: Capabilities) -> UnsupportedByDriver:
