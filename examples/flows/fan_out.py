@@ -18,8 +18,8 @@ app = holdfast.App("census")
 
 @app.step(concurrency=100)
 async def count_words(page: int) -> int:
-    """Stand for reading a page somewhere."""
-    await asyncio.sleep(0)
+    """Stand for reading a page somewhere: some take longer than others."""
+    await asyncio.sleep(page % 50 / 1000)
     return page % 7
 
 
