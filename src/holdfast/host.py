@@ -99,7 +99,7 @@ class Holdfast:
         self._driver = driver
         self._plan = plan
         self._app = app
-        self._logs = logs = bind_host(plan.name, plan.namespace)
+        self._logs = logs = bind_host(plan.name, plan.namespace, runtime.alive)
         self._log = logs.logger("holdfast.host")
         self._keeper = Keeper(runtime, open_keeper, log=logs.logger("holdfast.keeper"))
         self._watchdog = Watchdog(runtime, host=plan.name)
