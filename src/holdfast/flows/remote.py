@@ -18,11 +18,9 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.flows.step import Step
-from holdfast.ports.job_desk import JobDesk
 from holdfast.runtime.runtime import Runtime
 from holdfast.work.current import STEP_NAME_HEADER, current
 from holdfast.work.handler import Handler, HandlerOptions
-from holdfast.work.payload import decode_plain
 
 # How many steps of one queue a host runs at once, unless one of them says otherwise.
 _CONCURRENCY = 10
@@ -40,10 +38,8 @@ class RemoteSteps:
         runtime: Runtime,
         *,
         threads: int,
-        jobs: JobDesk | None,
     ) -> None:
         self._runtime = runtime
-        self._jobs = jobs
         self._threads = threads
         self._pool: Executor | None = None
         self._queues: dict[str, dict[str, Step[..., Any]]] = {}
@@ -79,7 +75,6 @@ class RemoteSteps:
             if step is None:
                 raise UsageError(f"this app has no step {name!r} for queue {queue!r}")
             args, kwargs = step.arguments.decode(msgspec.json.encode(payload).decode())
-            await self._recall()
             return await self._limited(step, partial(step.function, *args, **kwargs))
 
         options = HandlerOptions(
@@ -87,16 +82,6 @@ class RemoteSteps:
             errors=tuple({kind for step in steps.values() for kind in step.options.errors}),
         )
         return Handler[Any, Any](run, queue, options)
-
-    async def _recall(self) -> None:
-        """Let an attempt know what the one before it said last: the job has kept it."""
-        now = current()
-        if self._jobs is None or now.token == 1:
-            # The first claim of a job: nobody was here before.
-            return
-        record = await self._jobs.get(now.job)
-        if record is not None:
-            now.heartbeat_details = decode_plain(record.progress)
 
     async def _limited(self, step: Step[..., Any], call: Callable[[], Any]) -> Any:
         """Run an attempt within the time that its step has, and for as long as it tells of itself.

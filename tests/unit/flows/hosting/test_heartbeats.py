@@ -57,32 +57,6 @@ async def test_details_go_with_the_flow_to_another_host(fleet):
     assert seen[-1][0] == "two"
 
 
-async def test_a_step_in_a_queue_knows_it_too(fleet):
-    app, seen = App("a"), []
-
-    @app.step(queue="q", retry=Retry(max_attempts=2, first=0.05))
-    async def copy() -> object:
-        now = holdfast.current()
-        seen.append((now.attempt, now.heartbeat_details))
-        if now.attempt == 1:
-            now.heartbeat({"rows": 7})
-            job = hf._driver.jobs
-            for _ in range(100):
-                if (await job.get(now.job)).progress is not None:
-                    break
-                await asyncio.sleep(0.01)
-            raise ValueError("again")
-        return now.heartbeat_details
-
-    @app.flow
-    async def flow() -> object:
-        return await copy()
-
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=10) == {"rows": 7}
-    assert seen == [(1, None), (2, {"rows": 7})]
-
-
 async def test_who_looks_on_the_same_host_sees_it(fleet):
     app, release = App("a"), asyncio.Event()
 
