@@ -36,8 +36,7 @@ async def charge(order: Order) -> str:
 
 async def main(url: str) -> None:
     """Serve until all orders are through."""
-    async with holdfast.connect(url, app=app, host="worker-1") as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host="worker-1") as hf, hf.running():
         orders = [Order(1, 500), Order(2, 70)]
         jobs = await hf.work.enqueue_many(charge, orders)
         jobs.append(await hf.work.enqueue("orders", {"id": 3, "amount": "a lot"}))
@@ -46,7 +45,6 @@ async def main(url: str) -> None:
                 print(await job.result(timeout=30))
             except JobFailed as failed:
                 print(f"{failed.state}: {failed.error['message']}")
-        serving.cancel()
 
 
 if __name__ == "__main__":

@@ -55,15 +55,12 @@ async def buy(purchase: Purchase, patience: float) -> str:
 
 async def main(url: str) -> None:
     """Answer one of two."""
-    async with holdfast.connect(url, app=app, host="office-1") as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host="office-1") as hf, hf.running():
         ship = await hf.flows.start(buy, Purchase("a ship", 9_000_000), 3600, id="ship")
         pens = await hf.flows.start(buy, Purchase("pens", 12), 0.3, id="pens")
         await ship.signal("decided", Approval(by="Ann", granted=True))
         print(await ship.result(timeout=30))
         print(await pens.result(timeout=30))
-        hf.stop()
-        await serving
 
 
 if __name__ == "__main__":

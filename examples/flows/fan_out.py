@@ -18,8 +18,8 @@ app = holdfast.App("census")
 
 @app.step(concurrency=100)
 async def count_words(page: int) -> int:
-    """Stand for reading a page somewhere."""
-    await asyncio.sleep(0)
+    """Stand for reading a page somewhere: some take longer than others."""
+    await asyncio.sleep(page % 50 / 1000)
     return page % 7
 
 
@@ -32,12 +32,9 @@ async def census(pages: int) -> int:
 
 async def main(url: str) -> None:
     """Count the words of a thousand pages."""
-    async with holdfast.connect(url, app=app, host="reader-1") as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host="reader-1") as hf, hf.running():
         handle = await hf.flows.start(census, 1000, id="census")
         print(f"{await handle.result(timeout=60)} words on 1000 pages")
-        hf.stop()
-        await serving
 
 
 if __name__ == "__main__":

@@ -43,13 +43,10 @@ async def monitor(limit: int, round_number: int = 0) -> int:
 
 async def main(url: str) -> None:
     """Watch until the alarm."""
-    async with holdfast.connect(url, app=app, host="watch-1") as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host="watch-1") as hf, hf.running():
         handle = await hf.flows.start(monitor, 80, id="boiler-3")
         print(f"too hot in round {await handle.result(timeout=30)}")
         print(f"{len(await handle.history())} rows of history")
-        hf.stop()
-        await serving
 
 
 if __name__ == "__main__":

@@ -75,16 +75,13 @@ async def checkout(order: Order) -> str:
 
 async def main(url: str) -> None:
     """Run one order that goes through, and one that does not."""
-    async with holdfast.connect(url, app=app, host="shop-1") as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host="shop-1") as hf, hf.running():
         for order in (Order("o-1", 500, "Norway"), Order("o-2", 70, "Atlantis")):
             handle = await hf.flows.start(checkout, order, id=order.id)
             try:
                 print(await handle.result(timeout=30))
             except FlowFailed as failed:
                 print(f"{order.id} failed: {failed.message}")
-        hf.stop()
-        await serving
 
 
 if __name__ == "__main__":

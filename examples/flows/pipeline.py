@@ -44,12 +44,9 @@ async def produce(film: str, scenes: int) -> str:
 
 async def main(url: str) -> None:
     """Produce one film."""
-    async with holdfast.connect(url, app=app, host="studio-1") as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host="studio-1") as hf, hf.running():
         handle = await hf.flows.start(produce, "storm", 8, id="storm")
         print(await handle.result(timeout=60))
-        hf.stop()
-        await serving
 
 
 if __name__ == "__main__":

@@ -42,14 +42,11 @@ async def long(name: str, steps: int) -> int:
 
 async def main(url: str, host: str) -> None:
     """Serve until the long flow is through, whoever runs it."""
-    async with holdfast.connect(url, app=app, host=host, session_ttl=2) as hf:
-        serving = asyncio.create_task(hf.run())
+    async with holdfast.connect(url, app=app, host=host, session_ttl=2) as hf, hf.running():
         for number in range(5):
             await hf.flows.start(quick, f"quick-{host}-{number}")
         handle = await hf.flows.start(long, "long", 30, id="long")
         print(f"{await handle.result(timeout=60)} steps", flush=True)
-        hf.stop()
-        await serving
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ HOLDFAST_URL names the file; default sqlite:///shop.db.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator
@@ -38,12 +37,9 @@ async def handle_order(order: str) -> str:
 @asynccontextmanager
 async def lifespan(api: FastAPI) -> AsyncIterator[None]:
     """Serve flows beside the requests."""
-    async with holdfast.connect(URL, app=app, host="web-1") as hf:
+    async with holdfast.connect(URL, app=app, host="web-1") as hf, hf.running():
         api.state.hf = hf
-        serving = asyncio.create_task(hf.run())
         yield
-        hf.stop()
-        await serving
 
 
 api = FastAPI(lifespan=lifespan)

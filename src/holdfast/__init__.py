@@ -81,7 +81,7 @@ from holdfast.flows.context import (
 from holdfast.flows.flow import Flow
 from holdfast.flows.flows import Flows
 from holdfast.flows.handle import FlowHandle
-from holdfast.flows.info import FlowCommit, FlowInfo
+from holdfast.flows.info import FlowCommit, FlowInfo, RunningStep
 from holdfast.flows.saga import Saga, saga
 from holdfast.flows.scheduling import Scheduling
 from holdfast.flows.step import Step
@@ -191,6 +191,7 @@ __all__ = [
     "Renewed",
     "RequestTimeout",
     "Retry",
+    "RunningStep",
     "Runtime",
     "Saga",
     "ScheduleInfo",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from holdfast.errors import UsageError
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.scheduling import SchedulingMiddleware
-from holdfast.flows.step import Step, step_options
+from holdfast.flows.step import Step, check_queue_mates, step_options
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
 from holdfast.model.job import MAX_LOSSES
@@ -88,6 +88,19 @@ class FlowDecorator(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """A host that runs an app."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it still does."""
+        ...
+
+    def hear_defined(self) -> None:
+        """A flow was defined. Safe from any thread."""
+        ...
+
+
 def _check_leader(function: object, key: str) -> None:
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
         raise UsageError(f"leader {key!r}: write it as `async def {function.__name__}(lease)`")
@@ -107,9 +120,28 @@ class App:
         self.steps: dict[str, Step[..., Any]] = {}
         self.flows: dict[str, Flow[..., Any]] = {}
         self.schedulings: list[SchedulingMiddleware] = []
+        # Hosts that run the app, which hear of flows that are defined meanwhile.
+        self._observers: list[Observer] = []
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}>"
+
+    def observed(self, observer: Observer) -> None:
+        """A host runs the app from now on, and hears of flows that are defined meanwhile."""
+        self._observers.append(observer)
+
+    def _running(self) -> list[Observer]:
+        # Those that were cut off with their loop never said that they ended.
+        self._observers = [each for each in self._observers if each.runs]
+        return self._observers
+
+    def _check_idle(self, what: str) -> None:
+        """Refuse what no host would do that runs already."""
+        if self._running():
+            raise UsageError(
+                f"{what} is defined while {self!r} runs, and would never be run: import the module "
+                "that defines it before run()"
+            )
 
     def leader(
         self, key: str, *, ttl: Duration | None = None, **options: Any
@@ -128,6 +160,7 @@ class App:
 
         def register(function: LeaderFunction) -> LeaderFunction:
             _check_leader(function, key)
+            self._check_idle(f"leader {key!r}")
             if ttl is not None:
                 options["ttl"] = seconds(ttl, "ttl", zero=False)
             self.leaders[key] = LeaderRole(key=key, function=function, options=options)
@@ -150,6 +183,7 @@ class App:
 
         def register(function: PeriodicFunction) -> PeriodicFunction:
             name = check_key(key if key is not None else getattr(function, "__name__", ""))
+            self._check_idle(f"periodic function {name!r}")
             if name in self.periodics:
                 raise UsageError(f"periodic function {name!r} is defined twice in {self!r}")
             self.periodics[name] = PeriodicRole(
@@ -208,6 +242,7 @@ class App:
         )
 
         def register(function: Callable[[Any], Any]) -> Handler[Any, Any]:
+            self._check_idle(f"the handler of queue {queue!r}")
             handler = Handler[Any, Any](function, queue, options)
             if self.handlers.setdefault(queue, handler) is not handler:
                 raise UsageError(f"queue {queue!r} has a handler already in {self!r}")
@@ -283,7 +318,8 @@ class App:
 
         Its code runs on a loop of its own and is run again from its history after a crash: what
         has effects, or looks at the world, belongs into steps. Arguments and result are JSON in
-        the store, and of the annotated types here.
+        the store, and of the annotated types here. A flow that is defined while the app runs is
+        run from then on; all else an app defines must be there before.
 
         Args:
             function: What to make a flow of; given where the decorator stands without brackets.
@@ -300,6 +336,8 @@ class App:
             )
             if self.flows.setdefault(made.name, made) is not made:
                 raise UsageError(f"flow {made.name!r} is defined twice in {self!r}")
+            for host in self._running():
+                host.hear_defined()
             return made
 
         return register if function is None else register(function)
@@ -363,6 +401,9 @@ class App:
 
         def register(function: Callable[..., Any]) -> Step[..., Any]:
             made = Step[..., Any](function, name=name, options=options)
+            if options.queue is not None:
+                self._check_idle(f"step {made.name!r} of queue {options.queue!r}")
+                check_queue_mates(made, self.steps.values())
             if self.steps.setdefault(made.name, made) is not made:
                 raise UsageError(f"step {made.name!r} is defined twice in {self!r}")
             return made

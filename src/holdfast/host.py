@@ -7,22 +7,20 @@ order, and closing tolerates a half-opened host.
 from __future__ import annotations
 
 import asyncio
-import signal
-import threading
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.app import App
 from holdfast.codec import encode_metadata
+from holdfast.duties import Duties, Means
 from holdfast.errors import HoldfastError, StoreError, UnsupportedByDriver, UsageError
 from holdfast.flows.desk import FlowDesk
 from holdfast.flows.flows import Flows
-from holdfast.flows.host import FlowHost
-from holdfast.flows.hosting import flow_host
 from holdfast.flows.remote import RemoteSteps
-from holdfast.flows.schedule import poll_of, start_handler
+from holdfast.flows.schedule import start_handler
 from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
@@ -34,9 +32,12 @@ from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import Driver, Finding
+from holdfast.ports.instance_store import InstanceStore
+from holdfast.ports.job_store import JobStore
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.logs import HostLogs, bind_host
+from holdfast.runtime.outside import check_outside
 from holdfast.runtime.reaper import RECLAIM_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.sessions import Sessions
@@ -45,10 +46,9 @@ from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
 from holdfast.work.claiming import Claimer
 from holdfast.work.handler import Handler
-from holdfast.work.scheduler import Scheduler
 from holdfast.work.schedules import Schedules
 from holdfast.work.work import Work
-from holdfast.work.worker import CLAIM_BATCH_MAX, GRACE_S, Worker
+from holdfast.work.worker import CLAIM_BATCH_MAX, GRACE_S
 
 # A store that does not answer must not keep a process from ending (what it held ends by its ttl),
 # nor a health check from saying so.
@@ -99,7 +99,7 @@ class Holdfast:
         self._driver = driver
         self._plan = plan
         self._app = app
-        self._logs = logs = bind_host(plan.name, plan.namespace)
+        self._logs = logs = bind_host(plan.name, plan.namespace, runtime.alive)
         self._log = logs.logger("holdfast.host")
         self._keeper = Keeper(runtime, open_keeper, log=logs.logger("holdfast.keeper"))
         self._watchdog = Watchdog(runtime, host=plan.name)
@@ -118,7 +118,7 @@ class Holdfast:
             reclaimed=lambda taken: telemetry.jobs_reclaimed(len(taken)),
             taken_over=lambda taken: telemetry.flows_counted("taken_over", len(taken)),
         )
-        self.leases, renewals = self._leasing(logs, telemetry)
+        self._leases, renewals = self._leasing(logs, telemetry)
         self._sessions = Sessions(
             runtime,
             self._heartbeat,
@@ -130,10 +130,9 @@ class Holdfast:
         self._desk = self._flowing(logs, telemetry)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
-        self._worker: Worker | None = None
         self._remote: RemoteSteps | None = None
-        # Sets what ``run`` waits for, while it runs.
-        self._told: Callable[[], object] | None = None
+        # What ``run`` does, while it runs.
+        self._duties: Duties | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -157,12 +156,24 @@ class Holdfast:
         return self._driver.capabilities
 
     @property
+    def leases(self) -> Leases:
+        """The leases of the namespace: acquire, hold, lead, look.
+
+        Raises:
+            UsageError: The code of a flow asks.
+        """
+        check_outside("hf.leases", "hold the lease in a step (@app.step) and await that")
+        return self._leases
+
+    @property
     def work(self) -> Work:
         """The jobs of the namespace: enqueue, claim, look, operate.
 
         Raises:
             UnsupportedByDriver: The backend keeps no jobs.
+            UsageError: The code of a flow asks.
         """
+        check_outside("hf.work", "call a step with queue=, or enqueue in a step (@app.step)")
         if self._work is None:
             raise _unkept("jobs", self.capabilities)
         return self._work
@@ -173,7 +184,13 @@ class Holdfast:
 
         Raises:
             UnsupportedByDriver: The backend keeps no flows.
+            UsageError: The code of a flow asks.
         """
+        check_outside(
+            "hf.flows",
+            "call the flow itself (`await child(…)`), or use holdfast.start_child and "
+            "holdfast.signal; do anything else in a step (@app.step)",
+        )
         if self._desk is None:
             raise _unkept("flows", self.capabilities)
         return Flows(self._desk, lambda: self.schedules)
@@ -189,7 +206,9 @@ class Holdfast:
 
         Raises:
             UnsupportedByDriver: The backend keeps no schedules.
+            UsageError: The code of a flow asks.
         """
+        check_outside("hf.schedules")
         if self._driver.schedules is None or self._work is None:
             raise _unkept("schedules", self.capabilities)
         return Schedules(self._driver.schedules, self._driver.wakeups, self._work)
@@ -217,55 +236,93 @@ class Holdfast:
                 it runs already.
             UnsupportedByDriver: The app has handlers or flows, and the backend keeps none.
         """
-        self._check_runnable()
+        check_outside("hf.run()")
         grace_s = seconds(grace, "grace")
-        self._worker = worker = self._make_worker()
-        flows = self._make_flow_host()
-        loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
-        self._told = lambda: loop.call_soon_threadsafe(stop.set)
-        handled = self._handle_signals(loop, stop)
-        tasks = self._start_roles()
-        if worker is not None:
-            tasks.append(self._runtime.spawn(worker.run(), name="holdfast-worker"))
-        if flows is not None:
-            tasks.append(self._runtime.spawn(flows.run(), name="holdfast-flows"))
-        waiting = self._runtime.spawn(stop.wait(), name="holdfast-run")
+        await self._do(self._take_on(), grace_s, signals=True)
+
+    @contextlib.asynccontextmanager
+    async def running(self, *, grace: Duration = GRACE_S) -> AsyncGenerator[Self]:
+        """Do what the app defines for the length of the block, as ``run`` does.
+
+        The block begins when everything has: a flow that is started in it begins here at once. At
+        its end no more is claimed, handlers and steps have ``grace`` to end, and what is left is
+        given back. A block that raises, or is cancelled, does not wait for the grace. Signals are
+        left to the program. Should a role of the app fail by a mistake in its arguments, the block
+        is cancelled, and the error raised.
+
+        Raises:
+            UsageError, UnsupportedByDriver: As ``run``.
+        """
+        check_outside("hf.running()")
+        grace_s = seconds(grace, "grace")
+        duties, block = self._take_on(), asyncio.current_task()
+        over = cancelled = False
+
+        def ended(task: asyncio.Task[None]) -> None:
+            nonlocal cancelled
+            if not over and not task.cancelled() and task.exception() is not None:
+                assert block is not None
+                cancelled = block.cancel()
+
+        doing = self._do(duties, grace_s, signals=False)
+        task = self._runtime.spawn(doing, name=f"holdfast-running-{self.name}")
+        task.add_done_callback(ended)
         try:
-            await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            grace_s = 0.0
+            await duties.begun.wait()
+            yield self
+        except BaseException:
+            task.cancel()
             raise
         finally:
-            try:
-                # Together: both have the same grace.
-                stops = [each.stop(grace_s) for each in (worker, flows) if each is not None]
-                await asyncio.gather(*stops)
-            finally:
-                if self._desk is not None:
-                    self._desk.host = None
-                if self._remote is not None:
-                    self._remote.close()
-                # Also for a caller who is cancelled once more: no role may outlive this call.
-                self._told = None
-                for number in handled:
-                    loop.remove_signal_handler(number)
-                for task in (waiting, *tasks):
-                    task.cancel()
-            await asyncio.wait([waiting, *tasks])
-        for task in tasks:
+            over = True
+            duties.stop()
+            await asyncio.wait([task])
+            # Also if the task never took its first step.
+            self._duties = None
+            if cancelled and block is not None:
+                block.uncancel()
             if not task.cancelled():
-                # A role ends by itself only through a mistake in its arguments.
                 task.result()
+
+    def _take_on(self) -> Duties:
+        """The duties of the app, which this host has from now on."""
+        self._check_runnable()
+        assert self._app is not None
+        self._duties = Duties(self._app, self._means(), self._handlers())
+        return self._duties
+
+    async def _do(self, duties: Duties, grace_s: float, *, signals: bool) -> None:
+        try:
+            await duties.run(grace_s, signals=signals)
+        finally:
+            self._duties = None
+            if self._remote is not None:
+                self._remote.close()
+
+    def _means(self) -> Means:
+        return Means(
+            host=self.name,
+            runtime=self._runtime,
+            driver=self._driver,
+            leases=self._leases,
+            work=self._work,
+            desk=self._desk,
+            telemetry=self._telemetry,
+            logs=self._logs,
+            flows=self._plan.flows,
+            claim_batch=self._plan.claim_batch,
+        )
 
     def _check_runnable(self) -> None:
         if self._app is None:
             raise UsageError("nothing to run: connect with app=…, where an App says what to do")
-        if self._told is not None:
+        if self._duties is not None:
             raise UsageError("this host runs already: call run() once, and stop() before again")
+        # Refused before anything runs, where the backend keeps none.
         if self._app.crons:
-            # Refused before anything runs, where the backend keeps none.
             _ = self.schedules
+        if self._app.flows:
+            _ = self.flows
 
     def stop(self) -> None:
         """Let ``run`` end in order, as SIGTERM does. Nothing if it does not run.
@@ -273,92 +330,25 @@ class Holdfast:
         Safe from any thread and from a signal handler. Returns at once; ``run`` returns when what
         it runs has ended or was given back.
         """
-        if self._told is not None:
-            self._told()
-
-    def _make_worker(self) -> Worker | None:
-        handlers = self._handlers()
-        if not handlers:
-            return None
-        assert self._app is not None
-        return Worker(
-            self.work,
-            self.leases,
-            handlers,
-            self._app.middlewares,
-            host=self.name,
-            log=self._logs.logger("holdfast.work"),
-            claim_batch=self._plan.claim_batch,
-            poll_s=poll_of(handlers, self._plan.flows),
-        )
+        if self._duties is not None:
+            self._duties.stop()
 
     def _handlers(self) -> list[Handler[Any, Any]]:
         """Those of the app, those of steps that run in queues, and the one that starts flows."""
         app = self._app
         assert app is not None
-        self._remote = RemoteSteps(app.steps, self._runtime, self._plan.flows.threads)
+        self._remote = RemoteSteps(app.steps, self._runtime, threads=self._plan.flows.threads)
         handlers = [*app.handlers.values(), *self._remote.handlers(app.handlers)]
         if app.flows and self._desk is not None and self._driver.schedules is not None:
             handlers.append(start_handler(self._desk))
+        if handlers:
+            # Refused, where the backend keeps none.
+            _ = self.work
         return handlers
-
-    def _make_flow_host(self) -> FlowHost | None:
-        assert self._app is not None
-        if not self._app.flows:
-            return None
-        _ = self.flows
-        assert self._desk is not None
-        self._desk.host = flow_host(
-            self._desk,
-            self._app.middlewares,
-            options=self._plan.flows,
-            claim_batch=self._plan.claim_batch,
-        )
-        return self._desk.host
-
-    def _start_roles(self) -> list[asyncio.Task[None]]:
-        assert self._app is not None
-        leases, spawn = self.leases, self._runtime.spawn
-        tasks = [
-            spawn(leases.lead(role.key, role.function, **role.options), name=f"lead-{role.key}")
-            for role in self._app.leaders.values()
-        ]
-        for periodic in self._app.periodics.values():
-            ticks = leases.every(
-                periodic.interval_s, periodic.function, key=periodic.key, **periodic.options
-            )
-            tasks.append(spawn(ticks, name=f"every-{periodic.key}"))
-        if self._driver.schedules is not None:
-            scheduler = Scheduler(
-                self._runtime,
-                self._driver.schedules,
-                self._driver.wakeups,
-                defined=self._app.crons,
-                telemetry=self._telemetry,
-                log=self._logs.logger("holdfast.schedules"),
-            )
-            tasks.append(spawn(scheduler.run(), name="schedules"))
-        return tasks
-
-    def _handle_signals(
-        self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event
-    ) -> list[signal.Signals]:
-        # A web server around us that listens already would never hear that it is to stop.
-        heard = callable(signal.getsignal(signal.SIGTERM))
-        if heard or threading.current_thread() is not threading.main_thread():
-            return []
-        handled: list[signal.Signals] = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            try:
-                loop.add_signal_handler(number, stop.set)
-            except (NotImplementedError, RuntimeError, ValueError):
-                # Loops without signal support (a simulation, an embedding) are stopped by cancel.
-                continue
-            handled.append(number)
-        return handled
 
     async def health(self) -> Health:
         """Ask the store and look at this host's own pulse. Never raises for a sick store."""
+        check_outside("hf.health()")
         now = self._runtime.clock.monotonic()
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -385,6 +375,7 @@ class Holdfast:
         before their key is free. A store that does not answer holds this up for a few seconds at
         most. A caller that is cancelled does not stop the closing.
         """
+        check_outside("hf.close()")
         if self._closing is None:
             self._closing = self._runtime.spawn(
                 self._close(caller_now()), name=f"holdfast-close-{self.name}"
@@ -392,11 +383,9 @@ class Holdfast:
         await asyncio.shield(self._closing)
 
     async def _close(self, closer: object) -> None:
-        if self._worker is not None:
-            await self._patiently(self._worker.stop(0.0), "giving back jobs that run")
+        if self._duties is not None:
+            await self._patiently(self._duties.give_back(), "giving back what runs")
         if self._desk is not None:
-            if self._desk.host is not None:
-                await self._patiently(self._desk.host.stop(0.0), "giving back flows that run")
             await self._patiently(self._desk.close(), "giving back flows")
         await self._patiently(self.leases.close(closer), "releasing leases")
         if self._work is not None:
@@ -413,8 +402,7 @@ class Holdfast:
         await hosts.close(self._heartbeat.session.id)
         for store in (self._driver.jobs, self._driver.instances):
             if store is not None:
-                while len(await store.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
-                    continue
+                await self._patiently(_reclaim_all(store), "letting others have what was ours")
 
     async def _patiently(self, step: Awaitable[None], what: str) -> None:
         try:
@@ -490,6 +478,11 @@ class Holdfast:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def _reclaim_all(store: JobStore | InstanceStore) -> None:
+    while len(await store.reclaim(limit=RECLAIM_MAX)) == RECLAIM_MAX:
+        continue
 
 
 def _unkept(what: str, of: Capabilities) -> UnsupportedByDriver:

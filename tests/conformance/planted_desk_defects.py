@@ -5,6 +5,8 @@ Each class is named for what is wrong with it, and carries the sentences of the 
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.model.instance import Opened
 from tests.conformance.planted_instances import Defective
 
@@ -25,6 +27,46 @@ class TerminationEndsTheEnded(Defective):
     async def terminate(self, id, **fields):  # noqa: A002 - the port's name
         if (row := self.row(id)) is not None:
             row.ended = None
+        return await super().terminate(id, **fields)
+
+
+class TerminationForgetsTheChildren(Defective):
+    caught_by = ("test_a_termination_reaches_children_and_their_children",)
+
+    async def terminate(self, id, *, below=None, **fields):  # noqa: A002 - the port's name
+        del below
+        return await super().terminate(id, **fields)
+
+
+class TerminationForgetsTheGrandchildren(Defective):
+    caught_by = ("test_a_termination_reaches_children_and_their_children",)
+
+    async def terminate(self, id, *, below=None, **fields):  # noqa: A002 - the port's name
+        children = list(self.table.children.get(id, ())) if below is not None else ()
+        outcome = await super().terminate(id, **fields)
+        for child in children:
+            await super().terminate(child, outcome=below)
+        return outcome
+
+
+class TerminationKnowsNoPolicy(Defective):
+    caught_by = (
+        "test_a_termination_spares_those_that_are_to_outlive_it",
+        "test_a_child_that_a_commit_started_keeps_its_policy",
+    )
+
+    async def terminate(self, id, **fields):  # noqa: A002 - the port's name
+        for row in self.table.rows.values():
+            row.new = replace(row.new, outlives=False)
+        return await super().terminate(id, **fields)
+
+
+class TerminationReachesEarlierRuns(Defective):
+    caught_by = ("test_a_run_that_began_anew_has_left_its_children_alone",)
+
+    async def terminate(self, id, **fields):  # noqa: A002 - the port's name
+        if (row := self.row(id)) is not None:
+            row.began_us = 0
         return await super().terminate(id, **fields)
 
 

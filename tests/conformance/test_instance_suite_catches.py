@@ -20,4 +20,4 @@ class TestInstanceSuiteCatches(CatchingCases):
     defects = defects_of(
         planted_claim_defects, planted_commit_defects, planted_desk_defects, planted_mail_defects
     )
-    at_least = 65
+    at_least = 69

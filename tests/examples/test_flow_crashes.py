@@ -53,10 +53,18 @@ def test_an_approval_that_never_comes():
     assert report.outcome == '"pens: nobody decided in time"'
 
 
-def test_a_fan_out():
+def test_a_small_fan_out():
     census = load("fan_out")
     report = crash_at_every_commit(census.app, census.census, 40)
     assert report.outcome == str(sum(page % 7 for page in range(40)))
+    assert report.crashes == 2 * report.writes
+
+
+def test_the_fan_out_of_a_thousand():
+    census = load("fan_out")
+    report = crash_at_every_commit(census.app, census.census, 1000, sample=25, seed=7)
+    assert report.outcome == str(sum(page % 7 for page in range(1000)))
+    assert (report.crashes, report.writes > 25) == (25, True)
 
 
 def test_a_monitor():

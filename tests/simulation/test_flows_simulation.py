@@ -28,7 +28,7 @@ FLOORS = {
     "release ok": 500,
     "suspend changed": 150,
     "resume changed": 150,
-    "terminate changed": 50,
+    "terminate.family changed": 50,
     "nap cancelled": 10,
     "inbox cancelled": 10,
     "booking failed": 100,

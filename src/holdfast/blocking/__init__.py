@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Self
 
 from holdfast import host as host_module
@@ -97,6 +97,22 @@ class Holdfast:
         with self._stopped_by_signals():
             self._portal.run(self._host.run(grace=grace))
 
+    @contextmanager
+    def running(self, *, grace: Duration = GRACE_S) -> Generator[Self, None, None]:
+        """Do what the app defines for the length of the block; see ``holdfast.Holdfast``.
+
+        A thread cannot be cancelled: what goes wrong meanwhile is raised at the end of the block.
+        """
+        running = self._host.running(grace=grace)
+        self._portal.run(_entered(running))
+        try:
+            yield self
+        except BaseException as error:
+            self._portal.run(_left(running, error))
+            raise
+        else:
+            self._portal.run(_left(running, None))
+
     def stop(self) -> None:
         """Let ``run`` end in order, as SIGTERM does. Safe from any thread."""
         self._host.stop()
@@ -140,6 +156,14 @@ class Holdfast:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+async def _entered(block: AbstractAsyncContextManager[Any]) -> None:
+    await block.__aenter__()
+
+
+async def _left(block: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
+    await block.__aexit__(None if error is None else type(error), error, None)
 
 
 def connect(  # noqa: PLR0913 - the options are the public promise

@@ -97,6 +97,7 @@ class Calling:
             payload=text_of(call.input),
             max_attempts=options.retry.max_attempts,
             retry=options.retry.to_json(),
+            expires_us=None if options.retry_for_s is None else round(options.retry_for_s * 1e6),
             headers=run.headers_with(flow=run.id, step=call.identity, name=call.step.name),
             instance=run.id,
             step=call.identity,
@@ -138,6 +139,7 @@ class Calling:
         if call is None:
             return None
         call.attempt = event.attempt + 1
+        call.details = event.details
         self.running.discard(event.step)
         self.fresh.pop(event.step, None)
         self._run.timers.retry(event.step, event.due)
@@ -218,6 +220,7 @@ class Calling:
             input=call.input,
             attempt=call.attempt,
             first_at_us=call.called_at_us,
+            details=call.details,
         )
 
     # -- children ---------------------------------------------------------------------------------
@@ -263,6 +266,7 @@ class Calling:
             input=text_of(call.input),
             request=f"child/{run.id}/{call.identity}{run.epoch}",
             parent=None if call.detached else run.id,
+            outlives=call.abandon,
             headers=run.headers,
             retention_us=round(call.flow.retention_s * 1e6),
         )

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import InvalidPayload
 from holdfast.flows.arguments import text_of
-from holdfast.flows.events import SignalReceived
+from holdfast.flows.events import NULL, SignalReceived
 from holdfast.flows.numbered import NumberedFuture
 from holdfast.names import InstanceId, JobId
 from holdfast.work.payload import codec_of
@@ -56,6 +56,7 @@ class StepCall(_Awaited[R]):
         self.step = step
         self.input = input
         self.attempt = 1
+        self.details = NULL
         self.called_at_us = run.at_us
         # Where its end comes from: a job, or an attempt that was recorded before it began.
         self.job: JobId | None = None

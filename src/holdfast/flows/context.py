@@ -237,7 +237,8 @@ def on_query(name: str | None = None, /) -> Callable[[Function], Function]: ...
 def on_query(given: Any = None, /) -> Any:
     """Let this function answer a query of its name, or of ``name``: a plain ``def``.
 
-    For functions inside the flow's code. It only looks: what it returns is sent to who asks.
+    For functions inside the flow's code. It only looks: a copy of what it returns, by way of JSON,
+    is sent to who asks.
     """
     run = the_flow("on_query()")
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.flows.arguments import Call
-from holdfast.flows.events import Event
+from holdfast.flows.events import NULL, Event
 from holdfast.flows.step import Step
 from holdfast.model.instance import InstanceStatus, Message, NewInstance, Reply
 from holdfast.model.job import NewJob
@@ -25,6 +25,7 @@ class StepTask(msgspec.Struct, frozen=True, kw_only=True):
         input: What it was called with, as it is recorded.
         attempt: 1 is the first.
         first_at_us: When the step was called, by the flow's time: for limits on all attempts.
+        details: What the attempts before said last with ``heartbeat``.
     """
 
     identity: str
@@ -32,6 +33,7 @@ class StepTask(msgspec.Struct, frozen=True, kw_only=True):
     input: msgspec.Raw
     attempt: int = 1
     first_at_us: int = 0
+    details: msgspec.Raw = NULL
 
     def arguments(self) -> Call:
         """Positional and keyword arguments: a copy, so that step and flow share no object.

@@ -55,13 +55,17 @@ class StepEnded(_Event, frozen=True, tag="step-ended"):
 
 
 class StepRetrying(_Event, frozen=True, tag="step-retrying"):
-    """An attempt of a step failed, and the next begins at ``due``. ``ahead`` as above."""
+    """An attempt of a step failed, and the next begins at ``due``. ``ahead`` as above.
+
+    ``details`` is what the attempt said last with ``heartbeat``, for the next.
+    """
 
     step: str
     attempt: int
     error: Failure
     due: int
     ahead: bool = False
+    details: msgspec.Raw = NULL
 
 
 class TimerFired(_Event, frozen=True, tag="timer-fired"):

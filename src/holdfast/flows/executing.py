@@ -95,26 +95,29 @@ class Executor:
         options = step.options
         if options.timeout_s is not None or options.heartbeat_s is not None:
             self._arm(run)
-        if step.is_async and not self._middlewares and not self._telemetry.tracing:
+        if step.is_async and not self.wraps:
             body: Any = _body(step.function, called)
         elif step.is_async or self._middlewares:
-            body = self._wrapped(run, called)
+            body = self.wrapped(run, partial(self._innermost, run, called))
         else:
             self._in_thread(run, called, context)
             return
         run.task = task = asyncio.get_running_loop().create_task(body, context=context)
         task.add_done_callback(partial(self._task_done, run))
 
-    async def _wrapped(self, run: StepRun, called: Call) -> Any:
-        """The body inside of everything that was put around it."""
-        function = run.call.step.function
+    @property
+    def wraps(self) -> bool:
+        """Whether anything is put around steps."""
+        return bool(self._middlewares) or self._telemetry.tracing
 
-        def innermost() -> Awaitable[Any]:
-            if run.call.step.is_async:
-                return _body(function, called)
-            return self._awaited_thread(run, called)
+    def _innermost(self, run: StepRun, called: Call) -> Awaitable[Any]:
+        if run.call.step.is_async:
+            return _body(run.call.step.function, called)
+        return self._awaited_thread(run, called)
 
-        call: Callable[[], Awaitable[Any]] = innermost
+    async def wrapped(self, run: StepRun, innermost: Callable[[], Awaitable[Any]]) -> Any:
+        """The body of a step inside of everything that is put around it."""
+        call = innermost
         for middleware in reversed(self._middlewares):
             call = partial(middleware, run.current, call)
         with self._telemetry.job_span(
@@ -204,14 +207,15 @@ class Executor:
         if run.over:
             return
         run.over = True
-        event = self.failure(run.call, error, final=final)
+        event = self.failure(run, error, final=final)
         self._measure(run, "retried" if isinstance(event, StepRetrying) else "failed")
         run.owner.step_happened(run, event)
 
     def failure(
-        self, call: StepTask, error: BaseException, *, final: bool = False
+        self, run: StepRun, error: BaseException, *, final: bool = False
     ) -> StepEnded | StepRetrying:
         """What follows from a failed attempt: another one after a pause, or the end of the step."""
+        call = run.call
         now_us, options = self._clock.now_us(), call.step.options
         kept = failure_of(error, errors=options.errors)
         pause_s = (
@@ -229,7 +233,12 @@ class Executor:
             )
         due = now_us + round(pause_s * 1e6)
         return StepRetrying(
-            at=now_us, step=call.identity, attempt=call.attempt, error=kept, due=due
+            at=now_us,
+            step=call.identity,
+            attempt=call.attempt,
+            error=kept,
+            due=due,
+            details=run.details,
         )
 
     # -- limits of time ---------------------------------------------------------------------------

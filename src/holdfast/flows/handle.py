@@ -11,7 +11,7 @@ from holdfast.flows import letters
 from holdfast.flows.desk import within
 from holdfast.flows.failures import decode_failure, flow_error
 from holdfast.flows.flow import Flow
-from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of
+from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of, running_of
 from holdfast.flows.operating import Operations
 from holdfast.flows.recording import read_rows
 from holdfast.flows.waiting import End
@@ -19,6 +19,7 @@ from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
 from holdfast.model.retry import name_of
 from holdfast.names import InstanceId, check_key, check_reason
+from holdfast.runtime.outside import check_outside
 from holdfast.work.payload import codec_of, decode_plain
 from holdfast.work.repeating import until_known
 
@@ -66,6 +67,7 @@ class FlowHandle(Generic[R]):
         return codec.decode(outcome or "null")
 
     async def _end(self) -> End:
+        check_outside("the handle of a flow", "call the flow itself (`await child(…)`)")
         if self._awaited is not None:
             # Nobody else waits for this one meanwhile: a caller who leaves takes it along.
             awaited, self._awaited = self._awaited, None
@@ -76,12 +78,15 @@ class FlowHandle(Generic[R]):
         return await self._desk.end_of(self.id)
 
     async def status(self) -> FlowInfo:
-        """What the store knows of it now.
+        """What the store knows of it now, and what its steps said if they run on this host.
 
         Raises:
             FlowNotFound: There is none of this id.
         """
-        return info_of(await self._desk.record(self.id))
+        record = await self._desk.record(self.id)
+        host = self._desk.host
+        live = None if host is None else host.home.lives.get(self.id)
+        return info_of(record, None if live is None else running_of(live.steps.values()))
 
     async def history(self, *, after: int = 0, limit: int | None = None) -> list[FlowCommit]:
         """The commits of its current run, the oldest first.
@@ -150,7 +155,8 @@ class FlowHandle(Generic[R]):
         """Ask its code, which answers from what it knows and changes nothing.
 
         Answered by the flow itself if it runs on this host, else by a copy that is run from its
-        history here, which therefore needs its definition.
+        history here, which therefore needs its definition. The answer goes through JSON and is of
+        the annotated type: changing it changes nothing in the flow.
 
         Raises:
             FlowNotFound: There is none of this id.
@@ -174,6 +180,9 @@ class FlowHandle(Generic[R]):
     async def terminate(self, reason: str = "terminated") -> None:
         """End it at once, without asking its code. Steps that run are stopped. Repeatable.
 
+        Its children end with it in the same step of the store, and theirs, except for those that
+        were started with ``on_parent_end="abandon"`` or detached.
+
         Raises:
             FlowNotFound: There is none of this id.
             Conflict: It has ended already, otherwise.
@@ -196,13 +205,17 @@ class FlowHandle(Generic[R]):
     async def retry(self) -> None:
         """Let a flow that failed go on from the step that failed last, as if it had not ended yet.
 
-        What was recorded after it began is void, except for the letters that were read.
+        What was recorded after it began is void, except for the letters that were read. A flow that
+        was terminated goes on where it was. Steps in queues and children that its end stopped begin
+        again.
 
         Raises:
             FlowNotFound: There is none of this id.
             Conflict: It has not failed, or was changed meanwhile.
         """
         await Operations(self._desk, self.id).retry()
+        # The end that it was told of is not the end any more.
+        self._awaited = None
 
     async def fork(
         self,

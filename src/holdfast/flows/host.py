@@ -102,6 +102,13 @@ class FlowHost:
         """Whether this host runs flows of this definition."""
         return name in self._names
 
+    def defined(self, names: tuple[str, ...]) -> None:
+        """There are more definitions: claim their flows as well."""
+        self._names = names
+        self._rings += 1
+        self._hopeful = True
+        self._alarm.ring()
+
     async def run(self) -> None:
         """Claim and run until ``stop``."""
         bell = self._bell

@@ -117,16 +117,17 @@ class Inbox:
     # -- queries and updates ----------------------------------------------------------------------
 
     def query(self, name: str, args: tuple[Any, ...]) -> Any:
-        """What the flow's code answers.
+        """What the flow's code answers: a copy, so that nobody can change what the flow knows.
 
         Raises:
-            UsageError: It answers no such query.
+            UsageError: It answers no such query, or with what is no JSON.
         """
         answerer = self.queries.get(name)
         if answerer is None:
             known = ", ".join(sorted(self.queries)) or "none"
             raise UsageError(f"the flow answers no query {name!r}; it has: {known}")
-        return answerer.function(*args)
+        answer = encoded(answerer.function(*args), f"the answer to query {name!r}")
+        return answerer.arguments.returns.decode(text_of(answer))
 
     def accept(self, name: str, payload: str) -> None:
         """Let an update be checked before it is recorded.

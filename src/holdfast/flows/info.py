@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from holdfast.flows.arguments import text_of
 from holdfast.flows.events import Event, decode_events
+from holdfast.flows.step_run import StepRun
 from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus
 from holdfast.names import InstanceId
 from holdfast.work.payload import decode_plain
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningStep:
+    """A step that runs now: which, at which attempt, and what it said last with ``heartbeat``."""
+
+    step: str
+    attempt: int
+    details: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,8 @@ class FlowInfo:
         token: Grows with each owner.
         due_at: When it goes on though nothing happens to it.
         cursor: Its place in the order of flows, where a page that ends with it goes on.
+        steps: The steps that run on this very host; ``None`` if the flow is not in its memory.
+            Those in queues are jobs, whose progress ``hf.work`` shows.
     """
 
     id: InstanceId
@@ -44,6 +58,7 @@ class FlowInfo:
     ended_at: datetime | None
     due_at: datetime | None
     cursor: str = field(repr=False)
+    steps: tuple[RunningStep, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +72,18 @@ class FlowCommit:
     events: tuple[Event, ...]
 
 
-def info_of(record: InstanceRecord) -> FlowInfo:
-    """What a store said of one flow."""
+def running_of(runs: Iterable[StepRun]) -> tuple[RunningStep, ...]:
+    """The steps of a flow that run here."""
+    return tuple(
+        RunningStep(
+            step=run.call.identity, attempt=run.attempt, details=decode_plain(text_of(run.details))
+        )
+        for run in runs
+    )
+
+
+def info_of(record: InstanceRecord, steps: tuple[RunningStep, ...] | None = None) -> FlowInfo:
+    """What a store said of one flow, and this host of its steps."""
     return FlowInfo(
         id=record.id,
         name=record.name,
@@ -76,6 +101,7 @@ def info_of(record: InstanceRecord) -> FlowInfo:
         ended_at=record.ended_at,
         due_at=record.due_at,
         cursor=record.cursor,
+        steps=steps,
     )
 
 

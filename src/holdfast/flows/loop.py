@@ -77,6 +77,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
     of their own, those of many flows do not collide there.
     """
 
+    # For whoever must not be asked by flow code; see ``runtime.outside``.
+    of_a_flow = True
+
     def __init__(self, now: float, on_error: ErrorHandler, *, first: int = 0) -> None:
         self._now = now
         self._on_error = on_error

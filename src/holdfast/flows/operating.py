@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Conflict, FlowNotFound, FlowTerminated, UsageError
+from holdfast.errors import Conflict, FlowNotFound, UsageError
 from holdfast.flows import letters
 from holdfast.flows.arguments import text_of
 from holdfast.flows.events import (
     Ended,
+    Failure,
     Rewound,
     StepEnded,
     StepIntended,
@@ -17,7 +18,7 @@ from holdfast.flows.events import (
     decode_events,
     encode_events,
 )
-from holdfast.flows.failures import encode_failure, failure_of
+from holdfast.flows.failures import TERMINATED, encode_failure
 from holdfast.flows.flow import RETENTION_S
 from holdfast.flows.recording import read_rows, record_flow, replayed
 from holdfast.flows.replaying import fork_history
@@ -65,9 +66,10 @@ class Operations:
             return run.query(name, *args)
 
     async def terminate(self, reason: str) -> None:
-        """End the flow at once."""
+        """End the flow at once, and the children that are to end with it, in one step."""
         record = await self._desk.record(self._id)
-        failure = failure_of(FlowTerminated(self._id, reason))
+        failure = Failure(TERMINATED, reason)
+        below = Failure(TERMINATED, f"with {self._id!r}, which started it: {reason}")
         told = (
             ()
             if record.parent is None
@@ -75,7 +77,12 @@ class Operations:
         )
         opened = await until_known(
             self._desk.runtime,
-            lambda _: self._store.terminate(self._id, outcome=encode_failure(failure), sends=told),
+            lambda _: self._store.terminate(
+                self._id,
+                outcome=encode_failure(failure),
+                sends=told,
+                below=encode_failure(below),
+            ),
         )
         self._check(opened, "terminated: it has ended")
 
@@ -90,12 +97,13 @@ class Operations:
         self._check(opened, "resumed: it has ended")
 
     async def retry(self) -> None:
-        """Let a failed flow go on from before the step that failed."""
+        """Let a failed flow go on from before the step that failed, a terminated one from here."""
         record = await self._desk.record(self._id)
         if record.status not in FINAL or record.status is InstanceStatus.COMPLETED:
             raise Conflict(f"flow {self._id!r} is {record.status}; only one that failed is retried")
         rows = await read_rows(self._store, self._id, after=record.base)
-        to = _before_failure(rows, record.base)
+        terminated = record.status is InstanceStatus.TERMINATED
+        to = record.version if terminated else _before_failure(rows, record.base)
         at = rows[-1].at_us if rows else record.began_at_us
         events = encode_events((Rewound(at=at, to=to),))
         opened = await until_known(

@@ -25,11 +25,20 @@ from holdfast.work.handler import Handler, HandlerOptions
 # How many steps of one queue a host runs at once, unless one of them says otherwise.
 _CONCURRENCY = 10
 
+# A step that must give heartbeats is listened to so often within the time it has for one.
+_LOOKS = 4
+
 
 class RemoteSteps:
     """Runs the steps of an app that others put into queues."""
 
-    def __init__(self, steps: Mapping[str, Step[..., Any]], runtime: Runtime, threads: int) -> None:
+    def __init__(
+        self,
+        steps: Mapping[str, Step[..., Any]],
+        runtime: Runtime,
+        *,
+        threads: int,
+    ) -> None:
         self._runtime = runtime
         self._threads = threads
         self._pool: Executor | None = None
@@ -57,7 +66,8 @@ class RemoteSteps:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _handler(self, queue: str, steps: Mapping[str, Step[..., Any]]) -> Handler[Any, Any]:
-        wanted = [step.options.concurrency or _CONCURRENCY for step in steps.values()]
+        # Those that say it say the same: the app refuses anything else.
+        said = [step.options.concurrency for step in steps.values() if step.options.concurrency]
 
         async def run(payload: Any) -> Any:
             name = current().headers.get(STEP_NAME_HEADER)
@@ -65,23 +75,70 @@ class RemoteSteps:
             if step is None:
                 raise UsageError(f"this app has no step {name!r} for queue {queue!r}")
             args, kwargs = step.arguments.decode(msgspec.json.encode(payload).decode())
-            return await self._timed(step, partial(step.function, *args, **kwargs))
+            return await self._limited(step, partial(step.function, *args, **kwargs))
 
-        return Handler[Any, Any](run, queue, HandlerOptions(concurrency=max(wanted)))
+        options = HandlerOptions(
+            concurrency=said[0] if said else _CONCURRENCY,
+            errors=tuple({kind for step in steps.values() for kind in step.options.errors}),
+        )
+        return Handler[Any, Any](run, queue, options)
 
-    async def _timed(self, step: Step[..., Any], call: Callable[[], Any]) -> Any:
-        timeout_s = step.options.timeout_s
+    async def _limited(self, step: Step[..., Any], call: Callable[[], Any]) -> Any:
+        """Run an attempt within the time that its step has, and for as long as it tells of itself.
+
+        Raises:
+            TimeoutError: It took too long, or was silent for too long.
+        """
+        timeout_s, heartbeat_s = step.options.timeout_s, step.options.heartbeat_s
         limit = asyncio.timeout(timeout_s)
+        listener = None
         try:
             async with limit:
+                if heartbeat_s is not None:
+                    listener = _Listener(limit, heartbeat_s)
                 return await (call() if step.is_async else self._in_thread(call))
         except TimeoutError as error:
             if not limit.expired():
                 raise
             current().cancelled = True
-            raise TimeoutError(f"the step did not end within {timeout_s:g} s") from error
+            if listener is not None and listener.silent:
+                said = f"the step gave no heartbeat for {heartbeat_s:g} s"
+            else:
+                said = f"the step did not end within {timeout_s:g} s"
+            raise TimeoutError(said) from error
+        finally:
+            if listener is not None:
+                listener.close()
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._pool is None:
             self._pool = self._runtime.start_pool(self._threads, name="holdfast-step")
         return await asyncio.wrap_future(self._pool.submit(copy_context().run, call))
+
+
+class _Listener:
+    """Lets a limit pass when what runs now has not told of itself for so long."""
+
+    def __init__(self, limit: asyncio.Timeout, heartbeat_s: float) -> None:
+        self.silent = False
+        self._limit = limit
+        self._heartbeat_s = heartbeat_s
+        self._loop = asyncio.get_running_loop()
+        self._current = current()
+        self._heard = self._current.beats
+        self._heard_at = self._loop.time()
+        self._timer = self._loop.call_later(heartbeat_s / _LOOKS, self._look)
+
+    def close(self) -> None:
+        """Listen no more. Repeatable."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if self._current.beats != self._heard:
+            self._heard, self._heard_at = self._current.beats, now
+        if now - self._heard_at >= self._heartbeat_s:
+            self.silent = True
+            self._limit.reschedule(now)
+        else:
+            self._timer = self._loop.call_later(self._heartbeat_s / _LOOKS, self._look)

@@ -225,7 +225,21 @@ class Replay:
             # An update whose handler the code sets up only later finds none.
             self._apply(cast("Fed", event))
         run.advance(rewind.event.at)
-        self._begin_again(rewind.failed_steps, rewind.failed_children)
+        calling = run.calling
+        # The end of the flow cancelled its jobs, and took with it the children that were not to
+        # outlive it: nobody would ever tell of them.
+        steps = [
+            step
+            for step, call in calling.steps.items()
+            if step in rewind.begun_steps and (call.job is not None or step in rewind.failed_steps)
+        ]
+        children = [
+            child
+            for child, call in calling.children.items()
+            if child in rewind.begun_children
+            and (not call.abandon or child in rewind.failed_children)
+        ]
+        self._begin_again(steps, children)
 
     def _fork(self, event: Forked) -> None:
         run = self._run

@@ -48,14 +48,16 @@ _SHOWN_CHARS_MAX = 200
 class Rewind:
     """An operator's retry: what came after is void, except for what others had sent.
 
-    ``kept`` are the letters of the void part. Steps in queues and children that were begun before
-    it, and whose failure is void, are begun again.
+    ``kept`` are the letters of the void part. Of the steps and children that were begun before it,
+    those whose failure is void are begun again, and so is what the end of the flow stopped.
     """
 
     event: Rewound
     kept: list[Event] = field(default_factory=list[Event])
     failed_steps: list[str] = field(default_factory=list[str])
     failed_children: list[str] = field(default_factory=list[str])
+    begun_steps: frozenset[str] = frozenset()
+    begun_children: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -136,9 +138,9 @@ def _rewound(event: Rewound, kept: list[tuple[int, list[Event | Rewind]]]) -> Re
     while kept and kept[-1][0] > event.to:
         void[:0] = _flat(kept.pop()[1])
     before = [item for _, items in kept for item in items]
-    steps = {item.step for item in before if isinstance(item, (StepSent, StepIntended))}
-    children = {item.child for item in before if isinstance(item, ChildStarted)}
-    rewind = Rewind(event)
+    steps = frozenset(item.step for item in before if isinstance(item, (StepSent, StepIntended)))
+    children = frozenset(item.child for item in before if isinstance(item, ChildStarted))
+    rewind = Rewind(event, begun_steps=steps, begun_children=children)
     for item in void:
         match item:
             case SignalReceived() | UpdateReceived():

@@ -7,7 +7,7 @@ what it returns is awaited; called by anything else it is the plain function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -91,6 +91,27 @@ def check_definition(name: object, kind: str) -> str:
     return checked
 
 
+def check_queue_mates(step: Step[..., Any], others: Iterable[Step[..., Any]]) -> None:
+    """Look whether the steps of one queue, which share its slots, agree on their number.
+
+    Raises:
+        UsageError: They do not.
+    """
+    wanted = step.options.concurrency
+    for other in others:
+        said = other.options.concurrency
+        if (
+            other.options.queue == step.options.queue is not None
+            and None not in (said, wanted)
+            and said != wanted
+        ):
+            raise UsageError(
+                f"the steps of queue {step.options.queue!r} run in the same slots: {other.name!r} "
+                f"has concurrency={said} and {step.name!r} {wanted}; give both the same, or queues "
+                "of their own"
+            )
+
+
 def step_options(  # noqa: PLR0913 - the options are the public promise
     *,
     retry: Retry | None = None,
@@ -116,6 +137,18 @@ def step_options(  # noqa: PLR0913 - the options are the public promise
         raise UsageError("a transactional step runs here: it takes no queue= and no once=")
     if once and queue is not None:
         raise UsageError("a step with queue= may run again when a host is lost: drop once=True")
+    if transactional and heartbeat is not None:
+        raise UsageError(
+            "a transactional step holds a transaction and must be short: give it timeout= instead "
+            "of heartbeat="
+        )
+    if transactional and concurrency is not None:
+        raise UsageError(
+            "how many transactional steps run at once is up to the store's connections: drop "
+            "concurrency=, or do in an ordinary step what must be limited"
+        )
+    if retry_for is not None and queue is None and (retry is None or retry.max_attempts == 1):
+        raise UsageError("retry_for= is a limit of retry=: give both, or timeout= for one attempt")
     for kind in cast("tuple[object, ...]", errors):
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise UsageError(f"errors= holds classes of exceptions, not {kind!r}")

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from holdfast.codec import decode_metadata
 from holdfast.errors import ClaimLost
+from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.decision import StepTask
 from holdfast.flows.events import StepEnded, StepRetrying
 from holdfast.names import InstanceId, JobId, Token
 from holdfast.runtime.session import LiveSession
 from holdfast.work.current import FLOW_HEADER, STEP_HEADER, Current
-from holdfast.work.payload import encode
+from holdfast.work.payload import decode_plain
 
 
 class StepOwner(Protocol):
@@ -61,7 +62,10 @@ class StepRun:
         self.timed_out: str | None = None
         self.timers: list[asyncio.TimerHandle] = []
         self.began_at = self.beat_at = 0.0
-        self.details: str | None = None
+        # What it said last, or those before it.
+        self.details = call.details
+        if call.attempt > 1:
+            self.current.heartbeat_details = decode_plain(text_of(call.details))
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -100,7 +104,11 @@ class StepRun:
 
     def report(self, progress: object) -> None:
         """Keep ``progress``, and take it for a heartbeat. Safe from any thread."""
-        self.details = encode(progress, "the progress")
+        self.details = encoded(progress, "the progress")
+        self.beat()
+
+    def beat(self) -> None:
+        """Take it for a heartbeat. Safe from any thread."""
         self._loop.call_soon_threadsafe(self._beat)
 
     def _beat(self) -> None:

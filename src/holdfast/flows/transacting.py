@@ -7,12 +7,15 @@ that is lost is looked up in the history before anything is tried again.
 from __future__ import annotations
 
 import asyncio
-import inspect
+from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
+from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
+from collections.abc import Coroutine
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.flows.arguments import encoded, text_of
+from holdfast.errors import OutcomeUnknown, StoreError, UsageError
+from holdfast.flows.arguments import Call, encoded, text_of
 from holdfast.flows.events import StepEnded, decode_events, encode_events
 from holdfast.flows.step_run import StepRun
 from holdfast.model.instance import Commit, Committed, HistoryRow
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
 
 async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     """Run the step, and tell its flow what became of it."""
-    transaction = _Transaction(home, live, StepRun(live, call, home.host, home.log))
+    run = StepRun(live, call, home.host, home.log)
+    transaction = _Transaction(home, live, run)
 
     async def attempt() -> Committed:
         try:
@@ -46,7 +50,7 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     except StoreError:
         home.lost(live, fenced=True)
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the step's
-        live.not_transacted(home.executor.failure(call, error))
+        live.not_transacted(home.executor.failure(run, error))
     else:
         if answer.ok and transaction.event is not None:
             live.transacted(transaction.event, answer)
@@ -66,21 +70,50 @@ class _Transaction:
     def body(self, tx: Any) -> Any:
         """Run the step with the transaction's connection, and say what to commit with it."""
         self.event = None
-        self._run.current.tx = tx
+        run = self._run
+        run.current.tx = tx
+        called = run.call.arguments()
+        if run.call.step.is_async:
+            return self._awaited(called)
         context = copy_context()
-        context.run(running.set, self._run.current)
-        args, kwargs = self._run.call.arguments()
-        result = context.run(self._run.call.step.function, *args, **kwargs)
-        if inspect.isawaitable(result):
-            return self._awaited(result)
+        context.run(running.set, run.current)
+        clock, timeout_s = self._home.runtime.clock, run.call.step.options.timeout_s
+        began = clock.monotonic()
+        result = context.run(self._called, called)
+        if timeout_s is not None and clock.monotonic() - began > timeout_s:
+            # Nothing can interrupt it; it has failed all the same, and is rolled back.
+            raise _too_long(timeout_s)
         return self._commit(result)
 
-    async def _awaited(self, result: Any) -> Commit:
-        token = running.set(self._run.current)
+    async def _awaited(self, called: Call) -> Commit:
+        run = self._run
+        timeout_s = run.call.step.options.timeout_s
+        limit = asyncio.timeout(timeout_s)
+        token = running.set(run.current)
         try:
-            return self._commit(await result)
+            async with limit:
+                result = await self._home.executor.wrapped(run, partial(self._function, called))
+        except TimeoutError as error:
+            if timeout_s is None or not limit.expired():
+                raise
+            raise _too_long(timeout_s) from error
         finally:
             running.reset(token)
+        return self._commit(result)
+
+    def _function(self, called: Call) -> Any:
+        return self._run.call.step.function(*called[0], **called[1])
+
+    def _called(self, called: Call) -> Any:
+        """What a synchronous step returns, inside of everything that is put around it."""
+        executor = self._home.executor
+        if not executor.wraps:
+            return self._function(called)
+
+        async def innermost() -> Any:
+            return self._function(called)
+
+        return _at_once(executor.wrapped(self._run, innermost))
 
     def _commit(self, result: Any) -> Commit:
         live, call = self._live, self._run.call
@@ -118,3 +151,46 @@ class _Transaction:
         row = rows[0]
         ours = row.token == live.token and decode_events(row.events) == [self.event]
         return Committed(ok=ours, at_us=row.at_us)
+
+
+class _Busy(asyncio.AbstractEventLoop):
+    """In place of an event loop while the store's writer is held: nothing can be waited for."""
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+
+def _refuse(*args: object, **kwargs: object) -> NoReturn:
+    del args, kwargs
+    raise UsageError(
+        "a middleware waits for something around a synchronous transactional step, which holds "
+        "the store's writer: let it await nothing but the call, or write the step as `async def` "
+        "where the backend takes that"
+    )
+
+
+for _name in ("create_future", "create_task", "call_soon", "call_later", "run_in_executor", "time"):
+    setattr(_Busy, _name, _refuse)
+
+
+def _at_once(body: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns that has nothing to wait for.
+
+    Raises:
+        UsageError: It waits.
+    """
+    outer = get_running_loop()
+    set_running_loop(_Busy())
+    try:
+        body.send(None)
+    except StopIteration as ended:
+        return ended.value
+    finally:
+        set_running_loop(outer)
+    body.close()
+    _refuse()
+
+
+def _too_long(timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"the step did not end within {timeout_s:g} s")

@@ -15,6 +15,7 @@ from holdfast.model.lease import SEMAPHORE_LIMIT_MAX, AcquireRequest
 from holdfast.model.options import Duration, LeaseOptions, LeasePlan, plan_of
 from holdfast.names import HostId, Owner, check_key
 from holdfast.ports.capabilities import Capabilities
+from holdfast.runtime.outside import check_outside
 
 # Options given per call are few in a program; more plans than this means they are generated.
 _PLANS_MAX = 256
@@ -57,6 +58,7 @@ class Requests:
         Raises:
             InvalidName, UsageError: The arguments are wrong.
         """
+        check_outside("a connection, nor its leases")
         if self.closed:
             raise UsageError("this connection is closed; connect again")
         if type(limit) is not int or limit != 1:

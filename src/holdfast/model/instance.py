@@ -70,6 +70,7 @@ class NewInstance(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         delay_us: Not claimable before, counted by the store from its start.
         due_at_us: Instead of a delay: not claimable before this instant.
         parent: Who is told of its end (by its own commit, not by the store).
+        outlives: It goes on when its parent is terminated.
         history: Rows to begin with, each a JSON list of events: a fork brings what came before.
         attributes: A JSON object of strings, numbers and booleans, by which it can be found.
         headers: What travels along, such as the trace.
@@ -86,6 +87,7 @@ class NewInstance(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delay_us: int = 0
     due_at_us: int | None = None
     parent: InstanceId | None = None
+    outlives: bool = False
     history: tuple[str, ...] = ()
     attributes: str = "{}"
     headers: str = "{}"

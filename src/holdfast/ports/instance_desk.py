@@ -69,10 +69,13 @@ class InstanceDesk(Protocol):
         *,
         outcome: str,
         sends: Sequence[Message] = (),
+        below: str | None = None,
     ) -> Opened:
         """End a live instance at once, taking it from its owner. Terminated already is ``changed``.
 
-        ``sends`` go out with it, as those of a commit do.
+        ``sends`` go out with it, as those of a commit do. With ``below``, all live instances that
+        its current run has started and that are not to outlive it end in the same step, with this
+        for an outcome, and those that they have started, however deep.
         """
         ...
 

@@ -71,24 +71,31 @@ def printable(error: BaseException, most: int) -> str:
 class HostLogs:
     """The loggers of one host. Made by ``bind_host``; there is nothing to close."""
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
+    def __init__(self, fields: Mapping[str, str], alive: Callable[[], bool]) -> None:
         self._fields = dict(fields)
+        self._alive = alive
 
     def logger(self, name: str) -> logging.Logger:
         """A logger whose records carry the host's fields.
 
         Otherwise it is ``name``'s own: levels, filters and handlers set on
-        ``logging.getLogger(name)`` or above it apply.
+        ``logging.getLogger(name)`` or above it apply. A host that is dead says nothing.
         """
-        return _BoundLogger(logging.getLogger(name), self._fields)
+        return _BoundLogger(logging.getLogger(name), self._fields, self._alive)
 
 
-def bind_host(host: str, namespace: str | None = None) -> HostLogs:
-    """Loggers that say ``host`` (and ``namespace``) in every record."""
+def _always() -> bool:
+    return True
+
+
+def bind_host(
+    host: str, namespace: str | None = None, alive: Callable[[], bool] = _always
+) -> HostLogs:
+    """Loggers that say ``host`` (and ``namespace``) in every record, while it is ``alive``."""
     fields = {"host": host}
     if namespace is not None:
         fields["namespace"] = namespace
-    return HostLogs(fields)
+    return HostLogs(fields, alive)
 
 
 class _BoundLogger(logging.Logger):
@@ -97,15 +104,18 @@ class _BoundLogger(logging.Logger):
     It is not registered itself, so it leaks nothing; all decisions are the registered logger's.
     """
 
-    def __init__(self, target: logging.Logger, fields: Mapping[str, str]) -> None:
+    def __init__(
+        self, target: logging.Logger, fields: Mapping[str, str], alive: Callable[[], bool]
+    ) -> None:
         super().__init__(target.name)
+        self._alive = alive
         self.parent = target
         self._target = target
         self._fields = fields
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's own name
         # An unregistered logger's cache of levels is never cleared; the target's is.
-        return self._target.isEnabledFor(level)
+        return self._target.isEnabledFor(level) and self._alive()
 
     def getEffectiveLevel(self) -> int:  # noqa: N802 - logging's own name
         return self._target.getEffectiveLevel()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.process import current
+from holdfast.runtime.outside import check_outside
 
 T = TypeVar("T")
 
@@ -41,6 +42,11 @@ class Portal:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run ``coroutine`` on the portal's loop and wait for it; Ctrl-C cancels it first."""
+        try:
+            check_outside("a connection")
+        except UsageError:
+            coroutine.close()
+            raise
         if current.pid != self._pid:
             coroutine.close()
             raise UsageError("this connection was opened before a fork; connect again in the child")

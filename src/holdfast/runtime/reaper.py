@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from holdfast.errors import HoldfastError
 from holdfast.model.instance import ReclaimedInstance
@@ -69,6 +70,8 @@ class Reaper:
         self._due = runtime.clock.monotonic() + first_s
         self._sweep_due = self._due
         self._handed_over = 0
+        # What could not be taken back at the last look.
+        self._failing: set[str] = set()
 
     def expect(self, ttl_s: float) -> None:
         """A session of this ttl was opened: look no later than its end. Safe from any thread."""
@@ -110,11 +113,8 @@ class Reaper:
                 dead = await self._reap(hosts, others, now, unseen=full)
                 more = len(dead) == REAP_MAX
                 if dead or now >= self._sweep_due:
-                    self._sweep_due = now + _SWEEP_TTLS * ttl_s
-                    if driver.jobs is not None:
-                        more = await self._reclaim(driver.jobs) or more
-                    if driver.instances is not None:
-                        more = await self._take_over(driver.instances) or more
+                    self._sweep_due = now + ttl_s
+                    more = await self._sweep(driver, now) or more
         except (HoldfastError, TimeoutError) as error:
             # What was ended may not have been taken back.
             self._due = self._sweep_due = now + min(_SOON_S, ttl_s / 3)
@@ -149,6 +149,41 @@ class Reaper:
                 extra={"host": self._heartbeat.session.name},
             )
         return dead
+
+    async def _sweep(self, driver: Driver, now: float) -> bool:
+        """Take back what hangs on ended sessions; true if there may be more.
+
+        What cannot be taken back keeps nobody from taking back the rest.
+        """
+        taking: list[tuple[str, Callable[[], Awaitable[bool]]]] = []
+        if driver.jobs is not None:
+            taking.append(("claims of jobs", partial(self._reclaim, driver.jobs)))
+        if driver.instances is not None:
+            taking.append(("flows", partial(self._take_over, driver.instances)))
+        more = False
+        for what, take in taking:
+            try:
+                # A part of the look's own time, so that one which hangs leaves some for the next.
+                async with asyncio.timeout(self._heartbeat.ttl_s / 3):
+                    more = await take() or more
+            except (HoldfastError, TimeoutError) as error:
+                more, self._sweep_due = True, now
+                self._complain(what, error)
+            else:
+                self._failing.discard(what)
+        return more
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Tell a failure when it begins, and not each second of it."""
+        level = logging.DEBUG if what in self._failing else logging.WARNING
+        self._failing.add(what)
+        _log.log(
+            level,
+            "taking back %s from dead hosts failed, and is tried again: %s",
+            what,
+            str(error) or type(error).__name__,
+            extra={"host": self._heartbeat.session.name},
+        )
 
     async def _reclaim(self, jobs: JobStore) -> bool:
         """Take back the claims of ended sessions; true if there may be more."""

@@ -73,6 +73,10 @@ class Runtime:
         """Threads for code that blocks, ``size`` at most; the caller shuts it down."""
         return ThreadPoolExecutor(size, thread_name_prefix=name)
 
+    def alive(self) -> bool:
+        """Whether this process lives; only a simulation says no, of one that it has crashed."""
+        return True
+
     def pid(self) -> int:
         """The process: a handle carried over a fork is not ours any more."""
         return current.pid

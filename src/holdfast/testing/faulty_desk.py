@@ -73,12 +73,13 @@ class FaultyInstanceDesk(FaultyPort):
         *,
         outcome: str,
         sends: Sequence[Message] = (),
+        below: str | None = None,
     ) -> Opened:
         """See the port."""
 
         async def apply() -> Opened:
-            opened = await self._desk.terminate(id, outcome=outcome, sends=sends)
-            self._serve("terminate", id, opened)
+            opened = await self._desk.terminate(id, outcome=outcome, sends=sends, below=below)
+            self._serve("terminate" if below is None else "terminate.family", id, opened)
             if opened is Opened.CHANGED:
                 for message in sends:
                     self._serve("send", message.to, "with", asked=message)

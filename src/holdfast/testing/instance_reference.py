@@ -38,6 +38,10 @@ class Life:
     request: str
     story: Story
     due_us: int | None = 0
+    began_us: int = 0
+    created_us: int = 0
+    parent: str | None = None
+    outlives: bool = False
     owner: int | None = None
     session: str = ""
     newest: int = 0
@@ -79,13 +83,28 @@ class Model:
     def begin(self, one: NewInstance, *, at_us: int, token: int = 0) -> None:
         """A new instance is there."""
         due_us = one.due_at_us if one.due_at_us is not None else at_us + one.delay_us
-        life = Life(one.id, one.request, Story(one.id, self.drifted), due_us)
+        life = Life(one.id, one.request, Story(one.id, self.drifted), due_us, at_us, at_us)
+        life.parent, life.outlives = one.parent, one.outlives
         rows = [Row(number, 0, at_us, text) for number, text in enumerate(one.history, 1)]
         life.story.begin(rows)
         life.version = len(rows)
         if token:
             life.own(token, one.session or "")
         self.lives[one.id] = life
+
+    def family(self, first: Life) -> list[Life]:
+        """Those that end when ``first`` is terminated."""
+        family = [first]
+        for life in family:
+            family += [
+                child
+                for child in self.lives.values()
+                if child.parent == life.name
+                and child.ended is None
+                and not child.outlives
+                and (life.base == 0 or child.created_us > life.began_us)
+            ]
+        return family
 
 
 def _start(model: Model, served: InstanceServed) -> Iterator[Finding]:
@@ -184,7 +203,7 @@ def _advance(model: Model, life: Life, served: InstanceServed) -> Iterator[Findi
     life.due_us = commit.due_at_us
     row = Row(commit.version, commit.token, served.at_us, commit.events)
     if commit.restart is not None:
-        life.base = commit.version - 1
+        life.base, life.began_us = commit.version - 1, served.at_us
         yield from life.story.restarted(row)
     else:
         yield from life.story.add(row)
@@ -261,8 +280,10 @@ def _terminate(model: Model, served: InstanceServed) -> Iterator[Finding]:
     if served.outcome == Opened.CHANGED and life is not None:
         if life.ended not in (None, "terminated"):
             yield "O7", f"{life.name} was terminated after its end as {life.ended}"
-        life.ended = "terminated"
-        life.disown()
+        family = model.family(life) if served.op == "terminate.family" else [life]
+        for each in family:
+            each.ended = "terminated"
+            each.disown()
 
 
 def _operate(model: Model, served: InstanceServed) -> Iterator[Finding]:
@@ -309,6 +330,7 @@ _JUDGES = {
     "release": _release,
     "reclaim": _reclaim,
     "terminate": _terminate,
+    "terminate.family": _terminate,
     "suspend": _operate,
     "resume": _operate,
     "reopen": _reopen,

@@ -60,6 +60,13 @@ class SimulatedRuntime(Runtime):
         super().__init__(clock=host.clock, rng=stream)
         self._host = host
 
+    def alive(self) -> bool:
+        """Not once the host has crashed or the simulation is over: what is left is only garbage.
+
+        A crash was asked for; what its victims would say when they are collected is no news.
+        """
+        return not self._host.gone.done() and not self._host.gone.get_loop().is_closed()
+
     def pid(self) -> int:
         """One number per incarnation; simulated processes do not fork."""
         return self._host.incarnation

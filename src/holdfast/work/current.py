@@ -54,6 +54,10 @@ class Reporting(Protocol):
         """Keep it, soon. Safe from any thread."""
         ...
 
+    def beat(self) -> None:
+        """It still moves, and has nothing new to say. Safe from any thread."""
+        ...
+
 
 # Headers of a job that runs a step for a flow.
 FLOW_HEADER = "flow"
@@ -64,13 +68,27 @@ STEP_NAME_HEADER = "name"
 class Current:
     """The job, or the step of a flow, that is being run."""
 
-    __slots__ = ("_claim", "_log", "_reporting", "_tx", "cancelled", "host")
+    __slots__ = (
+        "_claim",
+        "_log",
+        "_reporting",
+        "_tx",
+        "beats",
+        "cancelled",
+        "heartbeat_details",
+        "host",
+    )
 
     def __init__(self, claim: Held, host: str, log: logging.Logger, reporting: Reporting) -> None:
         self._claim = claim
         self._log = log
         self._reporting = reporting
         self._tx: Any = None
+        # How often it told of itself: who listens looks whether there were more.
+        self.beats = 0
+        self.heartbeat_details: Any = None
+        """What an earlier attempt of this step said last with ``heartbeat`` or ``progress``, as
+        plain JSON; ``None`` if nothing is known. Begin where that one stopped."""
         self.host = host
         """The name of the host that runs it."""
         self.cancelled = False
@@ -160,17 +178,23 @@ class Current:
         Raises:
             UsageError: It cannot be stored as JSON.
         """
+        self.beats += 1
         self._reporting.report(progress)
 
     def heartbeat(self, details: object = None) -> None:
-        """Say that it still moves, with ``details`` for people to see.
+        """Say that it still moves, with ``details`` for people to see; without, those before stay.
 
-        A step with ``heartbeat=`` must call this, or ``progress``, at least so often.
+        A step with ``heartbeat=`` must call this, or ``progress``, at least so often. The next
+        attempt of a step finds the newest details in ``heartbeat_details``.
 
         Raises:
             UsageError: The details cannot be stored as JSON.
         """
-        self._reporting.report(details)
+        if details is not None:
+            self.progress(details)
+            return
+        self.beats += 1
+        self._reporting.beat()
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):

@@ -11,20 +11,27 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.model.retry import name_of
 from holdfast.runtime.logs import masked, printable
+from holdfast.work.payload import encode
 
 # The newest 25 failures of each job are kept, so that one of them must stay small.
 _MESSAGE_CHARS_MAX = 2 * 1024
 _TRACEBACK_CHARS_MAX = 8 * 1024
 _FRAMES_MAX = 20
+_ARGS_BYTES_MAX = 8 * 1024
 
 Failed = BaseException | str | Mapping[str, Any]
 """What went wrong: an exception, a sentence, or ``{"type": …, "message": …}``."""
 
 
-def describe(error: Failed) -> str:
-    """The JSON document of one failure: ``type``, ``message`` and, of an exception, where."""
+def describe(error: Failed, *, rebuilt: tuple[type[Exception], ...] = ()) -> str:
+    """The JSON document of one failure: ``type``, ``message`` and, of an exception, where.
+
+    Of one of the classes of ``rebuilt`` also the arguments, if they are JSON and not too long.
+    """
+    args = encoded_args(error) if isinstance(error, rebuilt) else None
     if isinstance(error, BaseException):
         document: dict[str, Any] = {
             "type": name_of(type(error)),
@@ -39,7 +46,16 @@ def describe(error: Failed) -> str:
             for name in ("type", "message", "traceback")
             if error.get(name) is not None
         }
-    return _storable(document)
+    return _storable(document, args)
+
+
+def encoded_args(error: Exception) -> msgspec.Raw | None:
+    """The arguments that rebuild ``error``, if they can be kept."""
+    try:
+        return msgspec.Raw(encode(error.args, "its arguments", limit=_ARGS_BYTES_MAX))
+    except UsageError:
+        # It is told by its name and its message, like any other.
+        return None
 
 
 def kind_of(error: Failed) -> BaseException | str | None:
@@ -67,9 +83,11 @@ def _where(error: BaseException) -> str:
     return "".join(reversed(kept))
 
 
-def _storable(document: dict[str, Any]) -> str:
+def _storable(document: dict[str, Any], args: msgspec.Raw | None) -> str:
     # Lone surrogates, of a file name for instance, cannot be stored as UTF-8.
-    clean = {
+    clean: dict[str, Any] = {
         name: text.encode("utf-8", "backslashreplace").decode() for name, text in document.items()
     }
+    if args is not None:
+        clean["args"] = args
     return msgspec.json.encode(clean).decode()

@@ -36,7 +36,10 @@ _DEFAULT_RETRY = Retry()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """How a handler runs; see ``App.handler``."""
+    """How a handler runs; see ``App.handler``.
+
+    Of failures of the classes ``errors`` the arguments are kept, for who rebuilds them.
+    """
 
     concurrency: int = 10
     timeout_s: float | None = None
@@ -46,6 +49,7 @@ class HandlerOptions:
     rate: tuple[int, float] | None = None
     concurrency_key: Callable[[Any], str | None] | None = None
     key_concurrency: int = 1
+    errors: tuple[type[Exception], ...] = ()
 
 
 class Handler(Generic[In_contra, Out_co]):

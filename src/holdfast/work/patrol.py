@@ -111,6 +111,9 @@ class Reporter:
         if first:
             self._loop.call_soon_threadsafe(self._plan)
 
+    def beat(self) -> None:
+        """Nothing to keep: who wants to hear of it asks ``current()``."""
+
     def _plan(self) -> None:
         now = self._loop.time()
         at = max(now, self._due)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.outside import check_outside
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
 
@@ -29,7 +30,9 @@ async def until_known(runtime: Runtime, call: Callable[[int], Awaitable[T]]) -> 
     Raises:
         StoreUnavailable: The store did not take it, and nothing was applied.
         OutcomeUnknown: No answer for a few seconds; it may or may not have been applied.
+        UsageError: The code of a flow asks.
     """
+    check_outside("a connection, nor a handle of one")
     try:
         return await call(0)
     except OutcomeUnknown as error:

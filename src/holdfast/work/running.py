@@ -293,7 +293,9 @@ class Runner:
         job = run.job
         delay_s = None if final else self._delay_s(job, error)
         retry_us = None if delay_s is None else round(delay_s * 1e6)
-        failure = Failure(job.id, job.token, describe(error), retry_us)
+        failure = Failure(
+            job.id, job.token, describe(error, rebuilt=self._options.errors), retry_us
+        )
         answer = await self._lanes.fail.put(failure, run.session)
         if answer is not Settled.LOST:
             self._tell_failed(job, error, delay_s)

@@ -6,11 +6,14 @@ import asyncio
 import random
 from types import SimpleNamespace
 
+import pytest
+
 from holdfast.drivers.memory import MemoryFactory
 from holdfast.errors import StoreUnavailable
+from holdfast.model.instance import NewInstance
 from holdfast.model.location import parse_url
 from holdfast.model.session import HostSession
-from holdfast.names import HostId
+from holdfast.names import HostId, InstanceId
 from holdfast.ports.driver import DriverContext
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.reaper import SESSIONS_MAX, Reaper
@@ -51,53 +54,62 @@ async def test_a_dead_host_behind_more_living_ones_than_a_look_shows_is_reaped()
     await driver.close()
 
 
-class Failing:
-    """Takes back nothing at first."""
+class Refusing:
+    """A store of jobs that cannot take anything back, until it is mended."""
 
-    def __init__(self, jobs) -> None:
-        self._jobs = jobs
-        self.fails = False
-        self.calls = 0
+    def __init__(self, hangs: bool) -> None:
+        self.hangs, self.asked, self.broken = hangs, 0, True
 
-    async def reclaim(self, *, limit):
-        self.calls += 1
-        if self.fails:
-            raise StoreUnavailable("away")
-        return await self._jobs.reclaim(limit=limit)
+    async def reclaim(self, *, limit: int):
+        self.asked += 1
+        if self.broken and self.hangs:
+            await asyncio.Event().wait()
+        if self.broken:
+            raise StoreUnavailable(f"not {limit} of them")
+        return []
 
 
-async def test_work_that_was_not_taken_back_is_swept_up_at_once_and_else_rarely():
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_jobs_that_cannot_be_taken_back_do_not_keep_flows_from_it(caplog, hangs):
     clock = ManualClock()
     context = DriverContext(
         clock=clock, random=random.Random(1), namespace="n", host=HostId("me"), options={}
     )
-    driver = await MemoryFactory().open(parse_url("memory://sweeps"), context)
-    jobs = Failing(driver.jobs)
-    shown = SimpleNamespace(hosts=driver.hosts, jobs=jobs, instances=None)
-    mine = session("me", OWN_TTL_S)
+    driver = await MemoryFactory().open(parse_url(f"memory://reaper-{hangs}"), context)
+    ttl_s = 0.6 if hangs else OWN_TTL_S
+    mine = session("me", ttl_s)
+    await driver.hosts.open(mine)
+    await driver.hosts.open(session("dies", 1.0))
+    new = NewInstance(
+        id=InstanceId("i"), kind="flow", name="f", input="{}", request="r", session=HostId("dies")
+    )
+    await driver.instances.start([new])
+    jobs = Refusing(hangs)
+    broken = SimpleNamespace(hosts=driver.hosts, instances=driver.instances, jobs=jobs)
     heartbeat = Heartbeat(Runtime(clock=clock), mine, drift=0.005)
     reaper = Reaper(Runtime(clock=clock), heartbeat)
-    await driver.hosts.open(mine)
+    await driver.hosts.close(HostId("dies"))
+
+    async def look() -> None:
+        clock.advance(ttl_s / 5)
+        heartbeat.live.accept(clock.monotonic())
+        reaper._due = clock.monotonic()
+        reaper.tick(clock.monotonic(), broken)
+        await reaper._task
+
     heartbeat.opened(clock.monotonic())
-
-    async def live(seconds: float) -> None:
-        for _ in range(round(seconds)):
-            clock.advance(1.0)
-            await driver.hosts.renew(mine.id, mine.ttl_us)
-            heartbeat.live.accept(clock.monotonic())
-            reaper.tick(clock.monotonic(), shown)
-            for _ in range(10):
-                await asyncio.sleep(0)
-
-    await live(12 * OWN_TTL_S)
-    assert jobs.calls <= 5
-    await driver.hosts.open(session("dies", 1.0))
-    jobs.calls, jobs.fails = 0, True
-    await live(OWN_TTL_S)
-    failed = jobs.calls
-    # Its session is ended, and nobody has its work yet: it is tried again each second.
-    assert failed > 2
-    jobs.fails = False
-    await live(2)
-    assert jobs.calls == failed + 1
+    await look()
+    record = await driver.instances.get(InstanceId("i"))
+    assert (record.owner, jobs.asked) == (None, 1)
+    await look()
+    await look()
+    # Asked for each time, and told once.
+    assert jobs.asked == 3
+    assert caplog.text.count("taking back claims of jobs from dead hosts failed") == 1
+    jobs.broken = False
+    await look()
+    jobs.broken = True
+    reaper._sweep_due = 0.0
+    await look()
+    assert caplog.text.count("taking back claims of jobs from dead hosts failed") == 2
     await driver.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from contextlib import closing
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import holdfast
 from holdfast.errors import NonDeterminism, UsageError
 from holdfast.names import HostId
-from holdfast.testing import World, check_replay
+from holdfast.testing import World, check_replay, crash_at_every_commit
 
 pytest_plugins = ["holdfast.testing.flows"]
 
@@ -77,3 +79,35 @@ def test_code_that_does_something_else_is_told_of(holdfast_world):
 def test_only_the_code_of_a_story_connects(holdfast_world):
     with pytest.raises(RuntimeError, match="call it inside"):
         asyncio.run(holdfast_world.connect())
+
+
+def test_a_crash_that_was_asked_for_makes_no_noise(caplog):
+    app = holdfast.App("quiet")
+
+    @app.leader("ledger")
+    async def lead(lease: holdfast.Lease) -> None:
+        await asyncio.sleep(1e6)
+
+    @app.step
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    @app.flow
+    async def flow() -> str:
+        await asyncio.gather(slow(), holdfast.wait_signal("go"))
+        return "done"
+
+    async def story(world: World) -> None:
+        user = await world.connect()
+        await world.serve(app, "victim")
+        await user.flows.start("flow", {}, id="f")
+        await asyncio.sleep(5)
+        assert await user.leases.get("ledger") is not None
+        world.crash("victim")
+        await user.close()
+
+    caplog.set_level(logging.WARNING)
+    World().run(story)
+    crash_at_every_commit(app, flow, drive=lambda handle: handle.signal("go", id="go"))
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records] == []

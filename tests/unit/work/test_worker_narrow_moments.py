@@ -162,7 +162,7 @@ async def test_a_store_that_takes_no_writes_does_not_keep_the_worker_from_ending
     job = await looker.work.enqueue("q", 1)
     await began.wait()
     with monkeypatch.context() as broken:
-        broken.setattr(hf._worker._lanes.release, "_method", refusing)
+        broken.setattr(hf._duties._worker._lanes.release, "_method", refusing)
         await asyncio.wait_for(_ended(task), 5)
     assert "does not take what became of jobs" in caplog.text
     await hf.close()

@@ -13,20 +13,41 @@ _REOPENED = "\x00reopened"
 
 
 def terminate(
-    step: InstanceStep, row: InstanceRow | None, outcome: str, sends: Sequence[Message]
+    step: InstanceStep,
+    row: InstanceRow | None,
+    outcome: str,
+    sends: Sequence[Message],
+    below: str | None,
 ) -> Opened:
-    """End an instance, whoever owns it."""
+    """End an instance, whoever owns it, and with ``below`` those that are not to outlive it."""
     if row is None:
         return Opened.NOT_FOUND
     if row.ended is not None:
         # Asked again after a lost reply, it is as was wished.
         return Opened.CHANGED if row.ended is InstanceStatus.TERMINATED else Opened.REFUSED
-    step.call_owner(row, "operate")
-    row.token += 1
-    step.end(row, InstanceStatus.TERMINATED, outcome)
+    family = [row] if below is None else _family(step, row)
+    for each in family:
+        step.call_owner(each, "operate")
+        each.token += 1
+        step.end(
+            each, InstanceStatus.TERMINATED, outcome if each is row or below is None else below
+        )
     for message in sends:
         step.send(message, limit=None)
     return Opened.CHANGED
+
+
+def _family(step: InstanceStep, first: InstanceRow) -> list[InstanceRow]:
+    """An instance and all that it takes with it."""
+    family = [first]
+    for row in family:
+        for id_ in step.table.children.get(row.id, ()):
+            child = step.table.rows[id_]
+            # A run that began anew has left those of the run before alone.
+            of_this_run = row.base == 0 or child.created_us > row.began_us
+            if child.ended is None and not child.new.outlives and of_this_run:
+                family.append(child)
+    return family
 
 
 def suspend(step: InstanceStep, row: InstanceRow | None) -> Opened:

@@ -109,10 +109,11 @@ Definition = tuple[str, str]
 class InstanceTable:
     """The instances of one namespace. Whoever reads or writes holds the lock of its store."""
 
-    __slots__ = ("definitions", "floor", "kept", "letters", "owned", "roll", "rows")
+    __slots__ = ("children", "definitions", "floor", "kept", "letters", "owned", "roll", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[InstanceId, InstanceRow] = {}
+        self.children: dict[InstanceId, dict[InstanceId, None]] = {}
         self.roll = Roll[InstanceRow]()
         self.definitions: dict[Definition, DefinitionRow] = {}
         self.owned: dict[HostId, dict[InstanceId, None]] = {}
@@ -135,6 +136,8 @@ class InstanceTable:
         """Keep a new row."""
         self.rows[row.id] = row
         self.roll.append(row)
+        if row.new.parent is not None:
+            self.children.setdefault(row.new.parent, {})[row.id] = None
 
     def remove(self, row: InstanceRow) -> None:
         """Forget a row that has ended, with all that hangs on it."""
@@ -142,3 +145,9 @@ class InstanceTable:
         self.kept.remove(row.id)
         del self.rows[row.id]
         self.roll.strike(row)
+        parent = row.new.parent
+        if parent is not None:
+            siblings = self.children[parent]
+            del siblings[row.id]
+            if not siblings:
+                del self.children[parent]

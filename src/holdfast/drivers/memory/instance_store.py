@@ -219,10 +219,11 @@ class MemoryInstanceStore:
         *,
         outcome: str,
         sends: Sequence[Message] = (),
+        below: str | None = None,
     ) -> Opened:
         """End a live instance at once; see the port."""
         with self._step() as step:
-            return instance_operate.terminate(step, step.table.rows.get(id), outcome, sends)
+            return instance_operate.terminate(step, step.table.rows.get(id), outcome, sends, below)
 
     async def suspend(self, id: InstanceId) -> Opened:  # noqa: A002 - it is one
         """Let a live instance begin nothing new; see the port."""

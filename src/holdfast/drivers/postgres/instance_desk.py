@@ -29,6 +29,7 @@ class InstanceOperator:
         self._tables = tables
         self._mail = mail
         self._lock_sql = tables.text(instance_desk_sql.LOCK)
+        self._lock_below_sql = tables.text(instance_desk_sql.LOCK_BELOW)
         self._terminate_sql = tables.text(instance_desk_sql.TERMINATE)
         self._suspend_sql = tables.text(instance_desk_sql.SUSPEND)
         self._resume_sql = tables.text(instance_desk_sql.RESUME)
@@ -39,8 +40,10 @@ class InstanceOperator:
         self._lock_late_sql = tables.text(instance_desk_sql.LOCK_LATE)
         self._ring_sql = tables.text(instance_desk_sql.RING)
 
-    async def terminate(self, id_: InstanceId, *, outcome: str, sends: Sequence[Message]) -> Opened:
-        """End a live instance at once; see the port."""
+    async def terminate(
+        self, id_: InstanceId, *, outcome: str, sends: Sequence[Message], below: str | None
+    ) -> Opened:
+        """End a live instance at once, and those below it; see the port."""
 
         async def body(run: Run) -> Opened:
             row = await self._lock(run, id_)
@@ -49,7 +52,13 @@ class InstanceOperator:
             if row["ended"]:
                 same = row["status"] == InstanceStatus.TERMINATED
                 return Opened.CHANGED if same else Opened.REFUSED
-            await run(self._terminate_sql, id_, self._tables.channel, outcome)
+            await run(self._terminate_sql, [id_], self._tables.channel, outcome)
+            level = [id_] if below is not None else []
+            while level:
+                rows = await run(self._lock_below_sql, level)
+                level = [InstanceId(row["id"]) for row in rows]
+                if level:
+                    await run(self._terminate_sql, level, self._tables.channel, below)
             await self._mail.deliver(run, sends)
             return Opened.CHANGED
 

@@ -35,9 +35,37 @@ _CLAIMABLE = """SELECT 'instances/' || n.kind || '/' || n.name AS topic, 1 AS it
 
 _RING = compose(instance_sql.RING, channel="$3")
 
+# Those that the runs of $2 have started and that are not to outlive them, locked in the order of
+# their ids. A run that began anew has left those of the run before alone. The runs themselves are
+# locked before: whoever was about to start one more has done so, or is refused.
+LOCK_BELOW = """
+SELECT i.id FROM (
+    SELECT c.id FROM unnest($2::text[]) AS r(id) CROSS JOIN LATERAL (
+        SELECT id, base, began_at_us FROM {s}.instance WHERE id = r.id AND namespace || '' = $1
+        OFFSET 0
+    ) p CROSS JOIN LATERAL (
+        SELECT id FROM {s}.instance
+        WHERE parent = p.id AND namespace = $1 AND parent IS NOT NULL AND ended_at_us IS NULL
+            AND NOT outlives AND (p.base = 0 OR created_at_us > p.began_at_us)
+        OFFSET 0
+    ) c
+    ORDER BY c.id
+) c CROSS JOIN LATERAL (
+    SELECT id FROM {s}.instance
+    WHERE id = c.id AND namespace || '' = $1 AND ended_at_us IS NULL
+    FOR NO KEY UPDATE
+) i
+"""
+
+# All of $2, under their locks.
 TERMINATE = compose(
     """
-WITH {instant}, {was}, changed AS (
+WITH {instant}, was AS MATERIALIZED (
+    SELECT i.* FROM unnest($2::text[]) AS r(id) CROSS JOIN LATERAL (
+        SELECT ctid AS row, id, host FROM {s}.instance WHERE id = r.id AND namespace || '' = $1
+        OFFSET 0
+    ) i
+), changed AS (
     UPDATE {s}.instance i SET token = i.token + 1, status = 'terminated', outcome = $4,
         session = NULL, host = NULL, worker = NULL, request = NULL, due_at_us = NULL,
         suspended = false, updated_at_us = c.now_us, ended_at_us = c.now_us,
@@ -53,14 +81,15 @@ WITH {instant}, {was}, changed AS (
         ) t
     ) t
     WHERE l.ctid = t.row
-){told}""",
+), direct AS MATERIALIZED (
+    SELECT w.host, 'operate/' || w.id AS topic FROM was w WHERE w.host IS NOT NULL
+), topic AS MATERIALIZED (
+    SELECT 'instance/' || n.id AS topic, 1000 AS items, false AS stays FROM changed n
+), {ring}
+SELECT n.id, (SELECT hosts FROM rung) AS rung FROM changed n
+""",
     instant=instance_sql.INSTANT,
-    was=_WAS,
-    told=compose(
-        _TOLD,
-        topic="SELECT 'instance/' || n.id AS topic, 1000 AS items, false AS stays FROM changed n",
-        ring=_RING,
-    ),
+    ring=_RING,
 )
 
 SUSPEND = compose(

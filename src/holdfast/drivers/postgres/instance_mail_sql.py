@@ -167,7 +167,8 @@ WITH {instant}, {held}, consumed AS (
     JOIN moved m ON m.n = e.c
     CROSS JOIN LATERAL json_to_record(e.v) AS v(
         id text, kind text, name text, input text, request text, delay_us bigint, due_at_us bigint,
-        parent text, attributes text, headers text, retention_us bigint, worker text, history json
+        parent text, attributes text, headers text, retention_us bigint, worker text, history json,
+        outlives boolean
     )
 ), {born}, begun AS (
     INSERT INTO {s}.instance_history (

@@ -63,7 +63,7 @@ BORN = compose(
     INSERT INTO {s}.instance (
         namespace, id, kind, name, status, token, first_token, version, session, host, worker,
         origin, parent, due_at_us, created_at_us, began_at_us, updated_at_us, retention_us, input,
-        attributes, headers
+        attributes, headers, outlives
     )
     SELECT $1, r.id, r.kind, r.name, CASE WHEN r.session IS NULL THEN 'pending' ELSE 'running' END,
         CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END,
@@ -71,7 +71,7 @@ BORN = compose(
         CASE WHEN r.session IS NOT NULL THEN r.worker END, r.request, r.parent,
         coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us, c.now_us, c.now_us,
         least(r.retention_us, {forever}),
-        r.input, r.attributes, r.headers
+        r.input, r.attributes, r.headers, r.outlives
     FROM new r CROSS JOIN instant c
     ORDER BY r.n
     ON CONFLICT DO NOTHING
@@ -93,7 +93,7 @@ BORN_TOPIC = """
 #         ``job_sql``. Not where a session owns what it starts, because nobody waits for that.
 # live    the sessions that are to own some, locked against a peer that would end them, and judged
 #         under that lock.
-# new     what may be started. With $17 a dead session keeps all from being started. Of those that a
+# new     what may be started. With $18 a dead session keeps all from being started. Of those that a
 #         session is to own, none whose id the snapshot shows: it may be on its way out, and its
 #         tokens are not below the floor of this snapshot.
 _START_TEXT = """
@@ -101,10 +101,10 @@ WITH {instant}, req AS MATERIALIZED (
     SELECT r.* FROM unnest(
         $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
         $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::bigint[],
-        $15::bigint[]
+        $15::bigint[], $16::boolean[]
     ) WITH ORDINALITY AS r(
         id, kind, name, input, request, session, worker, delay_us, due_at_us, parent, attributes,
-        headers, retention_us, version, n
+        headers, retention_us, version, outlives, n
     )
 ), flight AS MATERIALIZED (
     SELECT count(pg_advisory_xact_lock_shared(hashtextextended({flight} || t.topic, 0))) AS held
@@ -120,13 +120,13 @@ WITH {instant}, req AS MATERIALIZED (
     ) h
     WHERE h.ended_at IS NULL AND h.expires_at > clock_timestamp()
 ), new AS MATERIALIZED (
-    SELECT r.*, CASE WHEN r.session IS NOT NULL THEN $16::text END AS host FROM req r
+    SELECT r.*, CASE WHEN r.session IS NOT NULL THEN $17::text END AS host FROM req r
     WHERE (r.session IS NULL OR r.session = ANY(ARRAY(SELECT id FROM live)))
         AND (SELECT held FROM flight) >= 0
         AND (r.session IS NULL OR (
             SELECT true FROM {s}.instance WHERE id = r.id AND namespace || '' = $1 OFFSET 0
         ) IS NULL)
-        AND NOT ($17::boolean AND EXISTS (
+        AND NOT ($18::boolean AND EXISTS (
             SELECT FROM req r
             WHERE r.session IS NOT NULL AND r.session <> ALL(ARRAY(SELECT id FROM live))
         ))
@@ -141,20 +141,20 @@ _BEGUN = """, begun AS (
         namespace, instance, version, commit, token, worker, at_us, events
     )
     SELECT $1, h.id, h.version, '', 0, h.worker, b.created_at_us, h.events
-    FROM unnest($19::text[], $20::bigint[], $21::text[], $22::text[])
+    FROM unnest($20::text[], $21::bigint[], $22::text[], $23::text[])
         AS h(id, version, events, worker)
     JOIN born b ON b.id = h.id
 )"""
 
 _START = compose(_START_TEXT, instant=INSTANT, born=BORN, nobody=NOBODY, floor=FLOOR)
-_START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$18"))
+_START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$19"))
 
 # Inside a transaction of the caller's, who may take his time: notes stay where they are, because a
 # host that waits again would wait for whoever takes its note away.
 _START_THEIRS = compose(
     _START,
     born_topic=BORN_TOPIC.replace("false AS stays", "true AS stays"),
-    ring=compose(_RING, taking="", channel="$18"),
+    ring=compose(_RING, taking="", channel="$19"),
 )
 
 START = compose(_START_OURS, begun="")

@@ -165,6 +165,7 @@ def _columns(instances: Sequence[NewInstance]) -> tuple[list[Any], ...]:
         [new.headers for new in instances],
         [new.retention_us for new in instances],
         [len(new.history) for new in instances],
+        [new.outlives for new in instances],
     )
 
 

@@ -164,9 +164,10 @@ class PostgresInstanceStore:
         *,
         outcome: str,
         sends: Sequence[Message] = (),
+        below: str | None = None,
     ) -> Opened:
         """End a live instance at once; see the port."""
-        return await self._operator.terminate(id, outcome=outcome, sends=sends)
+        return await self._operator.terminate(id, outcome=outcome, sends=sends, below=below)
 
     async def suspend(self, id: InstanceId) -> Opened:  # noqa: A002 - it is one
         """Let a live instance begin nothing new; see the port."""

@@ -109,6 +109,15 @@ SET status = 'terminated', suspended = 0, outcome = ?2, token = token + 1, sessi
     prune_at_us = ?1 + retention_us
 WHERE number = ?3
 """
+# Those that the runs of a JSON list of numbers have started and that are not to outlive them. A run
+# that began anew has left those of the run before alone.
+BELOW = """
+SELECT c.number, c.id, CASE WHEN c.session IS NOT NULL THEN c.host END
+FROM json_each(?1) AS j JOIN holdfast_instance AS p ON p.number = j.value
+JOIN holdfast_instance AS c ON c.parent = p.id AND c.namespace = p.namespace
+WHERE c.parent IS NOT NULL AND c.ended_at_us IS NULL AND c.outlives = 0
+    AND (p.base = 0 OR c.created_at_us > p.began_at_us)
+"""
 SUSPEND = "UPDATE holdfast_instance SET suspended = 1, updated_at_us = ? WHERE number = ?"
 # What its last owner left undone nobody else knows: let somebody look. One that was never claimed
 # has left nothing, and keeps its time.

@@ -48,9 +48,11 @@ class InstanceMoves:
         self._sessions = sessions
         self._namespace = namespace
 
-    def terminate(self, turn: Turn, argument: tuple[InstanceId, str, Sequence[Message]]) -> Opened:
-        """End a live instance at once, taking it from its owner."""
-        id_, outcome, sends = argument
+    def terminate(
+        self, turn: Turn, argument: tuple[InstanceId, str, Sequence[Message], str | None]
+    ) -> Opened:
+        """End a live instance at once, taking it from its owner, and those below it."""
+        id_, outcome, sends, below = argument
         found = self._standing(turn, id_)
         if found is None:
             return Opened.NOT_FOUND
@@ -58,12 +60,26 @@ class InstanceMoves:
             again = found.status == InstanceStatus.TERMINATED
             return Opened.CHANGED if again else Opened.REFUSED
         turn.savepoint()
+        if below is not None:
+            self._terminate_below(turn, found.number, below)
         turn.cursor.execute(desk.TERMINATE, (turn.wall_us, outcome, found.number))
         if sends:
             self._mail.put(turn, sends, room=None)
-        self._tell_owner(turn, id_, found)
+        self._tell_owner(turn, id_, found.host)
         self._mail.tell(turn, {found.number: id_}, ended=[found.number])
         return Opened.CHANGED
+
+    def _terminate_below(self, turn: Turn, number: int, outcome: str) -> None:
+        """End those that an instance takes with it, level by level."""
+        level = [number]
+        while level:
+            rows = turn.cursor.execute(desk.BELOW, (as_json(level),)).fetchall()
+            level = [number for number, _, _ in rows]
+            values = [(turn.wall_us, outcome, number) for number in level]
+            turn.cursor.executemany(desk.TERMINATE, values)
+            for _, id_, host in rows:
+                self._tell_owner(turn, id_, host)
+            self._mail.tell(turn, {number: id_ for number, id_, _ in rows}, ended=level)
 
     def suspend(self, turn: Turn, id_: InstanceId) -> Opened:
         """Let a live instance begin nothing new."""
@@ -90,7 +106,7 @@ class InstanceMoves:
             if found.host is None:
                 # It may be due, or have letters: whoever looks will see.
                 self._bells.ring(turn, {found.definition: 1})
-        self._tell_owner(turn, id_, found)
+        self._tell_owner(turn, id_, found.host)
         return Opened.CHANGED
 
     def reopen(self, turn: Turn, argument: tuple[InstanceId, int, str]) -> Opened:
@@ -143,6 +159,6 @@ class InstanceMoves:
         rows = turn.cursor.execute(desk.STANDING, (id_, self._namespace)).fetchall()
         return _Standing(*rows[0]) if rows else None
 
-    def _tell_owner(self, turn: Turn, id_: InstanceId, found: _Standing) -> None:
-        if found.host is not None:
-            turn.freed.append(Bell(HostId(found.host), f"operate/{id_}"))
+    def _tell_owner(self, turn: Turn, id_: str, host: str | None) -> None:
+        if host is not None:
+            turn.freed.append(Bell(HostId(host), f"operate/{id_}"))

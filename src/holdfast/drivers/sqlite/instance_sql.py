@@ -22,9 +22,9 @@ START = """
 INSERT INTO holdfast_instance (
     namespace, began_at_us, updated_at_us, created_at_us, id, kind, name, status, token, version,
     session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input,
-    first_token
+    first_token, outlives
 ) VALUES (
-    ?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?7
+    ?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?7, ?19
 )
 """
 

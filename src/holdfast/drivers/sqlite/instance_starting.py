@@ -94,7 +94,7 @@ class Starting:
             *((self._host, instance.worker) if owned else (None, None)),
             self._now_us + instance.delay_us if due is None else due,
             *(instance.retention_us, instance.request, instance.parent, instance.headers),
-            *(instance.attributes, inline(instance.input)),
+            *(instance.attributes, inline(instance.input), instance.outlives),
         )
 
     def _add_texts(self, instances: Sequence[NewInstance]) -> Operation[None]:

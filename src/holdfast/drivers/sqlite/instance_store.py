@@ -252,9 +252,10 @@ class SqliteInstanceStore:
         *,
         outcome: str,
         sends: Sequence[Message] = (),
+        below: str | None = None,
     ) -> Opened:
         """End a live instance at once, taking it from its owner."""
-        return await self._submit(self._moves.terminate, (id, outcome, sends))
+        return await self._submit(self._moves.terminate, (id, outcome, sends, below))
 
     async def suspend(self, id: InstanceId) -> Opened:  # noqa: A002 - it is one
         """Let a live instance begin nothing new."""

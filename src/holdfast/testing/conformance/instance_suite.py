@@ -15,6 +15,7 @@ from holdfast.names import InstanceId
 from holdfast.testing.conformance.instance_claim import AnswerCases, ClaimCases
 from holdfast.testing.conformance.instance_commit import CommitCases, EndCases, RestartCases
 from holdfast.testing.conformance.instance_concurrency import ConcurrencyCases
+from holdfast.testing.conformance.instance_family import FamilyCases
 from holdfast.testing.conformance.instance_hearing import OwnerCases, WatcherCases
 from holdfast.testing.conformance.instance_jobs import CommittedJobCases, JobAnswerCases
 from holdfast.testing.conformance.instance_mailbox import LetterCases, SendCases
@@ -70,6 +71,7 @@ class InstanceStoreSuite(
     ReleaseCases,
     RepeatCases,
     TerminateCases,
+    FamilyCases,
     SuspendCases,
     ReopenCases,
     PurgeCases,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
@@ -75,6 +76,46 @@ async def test_a_query_asks_the_live_run_or_a_replay_of_its_history(fleet):
         await stranger.flows.get(handle.id).query("seen")
     with pytest.raises(UsageError, match="no query 'what'"):
         await handle.query("what")
+
+
+@dataclass
+class Basket:
+    items: list[str]
+
+
+async def test_the_answer_to_a_query_is_a_copy(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> list[str]:
+        basket = Basket(["tea"])
+
+        @holdfast.on_query
+        def shown() -> Basket:
+            return basket
+
+        @holdfast.on_query
+        def bare():
+            return basket.items
+
+        @holdfast.on_query
+        def strange() -> object:
+            return asyncio
+
+        await holdfast.wait_signal("done")
+        return basket.items
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow)
+    await until(lambda: hf._desk.host.home.lives[handle.id].ready)
+    answer = await handle.query("shown")
+    assert answer == Basket(["tea"])
+    answer.items.append("mine")
+    (await handle.query("bare")).append("mine")
+    with pytest.raises(UsageError, match="the answer to query 'strange'"):
+        await handle.query("strange")
+    await handle.signal("done")
+    assert await handle.result(timeout=5) == ["tea"]
 
 
 async def test_an_update_is_validated_recorded_and_replied_to(fleet):

@@ -133,6 +133,109 @@ async def test_terminate_ends_it_at_once_and_stops_its_steps(fleet):
         await handle.terminate()
 
 
+async def test_terminate_reaches_the_children_that_are_to_end_with_it(fleet):
+    app, stopped = App("a"), []
+
+    @app.step
+    async def forever(name: str) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            stopped.append(name)
+            raise
+
+    @app.flow
+    async def leaf(name: str) -> None:
+        await forever(name)
+
+    @app.flow
+    async def child() -> None:
+        await leaf("deep")
+
+    @app.flow
+    async def parent() -> None:
+        bound = child()
+        free = holdfast.start_child(leaf, "free", on_parent_end="abandon")
+        holdfast.start_child(leaf, "detached", id="detached", detached=True)
+        await asyncio.gather(bound, free)
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(parent, id="p")
+    ids = ["p/child#0", "p/child#0/leaf#0", "p/leaf#0", "detached"]
+    await until(lambda: all(id_ in hf._desk.host.home.lives for id_ in ids))
+    await handle.terminate("enough")
+    with pytest.raises(FlowTerminated, match=r"^flow 'p' was terminated: enough$"):
+        await handle.result(timeout=5)
+    for id_ in ids[:2]:
+        with pytest.raises(FlowTerminated, match="with 'p', which started it: enough"):
+            await hf.flows.get(id_).result(timeout=5)
+    await until(lambda: stopped == ["deep"])
+    assert [(await hf.flows.get(id_).status()).status for id_ in ids[2:]] == ["running"] * 2
+
+
+async def test_a_terminated_family_begins_again_when_its_first_is_retried(fleet):
+    app, release = App("a"), asyncio.Event()
+
+    @app.step
+    async def work() -> str:
+        await release.wait()
+        return "done"
+
+    @app.flow
+    async def child() -> str:
+        return await work()
+
+    @app.flow
+    async def parent() -> str:
+        return await child()
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(parent, id="p")
+    await until(lambda: "p/child#0" in hf._desk.host.home.lives)
+    await handle.terminate()
+    release.set()
+    await handle.retry()
+    assert await handle.result(timeout=5) == "done"
+    assert (await hf.flows.get("p/child#0").status()).status == "terminated"
+
+
+async def test_a_retried_flow_begins_the_children_again_that_its_end_had_cancelled(fleet):
+    app, broken, began = App("a"), [True], []
+
+    @app.step
+    async def work(name: str) -> str:
+        began.append(name)
+        await (asyncio.sleep(60) if broken else asyncio.sleep(0))
+        return name
+
+    @app.step
+    async def fails() -> None:
+        await until(lambda: began)
+        if broken:
+            raise ValueError("no")
+
+    @app.flow
+    async def child() -> str:
+        return await work("c")
+
+    @app.flow
+    async def parent() -> str:
+        below = child()
+        await fails()
+        return await below
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(parent, id="p")
+    with pytest.raises(FlowFailed):
+        await handle.result(timeout=5)
+    with pytest.raises(holdfast.FlowCancelled):
+        await hf.flows.get("p/child#0").result(timeout=5)
+    broken.clear()
+    await handle.retry()
+    assert await handle.result(timeout=5) == "c"
+    assert began == ["c", "c"]
+
+
 async def test_retry_goes_on_from_the_step_that_failed(fleet):
     app, calls, broken = App("a"), [], [True]
 

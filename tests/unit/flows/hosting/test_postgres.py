@@ -10,9 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import App, Retry
-from holdfast.drivers.postgres.connections import Connections
-from holdfast.model.flow_options import FlowOptions
-from tests.unit.work.conftest import until
+from holdfast.errors import StepFailed
 
 pytestmark = pytest.mark.service
 
@@ -60,44 +58,42 @@ async def test_flows_and_transactional_steps_run_on_two_hosts(postgres_url):
     assert [row["amount"] for row in paid] == list(range(1, 10))
 
 
-@pytest.mark.timeout(90)
-async def test_a_host_whose_flows_all_sleep_sends_less_than_one_statement_a_second(
-    postgres_url, monkeypatch
-):
-    app, sent = App("a"), []
+async def test_time_and_middleware_hold_for_a_transaction_as_well(postgres_url):
+    app, seen = App("a"), []
+
+    @app.middleware
+    async def around(current, call):
+        # Inside of the transaction: what it raises rolls back.
+        seen.append((current.step, await current.tx.fetchval("SELECT count(*) FROM kept")))
+        await asyncio.sleep(0)
+        return await call()
+
+    @app.step(transactional=True, timeout=0.2)
+    async def keep(n: int) -> int:
+        tx = holdfast.current().tx
+        await tx.execute("INSERT INTO kept (n) VALUES ($1)", n)
+        await tx.execute("SELECT pg_sleep($1)", 30.0 * n)
+        return n
 
     @app.flow
-    async def sleeper() -> None:
-        await asyncio.sleep(3600)
+    async def flow() -> str:
+        await keep(0)
+        try:
+            await keep(1)
+        except StepFailed as error:
+            return f"{error.type}: {error.message}"
+        return "no"
 
-    connect = Connections._connect
-
-    async def counted(self, dsn):
-        connection = await connect(self, dsn)
-        # Who only begins or ends a transaction belongs to the statement inside.
-        connection.add_query_logger(
-            lambda record: (
-                sent.append(" ".join(record.query.split())[:60])
-                if not record.query.startswith(("BEGIN", "COMMIT"))
-                else None
-            )
-        )
-        return connection
-
-    monkeypatch.setattr(Connections, "_connect", counted)
-    options = FlowOptions(park_grace=0.1)
-    async with holdfast.connect(postgres_url, app=app, flows=options) as hf:
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("CREATE TABLE kept (n INTEGER)")
+    async with holdfast.connect(postgres_url, app=app, host="one") as hf:
         running = asyncio.create_task(hf.run())
-        await hf.flows.start_many(sleeper, [() for _ in range(500)])
-        await until(lambda: len(sent) > 10 and not hf._desk.host.home.lives, 20)
-        await asyncio.sleep(2)
-        # As long as its slowest regular look takes to come round.
-        sent.clear()
-        await asyncio.sleep(30)
-        count = len(sent)
+        handle = await hf.flows.start(flow)
+        said = await handle.result(timeout=30)
         hf.stop()
         await running
-    print(f"{count / 30:.2f} statements a second: {Counter(sent).most_common()}")
-    assert count < 30
-    # The counting works: it renews its session every third of its ttl.
-    assert sum("UPDATE" in text and ".host" in text for text in sent[:count]) >= 8
+    kept = await connection.fetch("SELECT n FROM kept")
+    await connection.close()
+    assert said == "TimeoutError: the step did not end within 0.2 s"
+    assert [row["n"] for row in kept] == [0]
+    assert seen == [("keep#0", 0), ("keep#1", 1)]

@@ -6,7 +6,8 @@
 -- Owned: session, host and worker are set. Claimable: session and ended_at_us are null, not
 -- suspended, and due or with a letter. origin is the call that started it, request the one that
 -- claimed it, until the first commit after that. number is the order of creation. token is 0 until
--- the first claim; first_token is what it was started with.
+-- the first claim; first_token is what it was started with. What outlives its parent is not
+-- terminated with it.
 CREATE TABLE {s}.instance (
     namespace text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
@@ -25,6 +26,7 @@ CREATE TABLE {s}.instance (
     request text COLLATE "C",
     origin text COLLATE "C" NOT NULL,
     parent text COLLATE "C",
+    outlives boolean NOT NULL DEFAULT false,
     due_at_us bigint,
     created_at_us bigint NOT NULL,
     began_at_us bigint NOT NULL,
@@ -54,6 +56,8 @@ CREATE INDEX instance_due ON {s}.instance (namespace, kind, name, due_at_us)
     WHERE session IS NULL AND ended_at_us IS NULL AND NOT suspended AND due_at_us IS NOT NULL;
 CREATE INDEX instance_owned ON {s}.instance (session, namespace)
     WHERE session IS NOT NULL;
+CREATE INDEX instance_parent ON {s}.instance (parent, namespace)
+    WHERE parent IS NOT NULL;
 CREATE INDEX instance_kept ON {s}.instance (namespace, kept_until_us)
     WHERE kept_until_us IS NOT NULL;
 

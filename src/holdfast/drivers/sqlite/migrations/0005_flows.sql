@@ -30,6 +30,7 @@ CREATE TABLE holdfast_instance (
     first_token   INTEGER NOT NULL DEFAULT 0,    -- with which it was started
     request       TEXT    NOT NULL,              -- that started it: a repeated call is known by it
     parent        TEXT,
+    outlives      INTEGER NOT NULL DEFAULT 0,    -- it is not terminated with its parent
     headers       TEXT    NOT NULL,
     attributes    TEXT    NOT NULL,
     custom        TEXT,

@@ -1,0 +1,25 @@
+"""What must not be asked for by the code of a flow: it is run again from its history.
+
+Owns the words of the refusal. It is made before anything is sent: a request that went out would be
+repeated by each replay.
+"""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
+
+from holdfast.errors import UsageError
+
+
+def check_outside(asked: str, instead: str = "do it in a step (@app.step) and await that") -> None:
+    """Refuse what only programs, handlers and steps may do.
+
+    Raises:
+        UsageError: The code of a flow asks; ``instead`` says what it can do.
+    """
+    # An event loop of a flow says so of itself.
+    if getattr(get_running_loop(), "of_a_flow", False):
+        raise UsageError(
+            f"flow code cannot use {asked}: it is run again from its history after a crash, and "
+            f"would ask again; {instead}"
+        )

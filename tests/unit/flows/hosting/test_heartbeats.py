@@ -1,0 +1,81 @@
+"""What steps say of themselves: to their next attempt, and to those who look."""
+
+from __future__ import annotations
+
+import asyncio
+
+import holdfast
+from holdfast import App, Retry, RunningStep
+from tests.unit.work.conftest import until
+
+
+def _copying(app: App, seen: list, **options):
+    """A flow with a step that fails at its first attempt, after it said how far it came."""
+
+    @app.step(retry=Retry(max_attempts=4, first=0.05, factor=1, jitter=0), **options)
+    async def copy() -> int:
+        now = holdfast.current()
+        seen.append((now.host, now.attempt, now.heartbeat_details))
+        if now.attempt == 1:
+            now.heartbeat({"rows": 1})
+            now.heartbeat({"rows": 7})
+            now.heartbeat()
+            await asyncio.sleep(0.01)
+        if now.attempt < 3:
+            # The second says nothing: what the first said still counts.
+            raise ValueError("again")
+        return now.heartbeat_details["rows"]
+
+    @app.flow
+    async def flow() -> int:
+        return await copy()
+
+    return flow
+
+
+async def test_the_next_attempt_knows_what_the_last_said(fleet):
+    app, seen = App("a"), []
+    flow = _copying(app, seen)
+    hf, _ = await fleet.run(app)
+    assert await (await hf.flows.start(flow)).result(timeout=10) == 7
+    assert seen == [("worker", 1, None), ("worker", 2, {"rows": 7}), ("worker", 3, {"rows": 7})]
+
+
+async def test_details_go_with_the_flow_to_another_host(fleet):
+    app, seen = App("a"), []
+    flow = _copying(app, seen)
+    one, running = await fleet.run(app, "one")
+    handle = await one.flows.start(flow, id="f")
+    await until(lambda: seen)
+    two = await fleet.host("two", app=app)
+    one.stop()
+    await running
+    await fleet.go(two)
+    assert await two.flows.get(handle.id).result(timeout=10) == 7
+    assert seen[0] == ("one", 1, None)
+    assert {each[2]["rows"] for each in seen[1:]} == {7}
+    assert seen[-1][0] == "two"
+
+
+async def test_who_looks_on_the_same_host_sees_it(fleet):
+    app, release = App("a"), asyncio.Event()
+
+    @app.step
+    async def copy() -> None:
+        holdfast.current().heartbeat("half way")
+        await release.wait()
+
+    @app.flow
+    async def flow() -> None:
+        await copy()
+
+    hf, _ = await fleet.run(app)
+    other = await fleet.host("other", app=app)
+    handle = await hf.flows.start(flow, id="f")
+    await until(lambda: hf._desk.host.home.lives["f"].steps["copy#0"].current.beats)
+    expected = (RunningStep(step="copy#0", attempt=1, details="half way"),)
+    assert (await handle.status()).steps == expected
+    assert (await other.flows.get("f").status()).steps is None
+    release.set()
+    await handle.result(timeout=5)
+    assert (await handle.status()).steps is None
