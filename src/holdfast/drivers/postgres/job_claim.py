@@ -162,10 +162,10 @@ class JobClaimer:
         host = self._tables.host
         rows = await run(text, *session, queues, most, limit, limits, False, host, *more)
         if not rows[0]["due"] or not rows[0]["alive"] or rows[0]["limited"]:
-            return _answer(rows)
+            return _answer(rows, queues)
         promoted = await run(self._promote_sql, queues, max(limit, _PROMOTE_MIN))
         rows = await run(text, *session, queues, most, limit, limits, True, host, *more)
-        answer = _answer(rows)
+        answer = _answer(rows, queues)
         left = Counter(row["queue"] for row in promoted)
         left.subtract(job.queue for job in answer.jobs)
         if fresh := +left:
@@ -228,7 +228,7 @@ class JobClaimer:
                 self._tables.host,
                 job,
             )
-            answer = _answer(taken)
+            answer = _answer(taken, [queue])
             await self._record_pace(run, answer.jobs, set(room))
             return answer
 
@@ -258,17 +258,18 @@ class JobClaimer:
 
 
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
-_OFFSET = 6
+_OFFSET = 5
 _SEQ_OFFSET = 1
 
 
-def _answer(rows: Sequence[Any]) -> _Answer:
+def _answer(rows: Sequence[Any], queues: Sequence[str]) -> _Answer:
     first = rows[0]
     alive, limited, due_s = first["alive"], first["limited"], first["next_due_s"]
     if first["id"] is None:
         return _Answer([], alive, limited, due_s)
     if len(rows) > 1:
-        rows = sorted(rows, key=lambda row: (row["n"], -row["priority"], row["seq"]))
+        place = {queue: number for number, queue in enumerate(queues)}
+        rows = sorted(rows, key=lambda row: (place[row["queue"]], -row["priority"], row["seq"]))
     return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s)
 
 
