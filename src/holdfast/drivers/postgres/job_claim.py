@@ -48,6 +48,7 @@ class JobClaimer:
         self._named_sql = tables.text(job_sql.CLAIM_NAMED)
         self._note_sql = tables.text(job_sql.NOTE)
         self._flight_sql = tables.text(job_sql.IN_FLIGHT)
+        self._glance_sql = tables.text(job_sql.GLANCE)
         self._promote_sql = tables.text(job_sql.PROMOTE)
         self._promote_named_sql = tables.text(job_sql.PROMOTE_NAMED)
         self._again_sql = tables.text(job_record_sql.AGAIN)
@@ -115,7 +116,8 @@ class JobClaimer:
         """Add to ``jobs`` what the general statement gives; says when the next one is due.
 
         Who wants to wait looks twice: after its note is committed, for what came too early to see
-        it.
+        it. That is a glance as a rule, because a claim is a commit, even of nothing, and a job that
+        was found before waits for it.
         """
         answer = await self._attempt(request, limit - len(jobs), wait_us=request.wait_us)
         if not answer.alive:
@@ -125,11 +127,15 @@ class JobClaimer:
             return answer.next_due_s
         queues = [want.queue for want in request.wants]
         (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
-        again = await self._attempt(request, limit - len(jobs))
-        jobs += again.jobs
+        (glance,) = await self._tables.fetch(self._glance_sql, queues, write=False)
+        due_s: float | None = glance["next_due_s"]
+        if glance["found"]:
+            again = await self._attempt(request, limit - len(jobs))
+            jobs += again.jobs
+            due_s = again.next_due_s
         if flight["busy"]:
-            return min(_IN_FLIGHT_S, again.next_due_s or _IN_FLIGHT_S)
-        return again.next_due_s
+            return min(_IN_FLIGHT_S, due_s or _IN_FLIGHT_S)
+        return due_s
 
     async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
         queues = [want.queue for want in request.wants]

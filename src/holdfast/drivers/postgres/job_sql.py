@@ -291,6 +291,30 @@ SELECT bool_or(NOT pg_try_advisory_xact_lock(hashtextextended({flight} || w.queu
 FROM unnest($2::text[]) AS w(queue)
 """
 
+# Whether a claim from these queues would find anything now, and when the next waiting job is due.
+# Reads only, so that nothing is flushed for it; what others are taking counts as found.
+GLANCE = """
+SELECT coalesce(bool_or(r.ready OR d.due_at <= clock_timestamp()), false) AS found,
+    extract(epoch FROM min(d.due_at) - clock_timestamp())::float8 AS next_due_s
+FROM unnest($2::text[]) AS w(queue)
+LEFT JOIN LATERAL (
+    SELECT mode FROM {s}.queue WHERE namespace = $1 AND name = w.queue OFFSET 0
+) q ON true
+LEFT JOIN LATERAL (
+    SELECT true AS ready FROM {s}.job
+    WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
+        AND (expires_at IS NULL OR expires_at > clock_timestamp())
+    ORDER BY priority DESC, seq LIMIT 1
+) r ON true
+LEFT JOIN LATERAL (
+    SELECT due_at FROM {s}.job
+    WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
+        AND NOT blocked
+    ORDER BY due_at LIMIT 1
+) d ON true
+WHERE q.mode IS DISTINCT FROM 'paused'
+"""
+
 # Due jobs become ready in the order of their times, at most $3 in each queue. The clock stands in
 # a subquery, read once: compared with a function that changes, an index could not end its search.
 PROMOTE = """
