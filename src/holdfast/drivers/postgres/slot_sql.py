@@ -141,8 +141,8 @@ BREAK_LOCK = """
 SELECT slot FROM {s}.lease WHERE namespace = $1 AND key = $2 ORDER BY slot FOR UPDATE
 """
 
-# Ends every grant, expired ones too, under tokens above all of the key. They may pass a sixteenth one
-# by, at which a grant would have pruned the history.
+# Ends every grant, expired ones too, under tokens above all of the key. They may pass a sixteenth
+# one by, at which a grant would have pruned the history.
 BREAK = """
 WITH top AS (
     SELECT max(token) AS token FROM {s}.lease WHERE namespace = $1 AND key = $2
