@@ -28,6 +28,9 @@ class Phase(Enum):
     LOST = "lost"
 
 
+ALIVE = (Phase.HELD, Phase.ENDING)
+"""Owned at the store, as far as known."""
+
 # Transitions are rare and short, and come from two threads; one lock for all of them costs less
 # than one lock per lease.
 _transition = threading.Lock()
@@ -103,7 +106,7 @@ class Tenure:
         and a reply that arrives after the deadline never revives the lease.
         """
         with _transition:
-            if now >= self.deadline or self.phase not in (Phase.HELD, Phase.ENDING):
+            if now >= self.deadline or self.phase not in ALIVE:
                 return False
             if asked_at > self.asked_at:
                 self.asked_at = asked_at
@@ -118,7 +121,7 @@ class Tenure:
     def lose(self, error: LeaseLost) -> bool:
         """Mark the lease lost; false if it had ended before. Final."""
         with _transition:
-            if self.phase not in (Phase.HELD, Phase.ENDING):
+            if self.phase not in ALIVE:
                 return False
             # The reason first: readers look at the phase without the lock.
             self.error = error
@@ -137,7 +140,7 @@ class Tenure:
     def finish(self) -> bool:
         """The release is under way at the store: no renewal may follow it."""
         with _transition:
-            if self.phase not in (Phase.HELD, Phase.ENDING):
+            if self.phase not in ALIVE:
                 return False
             self.phase = Phase.RELEASED
             self.caller = None

@@ -50,6 +50,7 @@ class JobClaimer:
         self._named_sql = tables.text(job_sql.CLAIM_NAMED)
         self._note_sql = tables.text(job_sql.NOTE)
         self._flight_sql = tables.text(job_sql.IN_FLIGHT)
+        self._glance_sql = tables.text(job_sql.GLANCE)
         self._promote_sql = tables.text(job_sql.PROMOTE)
         self._promote_named_sql = tables.text(job_sql.PROMOTE_NAMED)
         self._again_sql = tables.text(job_record_sql.AGAIN)
@@ -119,7 +120,8 @@ class JobClaimer:
         """Add to ``jobs`` what the general statement gives; says when the next one is due.
 
         Who wants to wait looks twice: after its note is committed, for what came too early to see
-        it. But not who has waited before, with the note that stands since.
+        it. That is a glance as a rule, because a claim is a commit, even of nothing, and a job that
+        was found before waits for it.
         """
         answer = await self._attempt(request, limit - len(jobs), wait_us=request.wait_us)
         if not answer.alive:
@@ -131,13 +133,15 @@ class JobClaimer:
         if answer.standing and self._unseen.isdisjoint(queues):
             return answer.next_due_s
         (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
-        again = await self._attempt(request, limit - len(jobs))
-        jobs += again.jobs
+        (glance,) = await self._tables.fetch(self._glance_sql, queues, write=False)
+        due_s: float | None = glance["next_due_s"]
+        if glance["found"]:
+            again = await self._attempt(request, limit - len(jobs))
+            jobs += again.jobs
+            due_s = again.next_due_s
         if flight["busy"]:
-            self._unseen.update(queues)
-            return min(_IN_FLIGHT_S, again.next_due_s or _IN_FLIGHT_S)
-        self._unseen.difference_update(queues)
-        return again.next_due_s
+            return min(_IN_FLIGHT_S, due_s or _IN_FLIGHT_S)
+        return due_s
 
     async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
         queues = [want.queue for want in request.wants]
@@ -170,10 +174,10 @@ class JobClaimer:
         host = self._tables.host
         rows = await run(text, *session, queues, most, limit, limits, False, host, *more)
         if not rows[0]["due"] or not rows[0]["alive"] or rows[0]["limited"]:
-            return _answer(rows)
+            return _answer(rows, queues)
         promoted = await run(self._promote_sql, queues, max(limit, _PROMOTE_MIN))
         rows = await run(text, *session, queues, most, limit, limits, True, host, *more)
-        answer = _answer(rows)
+        answer = _answer(rows, queues)
         left = Counter(row["queue"] for row in promoted)
         left.subtract(job.queue for job in answer.jobs)
         if fresh := +left:
@@ -236,7 +240,7 @@ class JobClaimer:
                 self._tables.host,
                 job,
             )
-            answer = _answer(taken)
+            answer = _answer(taken, [queue])
             await self._record_pace(run, answer.jobs, set(room))
             return answer
 
@@ -266,19 +270,20 @@ class JobClaimer:
 
 
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
-_OFFSET = 7
+_OFFSET = 5
 _SEQ_OFFSET = 1
 
 
-def _answer(rows: Sequence[Any]) -> _Answer:
+def _answer(rows: Sequence[Any], queues: Sequence[str]) -> _Answer:
     first = rows[0]
     alive, limited, due_s = first["alive"], first["limited"], first["next_due_s"]
     standing = first["standing"]
     if first["id"] is None:
         return _Answer([], alive, limited, due_s, standing)
     if len(rows) > 1:
-        rows = sorted(rows, key=lambda row: (row["n"], -row["priority"], row["seq"]))
-    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s, standing)
+        place = {queue: number for number, queue in enumerate(queues)}
+        rows = sorted(rows, key=lambda row: (place[row["queue"]], -row["priority"], row["seq"]))
+    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s)
 
 
 def _job(row: Any, offset: int) -> ClaimedJob:

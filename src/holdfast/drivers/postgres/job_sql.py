@@ -159,8 +159,9 @@ CLAIMED_COLUMNS = """j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.
 #         that they were), nor from queues with limits, whose row is then locked before ($8).
 # picked  the first of each queue in the order of the index, skipping what others are taking. The
 #         newest version of each row is judged again under its lock.
-# taken   the claims, with fresh tokens. Rows are found again by their address, at half the cost of
-#         their names; one that got a newer version since the snapshot is left to the next claim.
+# taken   the claims, with fresh tokens. Rows are found again by their addresses, all in one scan: a
+#         join would begin a scan for each, and ask the system for the size of the table each time.
+#         One that got a newer version since the snapshot is left to the next claim.
 _CLAIM = compose(
     """
 WITH host AS MATERIALIZED (
@@ -190,7 +191,7 @@ WITH host AS MATERIALIZED (
             - clock_timestamp())::float8 AS next_due_s
     FROM want w
 ), picked AS MATERIALIZED (
-    SELECT j.row, w.n
+    SELECT j.row
     FROM (SELECT queue, most, n FROM want WHERE open ORDER BY n) w
     CROSS JOIN LATERAL (
         SELECT ctid AS row FROM {s}.job
@@ -204,8 +205,8 @@ WITH host AS MATERIALIZED (
 ), taken AS (
     UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
         request = $4, host = $10, claimed_at = clock_timestamp(), settled = NULL
-    FROM picked p WHERE j.ctid = p.row
-    RETURNING p.n, j.seq, {columns}
+    WHERE j.ctid = ANY(ARRAY(SELECT row FROM picked))
+    RETURNING j.seq, {columns}
 )""",
     columns=CLAIMED_COLUMNS,
 )
@@ -237,7 +238,7 @@ WITH host AS MATERIALIZED (
 )
 UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
     request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL
-FROM picked p WHERE j.ctid = p.row
+WHERE j.ctid = ANY(ARRAY(SELECT row FROM picked))
 RETURNING j.seq, {columns}
 """,
     columns=CLAIMED_COLUMNS,
@@ -302,6 +303,30 @@ SELECT bool_or(NOT pg_try_advisory_xact_lock(hashtextextended({flight} || w.queu
 FROM unnest($2::text[]) AS w(queue)
 """
 
+# Whether a claim from these queues would find anything now, and when the next waiting job is due.
+# Reads only, so that nothing is flushed for it; what others are taking counts as found.
+GLANCE = """
+SELECT coalesce(bool_or(r.ready OR d.due_at <= clock_timestamp()), false) AS found,
+    extract(epoch FROM min(d.due_at) - clock_timestamp())::float8 AS next_due_s
+FROM unnest($2::text[]) AS w(queue)
+LEFT JOIN LATERAL (
+    SELECT mode FROM {s}.queue WHERE namespace = $1 AND name = w.queue OFFSET 0
+) q ON true
+LEFT JOIN LATERAL (
+    SELECT true AS ready FROM {s}.job
+    WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
+        AND (expires_at IS NULL OR expires_at > clock_timestamp())
+    ORDER BY priority DESC, seq LIMIT 1
+) r ON true
+LEFT JOIN LATERAL (
+    SELECT due_at FROM {s}.job
+    WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
+        AND NOT blocked
+    ORDER BY due_at LIMIT 1
+) d ON true
+WHERE q.mode IS DISTINCT FROM 'paused'
+"""
+
 # Due jobs become ready in the order of their times, at most $3 in each queue. The clock stands in
 # a subquery, read once: compared with a function that changes, an index could not end its search.
 PROMOTE = """
@@ -328,29 +353,30 @@ WHERE id = $2 AND namespace || '' = $1 AND state IN ('scheduled', 'retrying')
 """
 
 # The usual end: claimed under this token and without an ordering key. A member without a row in
-# the answer is looked at by ``job_settle``. Rows come sorted, so that two batches that share some
-# meet them in one order. A claim stands while ``settled`` is null. What changed since the snapshot
-# is judged again under the lock.
+# the answer is looked at by ``job_settle``. A claim stands while ``settled`` is null. What changed
+# since the snapshot is judged again under the lock.
+#
+# Rows come sorted, and those that are kept before those that are not, so that two batches that
+# share some meet them in one order. An id is looked up as one of a list of one: for a plain
+# equation the planner might read the whole index to join it in order.
+#
+# gone    those that are not kept; not looked for where the others were all.
+_CLAIMED = """j.id = ANY(ARRAY[r.id]) AND j.namespace || '' = $1 AND j.token = r.token
+        AND r.token > 0 AND j.settled IS NULL AND j.ordering_key IS NULL"""
 COMPLETE = compose(
     """
-WITH req AS MATERIALIZED (
-    SELECT $1::text AS namespace, r.* FROM unnest($2::text[], $3::bigint[], $4::text[])
-        WITH ORDINALITY AS r(id, token, result, n)
-), seen AS MATERIALIZED (
-    SELECT r.n, r.token, r.result, j.row, j.keeps FROM req r CROSS JOIN LATERAL (
-        SELECT ctid AS row, retention_us > 0 AS keeps FROM {s}.job
-        WHERE id = r.id AND namespace || '' = r.namespace AND token = r.token
-            AND r.token > 0 AND settled IS NULL AND ordering_key IS NULL OFFSET 0
-    ) j
-), kept AS (
+WITH kept AS (
     UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
         ended_at = clock_timestamp(),
         kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'
-    FROM seen r WHERE r.keeps AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
+    FROM unnest($2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS r(id, token, result, n)
+    WHERE {claimed} AND j.retention_us > 0
     RETURNING r.n, j.queue
 ), gone AS (
-    DELETE FROM {s}.job j USING seen r
-    WHERE NOT r.keeps AND j.ctid = r.row AND j.token = r.token AND j.settled IS NULL
+    DELETE FROM {s}.job j
+    USING unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS r(id, token, n)
+    WHERE (SELECT count(*) FROM kept) < cardinality($2::text[])
+        AND {claimed} AND j.retention_us <= 0
     RETURNING r.n, j.queue, j.namespace, j.id, j.attempts + j.losses > 0 AS tried
 ), forgotten AS (
     DELETE FROM {s}.job_attempt a USING (
@@ -372,6 +398,7 @@ WITH req AS MATERIALIZED (
 SELECT e.n, (SELECT hosts FROM told) AS told FROM ended e
 """,
     ring=ring_to("$5"),
+    claimed=_CLAIMED,
 )
 
 # The same for jobs with an ordering key, whose locks the caller holds.

@@ -38,8 +38,7 @@ PLANNER = {
 # ins    the first grant ever of a key, also in key order; a concurrent first grant wins by the
 #        primary key, and this request then has no row in the answer.
 # ended  the grant taken over enters the history, as expired when its time ran out.
-# prune  every sixteenth token and the one after it (breaking a lease takes a token too, so that one
-#        of the two comes up), so that the usual grant pays nothing for it.
+# prune  every sixteenth token, so that the usual grant pays nothing for it.
 # place  the new owner's place in the queue is gone; those it overtook count no more.
 #
 # A request without a row in the answer was takeable and is not ours: busy, try again.
@@ -116,7 +115,7 @@ WITH req AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), prune AS (
     DELETE FROM {s}.lease_history h USING upd u
-    WHERE u.token % 16 < 2 AND h.namespace = u.namespace AND h.key = u.key
+    WHERE u.token % 16 = 0 AND h.namespace = u.namespace AND h.key = u.key
         AND h.token < u.token - $8
 ), place AS (
     DELETE FROM {s}.waiter w USING upd u

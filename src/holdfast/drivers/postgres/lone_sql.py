@@ -7,46 +7,45 @@ general statement". Like all batches they never wait for a locked row.
 
 from __future__ import annotations
 
-# Free, with one slot, nobody in the queue, and no history to prune. The row's newest version is
-# judged again under the lock.
+# Free, with one slot, nobody in the queue, and no history to prune: the general statement does that
+# at every sixteenth token, and breaking a lease, which may pass one by, does it too. The row is
+# found once, and updated at the address under which it was locked: one that got a newer version
+# since the snapshot is left to the general statement.
 ACQUIRE_FREE = """
-WITH cand AS MATERIALIZED (
-    SELECT l.namespace, l.key FROM {s}.lease l
-    WHERE l.namespace = $1 AND l.key = $2 AND l.slot = 0 AND l.limit_ = 1 AND l.owner IS NULL
-        AND (l.token + 1) % 16 > 1
+UPDATE {s}.lease l SET
+    token = l.token + 1, version = l.version + 1, previous_owner = NULL,
+    acquired_at = clock_timestamp(), renewed_at = clock_timestamp(),
+    expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond',
+    free_at = NULL, owner = $3, host = $4, ttl_us = $5::bigint, metadata = $6
+WHERE l.ctid = (
+    SELECT f.ctid FROM {s}.lease f
+    WHERE f.namespace = $1 AND f.key = $2 AND f.slot = 0 AND f.limit_ = 1 AND f.owner IS NULL
+        AND (f.token + 1) % 16 <> 0
         AND NOT EXISTS (
             SELECT FROM {s}.waiter w
             WHERE w.namespace = $1 AND w.key = $2 AND w.expires_at > clock_timestamp()
         )
     FOR UPDATE SKIP LOCKED
 )
-UPDATE {s}.lease l SET
-    token = l.token + 1, version = l.version + 1, previous_owner = NULL,
-    acquired_at = clock_timestamp(), renewed_at = clock_timestamp(),
-    expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond',
-    free_at = NULL, owner = $3, host = $4, ttl_us = $5::bigint, metadata = $6
-FROM cand c
-WHERE l.namespace = c.namespace AND l.key = c.key AND l.slot = 0
 RETURNING 'granted' AS outcome, l.token, l.version, l.state, l.previous_owner
 """
 
 # Owned, with time left, and nobody to ring. ``last_waiter`` is on the row that is locked, so a
 # place too young for this snapshot is noticed too.
 RELEASE_QUIET = """
-WITH cand AS MATERIALIZED (
-    SELECT l.namespace, l.key, l.slot, l.token, l.owner, l.acquired_at FROM {s}.lease l
-    WHERE l.namespace = $1 AND l.key = $2 AND l.slot = $3 AND l.owner = $4 AND l.token = $5
-        AND l.limit_ = 1 AND l.last_waiter IS NULL AND l.expires_at > clock_timestamp()
-        AND NOT EXISTS (SELECT FROM {s}.waiter w WHERE w.namespace = $1 AND w.key = $2)
-    FOR NO KEY UPDATE SKIP LOCKED
-), upd AS (
+WITH upd AS (
     UPDATE {s}.lease l SET owner = NULL, host = NULL, expires_at = NULL,
         free_at = clock_timestamp(), version = l.version + 1
-    FROM cand c
-    WHERE l.namespace = c.namespace AND l.key = c.key AND l.slot = c.slot
+    WHERE l.ctid = (
+        SELECT h.ctid FROM {s}.lease h
+        WHERE h.namespace = $1 AND h.key = $2 AND h.slot = $3 AND h.owner = $4 AND h.token = $5
+            AND h.limit_ = 1 AND h.last_waiter IS NULL AND h.expires_at > clock_timestamp()
+            AND NOT EXISTS (SELECT FROM {s}.waiter w WHERE w.namespace = $1 AND w.key = $2)
+        FOR NO KEY UPDATE SKIP LOCKED
+    )
+    RETURNING l.acquired_at
 )
 INSERT INTO {s}.lease_history (namespace, key, token, slot, owner, acquired_at, ended_at, ended)
-SELECT c.namespace, c.key, c.token, c.slot, c.owner, c.acquired_at, clock_timestamp(), 'released'
-FROM cand c
+SELECT $1, $2, $5, $3, $4, u.acquired_at, clock_timestamp(), 'released' FROM upd u
 RETURNING false AS ring
 """

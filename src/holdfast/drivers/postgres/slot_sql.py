@@ -141,7 +141,8 @@ BREAK_LOCK = """
 SELECT slot FROM {s}.lease WHERE namespace = $1 AND key = $2 ORDER BY slot FOR UPDATE
 """
 
-# Ends every grant, expired ones too, under tokens above all of the key.
+# Ends every grant, expired ones too, under tokens above all of the key. They may pass a sixteenth
+# one by, at which a grant would have pruned the history.
 BREAK = """
 WITH top AS (
     SELECT max(token) AS token FROM {s}.lease WHERE namespace = $1 AND key = $2
@@ -154,6 +155,9 @@ WITH top AS (
     )
     SELECT $1, $2, token, slot, owner, acquired_at, clock_timestamp(), 'broken', $3 FROM old
     ON CONFLICT DO NOTHING
+), prune AS (
+    DELETE FROM {s}.lease_history h USING top t
+    WHERE h.namespace = $1 AND h.key = $2 AND h.token < t.token - 100
 )
 UPDATE {s}.lease l SET token = t.token + o.step, version = l.version + 1, owner = NULL,
     host = NULL, expires_at = NULL, free_at = clock_timestamp()

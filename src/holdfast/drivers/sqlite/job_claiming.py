@@ -25,6 +25,9 @@ _MOVE_MAX = CLAIM_MAX
 
 _WAITING = ("scheduled", "retrying")
 
+# So many columns of a row become a ``ClaimedJob``.
+_FIELDS = len(ClaimedJob.__struct_fields__)
+
 
 class JobClaiming:
     """Claims of one namespace, asked for by one host."""
@@ -170,10 +173,10 @@ class _Taking:
             return []
         cursor, namespace = self._turn.cursor, self._namespace
         rows = cursor.execute(read, (namespace, queue, self._turn.wall_us, limit)).fetchall()
-        if rows:
-            count = len(rows)
-            take = sql.TAKE_FIRST if count == 1 else sql.TAKE_NEXT
-            cursor.execute(take, (*self._who, namespace, queue, count))
+        if len(rows) == 1:
+            cursor.execute(sql.TAKE_ONE, (*self._who, rows[0][_FIELDS]))
+        elif rows:
+            cursor.execute(sql.TAKE_NEXT, (*self._who, namespace, queue, len(rows)))
         return rows
 
     def _room(self, queue: str, settings: Sequence[Any]) -> int:
@@ -206,4 +209,4 @@ class _Taking:
 
 
 def _jobs(rows: list[tuple[Any, ...]]) -> tuple[ClaimedJob, ...]:
-    return tuple([ClaimedJob(*row) for row in rows])
+    return tuple([ClaimedJob(*row[:_FIELDS]) for row in rows])

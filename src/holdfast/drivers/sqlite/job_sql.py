@@ -147,8 +147,9 @@ _COLUMNS = """id, queue, token, payload, attempts, losses, max_attempts, retry, 
     headers, enqueued_at_us, unique_key, ordering_key"""
 
 # Jobs are read first and marked as claimed by a second statement, under the same write lock:
-# RETURNING would keep each of them in a table of its own meanwhile, and forget their order.
-_READ = f"SELECT {_COLUMNS.replace('token', 'token + 1')} {_NEXT}"
+# RETURNING would keep each of them in a table of its own meanwhile, and forget their order. The
+# number comes last, behind what becomes a ``ClaimedJob``.
+_READ = f"SELECT {_COLUMNS.replace('token', 'token + 1')}, number {_NEXT}"
 _OF_READ = {"namespace": "?1", "queue": "?2", "now": "?3", "limit": "?4"}
 READ_NEXT = _READ.format(**_OF_READ, unless="")
 READ_PLAIN = _READ.format(**_OF_READ, unless=_PLAIN)
@@ -160,10 +161,11 @@ SET state = 'claimed', token = token + 1, session = ?1, host = ?2, worker = ?3, 
 WHERE {which}
 """
 _OF_TAKE = {"now": "?5", "namespace": "?6", "queue": "?7", "limit": "?8", "unless": ""}
-# Takes the same jobs as were read just before. A single one costs half if it is not a list.
+# Takes the same jobs as were read just before: a single one by its number, and many by looking for
+# them again, which costs less than handing their numbers over.
 TAKE_NEXT = _TAKE.format(which=f"number IN (SELECT number {_NEXT.format(**_OF_TAKE)})")
-TAKE_FIRST = _TAKE.format(which=f"number = (SELECT number {_NEXT.format(**_OF_TAKE)})")
-TAKE_TARGET = _TAKE.format(which="number = ?6") + "RETURNING " + _COLUMNS
+TAKE_ONE = _TAKE.format(which="number = ?6")
+TAKE_TARGET = f"{TAKE_ONE}RETURNING {_COLUMNS}"
 
 TARGET = """
 SELECT number, queue, state, blocked, due_at_us, expires_at_us FROM holdfast_job

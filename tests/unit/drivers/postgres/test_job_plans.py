@@ -26,6 +26,7 @@ STATEMENTS = {
     "claim lone": (job_sql.CLAIM_LONE, READY),
     "claim waiting": (job_sql.CLAIM_WAITING, READY),
     "claim named": (job_sql.CLAIM_NAMED, {"job_due", "job_pkey"}),
+    "glance": (job_sql.GLANCE, READY),
     "promote": (job_sql.PROMOTE, {"job_due"}),
     "promote named": (job_sql.PROMOTE_NAMED, {"job_pkey"}),
     "complete": (job_sql.COMPLETE, {"job_pkey"}),

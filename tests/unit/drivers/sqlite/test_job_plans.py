@@ -18,9 +18,9 @@ HOT = {
     for name, statement in vars(module).items()
     if name.isupper() and not name.startswith("_")
 }
-# A claim reads the jobs by one of the first, and takes them by one of the second.
+# A claim reads the jobs by one of the first, and takes several of them by the second.
 READS = ("READ_NEXT", "READ_PLAIN")
-TAKES = ("TAKE_FIRST", "TAKE_NEXT")
+TAKES = ("TAKE_NEXT",)
 
 
 @pytest.fixture(params=["plain", "analyzed"])
