@@ -5,9 +5,10 @@ VENV := $(or $(HOLDFAST_VENV),.venv)
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 ARGS :=
-# A third of a test run waits for real clocks, so that workers wait side by side. More than there are
-# cores would make the tests that measure time wait for each other; ARGS="-n 0" runs without.
-WORKERS := 2
+# Half of a test run waits, for real clocks and for servers: three workers keep two cores busy. Each
+# has servers of its own, and more workers would make the tests that measure time wait for each
+# other; ARGS="-n 0" runs without.
+WORKERS := 3
 
 # Pyright's wrapper reminds of newer releases; ours is pinned.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.process.nursery import ROOT, Nursery, Program
 from tests.process.wall_clock import read_offset
 
-ROOT = Path(__file__).parents[2]
 # A busy machine of two cores starts a program in a second; this is for the worst of days.
 WAIT_LIMIT_S = 20.0
 
@@ -35,7 +33,12 @@ class Actor:
     """One process, running a program of ``tests/process/programs``."""
 
     def __init__(
-        self, folder: Path, program: str, *arguments: object, env: Mapping[str, str] | None = None
+        self,
+        nursery: Nursery,
+        folder: Path,
+        program: str,
+        *arguments: object,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = f"{program}-{time.monotonic_ns()}"
         self.heard: list[Message] = []
@@ -47,20 +50,14 @@ class Actor:
         self._errors = folder / f"{self.name}.stderr"
         # The environment of a developer must not configure the hosts under test.
         clean = {name: text for name, text in os.environ.items() if "HOLDFAST" not in name}
+        asked = Program(
+            module=f"tests.process.programs.{program}",
+            arguments=[str(argument) for argument in arguments],
+            folder=folder,
+            env=clean | {"PYTHONPATH": str(ROOT)} | dict(env or {}),
+        )
         with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-W", "error", "-m", f"tests.process.programs.{program}"),
-                    *map(str, arguments),
-                ],
-                cwd=folder,
-                env=clean | {"PYTHONPATH": str(ROOT)} | dict(env or {}),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
+            self.process = nursery.start(asked, errors.fileno())
         self._reader = threading.Thread(target=self._read, name=f"hear-{self.name}", daemon=True)
         self._reader.start()
 
@@ -126,11 +123,7 @@ class Actor:
     def freeze(self) -> None:
         """SIGSTOP, and wait until the kernel says that every thread has stopped."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        # WNOWAIT leaves the end of the process to Popen.
-        options = os.WSTOPPED | os.WEXITED | os.WNOWAIT
-        found = os.waitid(os.P_PID, self.process.pid, options)
-        assert found is not None
-        assert found.si_code == os.CLD_STOPPED
+        assert self.process.await_stop()
 
     def thaw(self) -> None:
         """SIGCONT."""

@@ -11,18 +11,20 @@ import uuid
 import pytest
 
 from tests.process.actors import Actor
+from tests.process.nursery import Nursery
 from tests.process.stores import PostgresStore, ServerStore, SqliteStore, create_schema
 
 
 class Cast:
     """The processes of one test."""
 
-    def __init__(self, folder) -> None:
+    def __init__(self, nursery, folder) -> None:
         self.actors: list[Actor] = []
+        self._nursery = nursery
         self._folder = folder
 
     def start(self, program: str, *arguments: object, env=None) -> Actor:
-        actor = Actor(self._folder, program, *arguments, env=env)
+        actor = Actor(self._nursery, self._folder, program, *arguments, env=env)
         self.actors.append(actor)
         return actor
 
@@ -34,9 +36,16 @@ class Cast:
         return actors
 
 
+@pytest.fixture(scope="session")
+def nursery():
+    found = Nursery()
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def cast(tmp_path):
-    found = Cast(tmp_path)
+def cast(nursery, tmp_path):
+    found = Cast(nursery, tmp_path)
     yield found
     for actor in found.actors:
         actor.close()

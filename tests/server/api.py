@@ -110,13 +110,18 @@ class Api:
 
 
 async def open_memory(name: str, namespace: str, clock: Clock | None = None) -> Driver:
+    return await open_store(f"memory://{name}", namespace, clock)
+
+
+async def open_store(url: str, namespace: str, clock: Clock | None = None) -> Driver:
+    location = parse_url(url)
     context = DriverContext(
         clock=clock or SystemClock(),
         random=random.Random(1),
         namespace=namespace,
         host=HostId(f"server-{namespace}"),
     )
-    return await find_factory("memory").open(parse_url(f"memory://{name}"), context)
+    return await find_factory(location.scheme).open(location, context)
 
 
 async def make_token(

@@ -177,7 +177,7 @@ async def test_django(driver: PostgresDriver, grant: Grant, postgres_url: str) -
         "PORT": port,
     }
     if not settings.configured:
-        settings.configure(DATABASES={"default": database})
+        settings.configure()
     # Django warns about blocking calls on an event loop; the application's own threads are what
     # a user has here, so the transaction is driven from one.
     await asyncio.to_thread(_django_case, connections, transaction, database, (driver, grant))
@@ -186,9 +186,10 @@ async def test_django(driver: PostgresDriver, grant: Grant, postgres_url: str) -
 def _django_case(
     connections: object, transaction: object, database: dict[str, str], subject: object
 ) -> None:
+    from django.db import ConnectionHandler
+
     driver, grant = subject
-    connection = connections.create_connection("default")
-    connection.settings_dict.update(database)
+    connection = ConnectionHandler({"default": database}).create_connection("default")
     run = _on_the_loop_of(driver)
     with pytest.raises(UsageError):
         run(driver.leases.guard(grant, connection))

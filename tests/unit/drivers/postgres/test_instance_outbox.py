@@ -120,7 +120,7 @@ async def test_every_library(driver: PostgresDriver, postgres_url: str, kind: st
 
 async def test_django(driver: PostgresDriver, postgres_url: str) -> None:
     from django.conf import settings
-    from django.db import connections
+    from django.db import ConnectionHandler, connections
 
     server, _, name = postgres_url.rpartition("/")
     database = {
@@ -131,14 +131,13 @@ async def test_django(driver: PostgresDriver, postgres_url: str) -> None:
         "PORT": server.rpartition(":")[2],
     }
     if not settings.configured:
-        settings.configure(DATABASES={"default": database})
+        settings.configure()
     loop = asyncio.get_running_loop()
 
     def case() -> None:
         from django.db import transaction
 
-        connection = connections.create_connection("default")
-        connection.settings_dict.update(database)
+        connection = ConnectionHandler({"default": database}).create_connection("default")
         connections["default"] = connection
         with transaction.atomic():
             work = driver.instances.start_in(news(2), connection)

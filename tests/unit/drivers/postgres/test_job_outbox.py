@@ -130,7 +130,7 @@ async def test_sqlalchemy_async(driver: PostgresDriver, postgres_url: str, libra
 
 async def test_django(driver: PostgresDriver, postgres_url: str) -> None:
     from django.conf import settings
-    from django.db import connections
+    from django.db import ConnectionHandler, connections
 
     parts = postgres_url.rpartition("/")
     database = {
@@ -141,7 +141,7 @@ async def test_django(driver: PostgresDriver, postgres_url: str) -> None:
         "PORT": parts[0].rpartition(":")[2],
     }
     if not settings.configured:
-        settings.configure(DATABASES={"default": database})
+        settings.configure()
     loop = asyncio.get_running_loop()
 
     def run(work: Awaitable[object]) -> object:
@@ -150,8 +150,7 @@ async def test_django(driver: PostgresDriver, postgres_url: str) -> None:
     def case() -> None:
         from django.db import transaction
 
-        connection = connections.create_connection("default")
-        connection.settings_dict.update(database)
+        connection = ConnectionHandler({"default": database}).create_connection("default")
         connections["default"] = connection
         with transaction.atomic():
             run(all_kinds(driver, connection))
