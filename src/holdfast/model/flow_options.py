@@ -31,7 +31,7 @@ class FlowOptions:
 
     concurrency: int = 1000
     threads: int = 32
-    poll: Duration = 30.0
+    poll: Duration = 60.0
     poll_floor: Duration = 0.02
     park_grace: Duration = 5.0
 

@@ -44,6 +44,10 @@ _SPREAD_S = (0.02, 0.25)
 # The next look when something was left to do, or the store did not answer.
 _SOON_S = 1.0
 
+# The next look comes within this part of a ttl: a session that is opened behind a look, and whose
+# host dies at once, is seen before it ends.
+_PAUSE_TTLS = 0.8
+
 # A sweep looks for work of sessions that were ended and from which nobody took it back. Whoever
 # dies in between is reaped in time, which sweeps as well, and whoever fails sweeps again at once.
 # What is left for a sweep that nothing calls for is rare, and so is it.
@@ -113,7 +117,7 @@ class Reaper:
                 dead = await self._reap(hosts, others, now, unseen=full)
                 more = len(dead) == REAP_MAX
                 if dead or now >= self._sweep_due:
-                    self._sweep_due = now + ttl_s
+                    self._sweep_due = now + _SWEEP_TTLS * ttl_s
                     more = await self._sweep(driver, now) or more
         except (HoldfastError, TimeoutError) as error:
             # What was ended may not have been taken back.
@@ -219,12 +223,12 @@ class Reaper:
         return True
 
     def _pause_s(self, others: Sequence[HostSession], now: float, *, soon: bool) -> float:
-        """How long nobody's session can run out unnoticed, at most half a ttl."""
+        """How long nobody's session can run out unnoticed."""
         ttl_s = self._heartbeat.ttl_s
         if soon:
             return min(_SOON_S, ttl_s / 3)
         spread_s = min(self._runtime.random.uniform(*_SPREAD_S), ttl_s / 4)
-        pause_s = ttl_s / 2
+        pause_s = _PAUSE_TTLS * ttl_s
         for each in others:
             if each.alive:
                 pause_s = min(pause_s, each.remaining_s + spread_s)

@@ -54,6 +54,58 @@ async def test_a_dead_host_behind_more_living_ones_than_a_look_shows_is_reaped()
     await driver.close()
 
 
+class Failing:
+    """Takes back nothing at first."""
+
+    def __init__(self, jobs) -> None:
+        self._jobs = jobs
+        self.fails = False
+        self.calls = 0
+
+    async def reclaim(self, *, limit):
+        self.calls += 1
+        if self.fails:
+            raise StoreUnavailable("away")
+        return await self._jobs.reclaim(limit=limit)
+
+
+async def test_work_that_was_not_taken_back_is_swept_up_at_once_and_else_rarely():
+    clock = ManualClock()
+    context = DriverContext(
+        clock=clock, random=random.Random(1), namespace="n", host=HostId("me"), options={}
+    )
+    driver = await MemoryFactory().open(parse_url("memory://sweeps"), context)
+    jobs = Failing(driver.jobs)
+    shown = SimpleNamespace(hosts=driver.hosts, jobs=jobs, instances=None)
+    mine = session("me", OWN_TTL_S)
+    heartbeat = Heartbeat(Runtime(clock=clock), mine, drift=0.005)
+    reaper = Reaper(Runtime(clock=clock), heartbeat)
+    await driver.hosts.open(mine)
+    heartbeat.opened(clock.monotonic())
+
+    async def live(seconds: float) -> None:
+        for _ in range(round(seconds)):
+            clock.advance(1.0)
+            await driver.hosts.renew(mine.id, mine.ttl_us)
+            heartbeat.live.accept(clock.monotonic())
+            reaper.tick(clock.monotonic(), shown)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    await live(12 * OWN_TTL_S)
+    assert jobs.calls <= 5
+    await driver.hosts.open(session("dies", 1.0))
+    jobs.calls, jobs.fails = 0, True
+    await live(OWN_TTL_S)
+    failed = jobs.calls
+    # Its session is ended, and nobody has its work yet: it is tried again each second.
+    assert failed > 2
+    jobs.fails = False
+    await live(2)
+    assert jobs.calls == failed + 1
+    await driver.close()
+
+
 class Refusing:
     """A store of jobs that cannot take anything back, until it is mended."""
 

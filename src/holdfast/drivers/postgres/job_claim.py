@@ -121,7 +121,8 @@ class JobClaimer:
 
         Who wants to wait looks twice: after its note is committed, for what came too early to see
         it. That is a glance as a rule, because a claim is a commit, even of nothing, and a job that
-        was found before waits for it.
+        was found before waits for it. Who has waited before, with the note that stands since, does
+        not look again.
         """
         answer = await self._attempt(request, limit - len(jobs), wait_us=request.wait_us)
         if not answer.alive:
@@ -140,7 +141,9 @@ class JobClaimer:
             jobs += again.jobs
             due_s = again.next_due_s
         if flight["busy"]:
+            self._unseen.update(queues)
             return min(_IN_FLIGHT_S, due_s or _IN_FLIGHT_S)
+        self._unseen.difference_update(queues)
         return due_s
 
     async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
@@ -270,7 +273,7 @@ class JobClaimer:
 
 
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
-_OFFSET = 5
+_OFFSET = 6
 _SEQ_OFFSET = 1
 
 
@@ -283,7 +286,7 @@ def _answer(rows: Sequence[Any], queues: Sequence[str]) -> _Answer:
     if len(rows) > 1:
         place = {queue: number for number, queue in enumerate(queues)}
         rows = sorted(rows, key=lambda row: (place[row["queue"]], -row["priority"], row["seq"]))
-    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s)
+    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s, standing)
 
 
 def _job(row: Any, offset: int) -> ClaimedJob:

@@ -10,7 +10,10 @@ import pytest
 
 import holdfast
 from holdfast import App, Retry
+from holdfast.drivers.postgres.connections import Connections
 from holdfast.errors import StepFailed
+from holdfast.model.flow_options import FlowOptions
+from tests.unit.work.conftest import until
 
 pytestmark = pytest.mark.service
 
@@ -97,3 +100,46 @@ async def test_time_and_middleware_hold_for_a_transaction_as_well(postgres_url):
     assert said == "TimeoutError: the step did not end within 0.2 s"
     assert [row["n"] for row in kept] == [0]
     assert seen == [("keep#0", 0), ("keep#1", 1)]
+
+
+@pytest.mark.timeout(90)
+async def test_a_host_whose_flows_all_sleep_sends_less_than_one_statement_a_second(
+    postgres_url, monkeypatch
+):
+    app, sent = App("a"), []
+
+    @app.flow
+    async def sleeper() -> None:
+        await asyncio.sleep(3600)
+
+    connect = Connections._connect
+
+    async def counted(self, dsn):
+        connection = await connect(self, dsn)
+        # Who only begins or ends a transaction belongs to the statement inside.
+        connection.add_query_logger(
+            lambda record: (
+                sent.append(" ".join(record.query.split())[:60])
+                if not record.query.startswith(("BEGIN", "COMMIT"))
+                else None
+            )
+        )
+        return connection
+
+    monkeypatch.setattr(Connections, "_connect", counted)
+    options = FlowOptions(park_grace=0.1)
+    async with holdfast.connect(postgres_url, app=app, flows=options) as hf:
+        running = asyncio.create_task(hf.run())
+        await hf.flows.start_many(sleeper, [() for _ in range(500)])
+        await until(lambda: len(sent) > 10 and not hf._desk.host.home.lives, 20)
+        await asyncio.sleep(2)
+        # As long as its slowest regular look takes to come round.
+        sent.clear()
+        await asyncio.sleep(30)
+        count = len(sent)
+        hf.stop()
+        await running
+    print(f"{count / 30:.2f} statements a second: {Counter(sent).most_common()}")
+    assert count < 30
+    # The counting works: it renews its session every third of its ttl.
+    assert sum("UPDATE" in text and ".host" in text for text in sent[:count]) >= 8
