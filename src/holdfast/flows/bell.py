@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.ports.wakeups import Wakeup, Wakeups
+from holdfast.runtime.reaper import GONE
 
 _CLAIMABLE = "instances/flow/"
 _MAIL = "mail/"
@@ -33,6 +34,8 @@ class FlowBell:
         self.on_claimable: Listener | None = None
         self.on_mail: Listener | None = None
         self.on_operate: Listener | None = None
+        # Called when a host has gone, which may have been the only one to know when a flow is due.
+        self.on_gone: Callable[[], None] | None = None
 
     @property
     def deaf(self) -> bool:
@@ -43,6 +46,10 @@ class FlowBell:
         """Begin to listen. Repeatable."""
         if self._unsubscribe is None:
             self._unsubscribe = self._wakeups.subscribe(self._on_wakeup)
+
+    async def leave(self) -> None:
+        """Tell the others that this host runs no flows any more."""
+        await self._wakeups.ring(GONE)
 
     def watch(self, id: str, listener: Listener) -> Callable[[], None]:  # noqa: A002 - it is one
         """Call ``listener`` when the instance ends or replies, until what is returned is called."""
@@ -76,6 +83,8 @@ class FlowBell:
                 listener(id)
         elif topic.startswith(_OPERATE):
             self._tell(self.on_operate, topic[len(_OPERATE) :])
+        elif topic == GONE.topic and self.on_gone is not None:
+            self.on_gone()
 
     def _tell(self, listener: Listener | None, what: str) -> None:
         if listener is not None:

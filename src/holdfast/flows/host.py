@@ -113,7 +113,7 @@ class FlowHost:
         """Claim and run until ``stop``."""
         bell = self._bell
         bell.on_claimable, bell.on_mail = self._on_ring, self._on_mail
-        bell.on_operate = self._on_operate
+        bell.on_operate, bell.on_gone = self._on_operate, self._on_all_names
         bell.open()
         end = self._claimer.sessions.on_lost(self._on_lost)
         tending = self.home.runtime.spawn(self._tend(), name="holdfast-flow-tend")
@@ -126,7 +126,7 @@ class FlowHost:
             self._ended.set_result(None)
             tending.cancel()
             end()
-            bell.on_claimable = bell.on_mail = bell.on_operate = None
+            bell.on_claimable = bell.on_mail = bell.on_operate = bell.on_gone = None
 
     async def stop(self, grace_s: float) -> None:
         """Claim no more; let steps end within ``grace_s``; hand everything back. Repeatable.
@@ -150,6 +150,10 @@ class FlowHost:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await home.settled()
+                # Those that sleep are due one day, and nobody else may know when.
+                await self._bell.leave()
+        except StoreError as error:
+            self._log.debug("the others were not told that this host leaves: %s", error)
         except TimeoutError:
             self._log.warning("the store does not take flows back; the end of the session does it")
         home.close()

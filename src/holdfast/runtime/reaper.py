@@ -20,6 +20,7 @@ from holdfast.ports.driver import Driver
 from holdfast.ports.host_store import HostStore
 from holdfast.ports.instance_store import InstanceStore
 from holdfast.ports.job_store import JobStore
+from holdfast.ports.wakeups import Wakeup
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.runtime import Runtime
 
@@ -52,6 +53,10 @@ _PAUSE_TTLS = 0.8
 # dies in between is reaped in time, which sweeps as well, and whoever fails sweeps again at once.
 # What is left for a sweep that nothing calls for is rare, and so is it.
 _SWEEP_TTLS = 3
+
+
+# A host is gone, and with it what it alone knew of the future: who runs the same looks anew.
+GONE = Wakeup("hosts/gone")
 
 
 class Reaper:
@@ -116,6 +121,8 @@ class Reaper:
                 full = len(sessions) == SESSIONS_MAX
                 dead = await self._reap(hosts, others, now, unseen=full)
                 more = len(dead) == REAP_MAX
+                if dead:
+                    await driver.wakeups.ring(GONE)
                 if dead or now >= self._sweep_due:
                     self._sweep_due = now + _SWEEP_TTLS * ttl_s
                     more = await self._sweep(driver, now) or more

@@ -15,8 +15,9 @@ from holdfast.model.location import parse_url
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, InstanceId
 from holdfast.ports.driver import DriverContext
+from holdfast.ports.wakeups import Wakeup
 from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.reaper import SESSIONS_MAX, Reaper
+from holdfast.runtime.reaper import GONE, SESSIONS_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
 from holdfast.testing import ManualClock
 
@@ -76,7 +77,7 @@ async def test_work_that_was_not_taken_back_is_swept_up_at_once_and_else_rarely(
     )
     driver = await MemoryFactory().open(parse_url("memory://sweeps"), context)
     jobs = Failing(driver.jobs)
-    shown = SimpleNamespace(hosts=driver.hosts, jobs=jobs, instances=None)
+    shown = SimpleNamespace(hosts=driver.hosts, jobs=jobs, instances=None, wakeups=driver.wakeups)
     mine = session("me", OWN_TTL_S)
     heartbeat = Heartbeat(Runtime(clock=clock), mine, drift=0.005)
     reaper = Reaper(Runtime(clock=clock), heartbeat)
@@ -96,8 +97,11 @@ async def test_work_that_was_not_taken_back_is_swept_up_at_once_and_else_rarely(
     assert jobs.calls <= 5
     await driver.hosts.open(session("dies", 1.0))
     jobs.calls, jobs.fails = 0, True
+    heard: list[Wakeup] = []
+    driver.wakeups.subscribe(heard.append)
     await live(OWN_TTL_S)
     failed = jobs.calls
+    assert heard == [GONE]
     # Its session is ended, and nobody has its work yet: it is tried again each second.
     assert failed > 2
     jobs.fails = False
@@ -137,7 +141,9 @@ async def test_jobs_that_cannot_be_taken_back_do_not_keep_flows_from_it(caplog, 
     )
     await driver.instances.start([new])
     jobs = Refusing(hangs)
-    broken = SimpleNamespace(hosts=driver.hosts, instances=driver.instances, jobs=jobs)
+    broken = SimpleNamespace(
+        hosts=driver.hosts, instances=driver.instances, jobs=jobs, wakeups=driver.wakeups
+    )
     heartbeat = Heartbeat(Runtime(clock=clock), mine, drift=0.005)
     reaper = Reaper(Runtime(clock=clock), heartbeat)
     await driver.hosts.close(HostId("dies"))

@@ -160,6 +160,28 @@ async def test_a_host_that_stops_hands_its_flows_over_at_once(fleet):
     assert calls == [(0, "one"), (1, "two"), (2, "two")]
 
 
+async def test_a_timer_that_only_a_leaving_host_knew_of_rings_elsewhere(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        await asyncio.sleep(0.8)
+        return "woken"
+
+    two, _ = await fleet.run(app, "two")
+    options = FlowOptions(park_grace=0)
+    one, running = await fleet.run(app, "one", flows=options)
+    await until(lambda: one._desk.host is not None and one._desk.host.open)
+    # The other has looked, and will not of itself for a minute.
+    await asyncio.sleep(0.1)
+    handle = await one.flows.start(flow)
+    await until(lambda: one._desk.host.home.lives == {})
+    assert (await handle.status()).status == "running"
+    one.stop()
+    await running
+    assert await two.flows.get(handle.id).result(timeout=5) == "woken"
+
+
 async def test_a_step_that_does_not_end_in_the_grace_is_run_elsewhere(fleet):
     app, calls = App("a"), []
 
