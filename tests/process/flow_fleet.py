@@ -22,13 +22,22 @@ class FlowFleet:
     """Some hosts, and a guest that starts flows and is never harmed."""
 
     def __init__(
-        self, cast, store, *, hosts: int = 2, ttl: object = "default", loop: str = "", url=None
+        self,
+        cast,
+        store,
+        *,
+        hosts: int = 2,
+        ttl: object = "default",
+        loop: str = "",
+        url=None,
+        env=None,
     ) -> None:
         self.cast = cast
         self.store = store
         self.ttl = ttl
         self._loop = (loop,) if loop else ()
         self._url = url or store.url
+        self._env = env
         self.everybody: list[Actor] = []
         self.guest = cast.start("flow_host", store.url, "guest", ttl, "guest")
         self.hosts = [self.hire() for _ in range(hosts)]
@@ -37,7 +46,8 @@ class FlowFleet:
 
     def hire(self) -> Actor:
         """Start one more host; all are started alike, and have one name."""
-        actor = self.cast.start("flow_host", self._url, "host", self.ttl, "host", *self._loop)
+        arguments = (self._url, "host", self.ttl, "host", *self._loop)
+        actor = self.cast.start("flow_host", *arguments, env=self._env)
         self.everybody.append(actor)
         return actor
 
@@ -58,6 +68,13 @@ class FlowFleet:
         while not keys <= {message["key"] for message in actor.all("ran")}:
             assert now() < until, f"{keys} did not run: {actor!r}"
             actor.linger(0.2)
+
+    def wait_until_put_aside(self, flow: str, limit_s: float = 30.0) -> None:
+        """Wait until a flow lives, and nobody has it."""
+        until = now() + limit_s
+        while (flow, None) not in [row[:2] for row in self.store.ask(_LIVE[self.store.kind])]:
+            assert now() < until, f"{flow} was not put aside"
+            self.guest.linger(0.05)
 
     # -- what they said -------------------------------------------------------------------------
 

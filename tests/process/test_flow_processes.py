@@ -47,6 +47,23 @@ def test_a_killed_host_s_flow_goes_on_elsewhere_within_the_ttl(store, cast):
 
 
 @pytest.mark.timeout(180)
+def test_a_flow_that_a_killed_host_had_put_aside_wakes_in_time(store, cast):
+    grace = {"HOLDFAST_FLOWS_PARK_GRACE": "0.1"}
+    fleet = FlowFleet(cast, store, ttl=SHORT_TTL_S, env=grace)
+    victim, other = fleet.hosts
+    fleet.start("nap", 6.0, ids=["nap"], by=victim)
+    slept_at = victim.wait("ran", key="nap/work#0")["at"]
+    fleet.wait_until_put_aside("nap")
+    victim.kill()
+    woke = other.wait("ran", key="nap/work#1", limit_s=60)
+    late_s = woke["at"] - slept_at - 6.0
+    print(f"{store.kind}: woken {late_s:.2f} s late")
+    assert fleet.result("nap") == 1
+    # Its host was ended two seconds before: the other had time enough to look.
+    assert late_s <= SHORT_TTL_S
+
+
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_host_that_stood_still_is_refused_and_its_steps_are_stopped(store, cast, loop):
     fleet = FlowFleet(cast, store, ttl=SHORT_TTL_S, loop=loop)

@@ -80,6 +80,14 @@ async def mixed(steps: int, seconds: float) -> int:
 
 
 @app.flow
+async def nap(seconds: float) -> int:
+    """Sleep between two steps."""
+    first = await work(0, 0.0)
+    await asyncio.sleep(seconds)
+    return first + await work(1, 0.0)
+
+
+@app.flow
 async def inbox(letters: int) -> list[int]:
     """Collect signals in their order."""
     return [await holdfast.wait_signal("go", int) for _ in range(letters)]

@@ -79,7 +79,8 @@ def main(descriptor: str) -> None:
     # What is there now stays for ever: no child shall look through it.
     gc.collect()
     gc.freeze()
-    program = serve(socket.socket(fileno=int(descriptor)))
+    with socket.socket(fileno=int(descriptor)) as requests:
+        program = serve(requests)
     if program is not None:
         become(program)
 
