@@ -200,6 +200,11 @@ class Holdfast:
         """The open driver and its ports, for those who serve them to others."""
         return self._driver
 
+    def expect_session(self, ttl_s: float) -> None:
+        """A session was opened for somebody else: look when it could have ended."""
+        self._reaper.expect(ttl_s)
+        self._keeper.wake()
+
     @property
     def schedules(self) -> Schedules:
         """The schedules of the namespace: create, look, pause, resume, run now, delete.

@@ -35,7 +35,7 @@ from holdfast.server.problems import Problem, problem_of, problem_response
 from holdfast.server.queue_routes import QueueRoutes
 from holdfast.server.schemas import Name
 from holdfast.server.service_routes import ServiceRoutes
-from holdfast.server.spaces import Spaces
+from holdfast.server.spaces import Opened, Spaces
 from holdfast.server.worker_routes import WorkerRoutes
 
 _log = logging.getLogger("holdfast.server")
@@ -49,12 +49,16 @@ _HEADERS = (
 )
 
 
+def _nobody(*_: object) -> None:
+    """Nobody is told."""
+
+
 class Application:
     """The whole server as an ASGI application. ``close`` lets waiting requests go.
 
     ``open_to`` is the namespace that everybody may use as long as no token exists; only for a
     server that nobody but this machine can reach. ``flows`` are those of each namespace whose store
-    keeps some.
+    keeps some. ``opened`` is told of the sessions of workers, so that somebody looks after them.
     """
 
     def __init__(
@@ -62,13 +66,14 @@ class Application:
         drivers: Mapping[str, Driver],
         *,
         flows: Mapping[str, Flows] | None = None,
+        opened: Opened | None = None,
         runtime: Runtime | None = None,
         bounds: Limits | None = None,
         open_to: str | None = None,
         allowed_hosts: Sequence[str] = (),
     ) -> None:
         runtime, bounds = runtime or Runtime(), bounds or Limits()
-        self.spaces = Spaces(drivers, runtime, bounds, flows or {})
+        self.spaces = Spaces(drivers, runtime, bounds, flows or {}, opened or _nobody)
         self._access = Authenticator(self.spaces.tokens, runtime.clock, bounds, open_to=open_to)
         service = ServiceRoutes(self.spaces, __version__)
         self.endpoints = [

@@ -90,6 +90,7 @@ async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, boo
                 for name, host in hosts.items()
                 if host.driver.instances is not None
             },
+            opened=lambda name, ttl_s: hosts[name].expect_session(ttl_s),
             runtime=Runtime(),
             bounds=plan.bounds,
             open_to=None if reached else plan.namespaces[0],

@@ -49,10 +49,18 @@ class _Known:
 class Sessions:
     """The sessions of HTTP workers in one namespace, as this server knows them."""
 
-    def __init__(self, hosts: HostStore, clock: Clock, new_nonce: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        hosts: HostStore,
+        clock: Clock,
+        new_nonce: Callable[[], str],
+        opened: Callable[[float], None],
+    ) -> None:
         self._hosts = hosts
         self._clock = clock
         self._new_nonce = new_nonce
+        # Told the ttl of each session, so that somebody looks when it could have ended.
+        self._expect = opened
         self._known: OrderedDict[tuple[str, str, str | None], _Known] = OrderedDict()
 
     async def ensure(
@@ -126,6 +134,7 @@ class Sessions:
                 await self._hosts.open(session)
             except Fenced:
                 raise session_ended() from None
+        self._expect(ttl_s)
         self._known[where] = known
         self._known.move_to_end(where)
         if len(self._known) > _REMEMBERED_MAX:

@@ -35,14 +35,18 @@ class Space:
     sessions: Sessions
 
 
-def _space(namespace: str, driver: Driver, runtime: Runtime) -> Space:
+Opened = Callable[[str, float], None]
+"""Told of each session that is opened for a worker: the namespace, and the ttl in seconds."""
+
+
+def _space(namespace: str, driver: Driver, runtime: Runtime, opened: Opened) -> Space:
     jobs, hosts, tokens = driver.jobs, driver.hosts, driver.tokens
     if jobs is None or hosts is None or tokens is None:
         raise ConfigurationError(
             f"{driver.capabilities.backend} keeps no work, so that there is nothing to serve: use "
             "sqlite://, postgresql:// or redis://"
         )
-    sessions = Sessions(hosts, runtime.clock, runtime.new_id)
+    sessions = Sessions(hosts, runtime.clock, runtime.new_id, partial(opened, namespace))
     return Space(namespace=namespace, driver=driver, jobs=jobs, tokens=tokens, sessions=sessions)
 
 
@@ -55,8 +59,11 @@ class Spaces:
         runtime: Runtime,
         bounds: Limits,
         flows: Mapping[str, Flows],
+        opened: Opened,
     ) -> None:
-        self._spaces = {name: _space(name, driver, runtime) for name, driver in drivers.items()}
+        self._spaces = {
+            name: _space(name, driver, runtime, opened) for name, driver in drivers.items()
+        }
         self._flows = flows
         self.runtime = runtime
         self.bounds = bounds
