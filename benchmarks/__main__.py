@@ -49,8 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--only {given.only!r} is part of none of: {', '.join(area.names())}")
     if given.json is not None and not given.json.parent.is_dir():
         parser.error(f"--json: the directory {given.json.parent} does not exist")
-    # The raw loops that are measured beside us block the event loop, as is told of at length.
-    logging.getLogger("holdfast").setLevel(logging.ERROR)
     report = Report()
     area.run(report, only=given.only, quick=given.quick, peers=given.peers)
     print(report.as_text())
@@ -60,4 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # The raw loops that are measured beside us block the event loop, as is told of at length.
+    logging.getLogger("holdfast").setLevel(logging.ERROR)
     sys.exit(main())

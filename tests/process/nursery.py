@@ -22,6 +22,8 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[2]
 # Set for a process before its interpreter or its libraries begin: only a new one can heed them.
 _BEFORE_THE_START = ("LD_PRELOAD", "PYTHONHASHSEED")
+# What the forking process imports from; with another path, a program gets other modules.
+_PATH = str(ROOT)
 # More than a forked process needs to hear that nobody asks any more.
 _END_LIMIT_S = 20.0
 
@@ -55,7 +57,8 @@ class Nursery:
 
     def start(self, program: Program, errors: int) -> Forked | Spawned:
         """Start ``program``, with ``errors`` open for what it says there."""
-        if any(name in program.env for name in _BEFORE_THE_START):
+        elsewhere = program.env.get("PYTHONPATH") != _PATH
+        if elsewhere or any(name in program.env for name in _BEFORE_THE_START):
             return Spawned(
                 [sys.executable, "-W", "error", "-m", program.module, *program.arguments],
                 cwd=program.folder,
