@@ -168,7 +168,7 @@ async def test_hosts_that_wait_hear_of_it_when_it_commits(
 ) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
     driver.wakeups.subscribe(lambda wakeup: heard.put_nowait(wakeup.topic))
-    assert (await driver.instances.claim(ask(wait_us=60_000_000))).instances == ()
+    assert (await driver.instances.claim(ask(wait_us=120_000_000))).instances == ()
     async with by_asyncpg(postgres_url) as opened:
         await driver.instances.start_in(news(1), opened.tx)
         # It has seen the note that stands since: there is nothing to look for meanwhile.

@@ -261,7 +261,7 @@ async def test_hosts_that_wait_are_not_stalled_by_it_and_hear_of_it_when_it_comm
 ) -> None:
     heard = asyncio.Queue[str]()
     driver.wakeups.subscribe(lambda wakeup: heard.put_nowait(wakeup.topic))
-    assert (await driver.jobs.claim(wish(1, wait_us=60_000_000))).jobs == ()
+    assert (await driver.jobs.claim(wish(1, wait_us=120_000_000))).jobs == ()
     connection = await asyncpg.connect(postgres_url)
     tx = connection.transaction()
     await tx.start()
