@@ -176,9 +176,10 @@ class Claimer:
 
     async def _give_back(self, asking: asyncio.Task[tuple[LiveSession, Claimed]]) -> None:
         try:
-            _, claimed = await asking
+            session, claimed = await asking
             if claimed.jobs:
-                await self.store.release([Return(each.id, each.token) for each in claimed.jobs])
+                back = [Return(each.id, each.token) for each in claimed.jobs]
+                await while_held(self.runtime, session, lambda: self.store.release(back))
         except (HoldfastError, asyncio.CancelledError) as error:
             self._log.warning("what a cancelled claim was given stays claimed: %s", error)
 

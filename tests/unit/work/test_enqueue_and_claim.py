@@ -21,7 +21,7 @@ from holdfast import (
     Retry,
     UsageError,
 )
-from holdfast.errors import UnsupportedByDriver
+from holdfast.errors import StoreUnavailable, UnsupportedByDriver
 
 
 @dataclass
@@ -168,10 +168,19 @@ async def test_claims_are_fair_between_queues(hf):
     assert {queue: claims.count(queue) for queue in "xyz"} == {"x": 3, "y": 3, "z": 3}
 
 
-async def test_a_cancelled_claim_leaves_nothing_claimed(hf, monkeypatch):
+@pytest.mark.parametrize("failures", [0, 2])
+async def test_a_cancelled_claim_leaves_nothing_claimed(hf, monkeypatch, failures):
     await hf.work.enqueue("q", 1)
     store, plain = hf.work.store, hf.work.store.claim
     asked, answer = asyncio.Event(), asyncio.Event()
+    release, fails = store.release, iter(range(failures))
+
+    async def failing(returns):
+        if next(fails, None) is not None:
+            raise StoreUnavailable("away")
+        return await release(returns)
+
+    monkeypatch.setattr(store, "release", failing)
 
     async def slow(request):
         claimed = await plain(request)
