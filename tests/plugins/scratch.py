@@ -19,7 +19,7 @@ MEMORY = Path("/dev/shm")
 # What lies here outlives a restart of the machine.
 DISK = Path("/var/tmp")
 
-# The clusters, logs and databases of all workers together take a quarter of it at their most.
+# The clusters, logs and databases of all workers together take less than half of it at their most.
 # Containers that were given no size have 64 MiB.
 FREE_LEAST_BYTES = 2 << 30
 
