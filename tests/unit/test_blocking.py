@@ -31,6 +31,7 @@ _PAIRS = [
 _ASYNC_ONLY = {
     (holdfast.Holdfast, "start"),
     (holdfast.Holdfast, "driver"),
+    (holdfast.Holdfast, "expect_session"),
     (holdfast.Lease, "tenure"),
 }
 
