@@ -228,7 +228,7 @@ async def test_crashes_under_load_lose_no_job_and_finish_none_twice(drivers, ser
     workers = [await RedisWorker(await drivers.open(url)).open() for _ in range(3)]
     expected = [f"{number}-{turn}" for number in range(3) for turn in range(120)]
     finished: list[str] = []
-    failed = 0
+    failed, crashed = 0, asyncio.Event()
 
     async def persist(call):
         nonlocal failed
@@ -240,8 +240,12 @@ async def test_crashes_under_load_lose_no_job_and_finish_none_twice(drivers, ser
                 await asyncio.sleep(0.01)
 
     async def produce(number: int) -> None:
-        for turn in range(120):
-            await persist(lambda turn=turn: workers[number].jobs.enqueue([job(f"{number}-{turn}")]))
+        jobs = workers[number].jobs
+        for turn in range(119):
+            await persist(lambda turn=turn: jobs.enqueue([job(f"{number}-{turn}")]))
+        # However quick the machine is, somebody asks while the server is away.
+        await crashed.wait()
+        await persist(lambda: jobs.enqueue([job(f"{number}-119")]))
 
     async def consume(number: int) -> None:
         worker = workers[number]
@@ -259,6 +263,7 @@ async def test_crashes_under_load_lose_no_job_and_finish_none_twice(drivers, ser
         for _ in range(2):
             await asyncio.sleep(0.15)
             await asyncio.to_thread(restart, server)
+        crashed.set()
     assert sorted(finished) == sorted(expected)
     assert failed > 0
 
