@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import holdfast
-from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
+from tests.process.programs.speech import Ears, say, serve, speak_the_log
 
 app = holdfast.App("processes")
 
@@ -123,25 +123,6 @@ class Desk:
         return {"results": await asyncio.gather(*waiting)}
 
 
-async def _serve(hf: holdfast.Holdfast, ears: Ears) -> None:
-    desk = Desk(hf)
-    doing: set[asyncio.Task[None]] = set()
-
-    async def do(told: dict[str, Any]) -> None:
-        asked = now()
-        try:
-            answer = await getattr(desk, told["do"])(told)
-        except Exception as error:
-            say_error("did", error, do=told["do"], asked=asked)
-        else:
-            say("did", do=told["do"], asked=asked, **answer)
-
-    while (told := await ears.next()) is not None:
-        task = asyncio.ensure_future(do(told))
-        doing.add(task)
-        task.add_done_callback(doing.discard)
-
-
 async def main(url: str, name: str, ttl_s: str, manner: str = "host") -> None:
     """Run flows until the test closes its end."""
     speak_the_log()
@@ -151,7 +132,7 @@ async def main(url: str, name: str, ttl_s: str, manner: str = "host") -> None:
         running = None if manner == "guest" else asyncio.ensure_future(hf.run())
         await asyncio.sleep(0)
         say("ready", loop=type(asyncio.get_running_loop()).__module__)
-        await _serve(hf, ears)
+        await serve(Desk(hf), ears)
         if running is not None:
             hf.stop()
             await running

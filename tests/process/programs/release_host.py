@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
+from tests.process.programs.speech import Ears, say, serve, speak_the_log
 
 app = holdfast.App("rolling")
 
@@ -110,26 +110,6 @@ class Desk:
             await self._lease.release()
 
 
-async def _serve(hf: holdfast.Holdfast, ears: Ears) -> None:
-    desk = Desk(hf)
-    doing: set[asyncio.Task[None]] = set()
-
-    async def do(told: dict[str, Any]) -> None:
-        asked = now()
-        try:
-            answer = await getattr(desk, told["do"])(told)
-        except Exception as error:
-            say_error("did", error, do=told["do"], asked=asked)
-        else:
-            say("did", do=told["do"], asked=asked, **answer)
-
-    while (told := await ears.next()) is not None:
-        task = asyncio.ensure_future(do(told))
-        doing.add(task)
-        task.add_done_callback(doing.discard)
-    await desk.close()
-
-
 async def main(url: str, manner: str, migrate: str = "") -> None:
     """Work until the test closes its end."""
     speak_the_log()
@@ -142,7 +122,9 @@ async def main(url: str, manner: str, migrate: str = "") -> None:
         running = None if manner == "guest" else asyncio.ensure_future(hf.run())
         await asyncio.sleep(0)
         say("ready", is_next=IS_NEXT)
-        await _serve(hf, ears)
+        desk = Desk(hf)
+        await serve(desk, ears)
+        await desk.close()
         if running is not None:
             hf.stop()
             await running

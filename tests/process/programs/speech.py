@@ -89,3 +89,22 @@ class Ears:
         except RuntimeError:
             # The loop has closed: nobody listens any more.
             return
+
+
+async def serve(desk: object, ears: Ears) -> None:
+    """Let ``desk`` do what the test says, each thing beside the others, until it says no more."""
+    doing: set[asyncio.Task[None]] = set()
+
+    async def do(told: dict[str, Any]) -> None:
+        asked = now()
+        try:
+            answer = await getattr(desk, told["do"])(told)
+        except Exception as error:
+            say_error("did", error, do=told["do"], asked=asked)
+        else:
+            say("did", do=told["do"], asked=asked, **answer)
+
+    while (told := await ears.next()) is not None:
+        task = asyncio.ensure_future(do(told))
+        doing.add(task)
+        task.add_done_callback(doing.discard)

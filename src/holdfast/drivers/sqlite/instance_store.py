@@ -7,9 +7,10 @@ done by ``instance_reader``. Starts, commits, releases and sends of many callers
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.clock import Clock
 from holdfast.drivers.sqlite import instance_desk_sql as desk
@@ -28,7 +29,7 @@ from holdfast.drivers.sqlite.joint import joined
 from holdfast.drivers.sqlite.lending import BodyRaised
 from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.statements import Operation, Statement
-from holdfast.drivers.sqlite.transaction import Call, Turn
+from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.errors import UsageError
@@ -78,7 +79,8 @@ class SqliteInstanceStore:
         namespace = self._namespace = context.namespace
         host = self._host = context.host
         self._clock: Clock = context.clock
-        self._writer, self._reader, self._users, self._sessions = parts[:4]
+        _, self._reader, self._users, self._sessions = parts[:4]
+        self._submit = partial(parts.users.write, parts.writer)
         self._mail, self._bells = parts.mail, parts.bells
         self._watch = parts.watch
         claiming = InstanceClaiming(
@@ -97,11 +99,6 @@ class SqliteInstanceStore:
         self._committing = joined(committing.commit, rank=6)
         self._releasing = joined(claiming.release, rank=7)
         self._sending = joined(self._mail.send, rank=8)
-
-    def _submit(self, call: Call, argument: object, *, large: bool = False) -> Awaitable[Any]:
-        if self._users.used:
-            return self._users.wait_carefully(self._writer.submit(call, argument, large=large))
-        return self._writer.perform(call, argument, large=large)
 
     # -- their life --------------------------------------------------------------------------------
 

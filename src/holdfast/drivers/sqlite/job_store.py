@@ -6,9 +6,9 @@ Owns the job port. The steps are in ``job_enqueueing``, ``job_claiming``, ``job_
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any
 
 from holdfast.drivers.sqlite import statements
 from holdfast.drivers.sqlite.bells import FOR_JOBS, Bells
@@ -22,7 +22,7 @@ from holdfast.drivers.sqlite.job_upkeep import JobUpkeep
 from holdfast.drivers.sqlite.joint import joined
 from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.statements import Operation
-from holdfast.drivers.sqlite.transaction import Call, Turn
+from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.model.job import (
@@ -68,7 +68,7 @@ class SqliteJobStore:
         watch: Watch,
         ring_mail: RingMail,
     ) -> None:
-        self._writer = writer
+        self._submit = partial(users.write, writer)
         self._reader = reader
         self._users = users
         self._clock = context.clock
@@ -87,11 +87,6 @@ class SqliteJobStore:
         self._extending = joined(settling.extend, rank=3)
         self._enqueueing = joined(self._enqueue, rank=4)
         self._claim = claiming.claim
-
-    def _submit(self, call: Call, argument: object, *, large: bool = False) -> Awaitable[Any]:
-        if self._users.used:
-            return self._users.wait_carefully(self._writer.submit(call, argument, large=large))
-        return self._writer.perform(call, argument, large=large)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs, all of them or none, in their order."""

@@ -8,8 +8,8 @@ outside the write transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.contention import Contention
@@ -17,7 +17,7 @@ from holdfast.drivers.sqlite.joint import Joint
 from holdfast.drivers.sqlite.lease_joint import LeaseJoint
 from holdfast.drivers.sqlite.lease_reader import LeaseReader, fenced_by
 from holdfast.drivers.sqlite.statements import Operation, Statement
-from holdfast.drivers.sqlite.transaction import Call, Turn
+from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.errors import LeaseExpired, LeaseLost, LeaseNotFound
@@ -44,7 +44,7 @@ class SqliteLeaseStore:
         namespace: str,
         domain: str,
     ) -> None:
-        self._writer = writer
+        self._submit = partial(users.write, writer)
         self._reader = reader
         self._users = users
         self._namespace = namespace
@@ -54,11 +54,6 @@ class SqliteLeaseStore:
         # What a batch gives up is free for those who ask in the same batch.
         self._releasing = Joint(self._release, joint.release, rank=0)
         self._acquiring = Joint(self._acquire, joint.acquire, rank=1)
-
-    def _submit(self, call: Call, argument: object) -> Awaitable[Any]:
-        if self._users.used:
-            return self._users.wait_carefully(self._writer.submit(call, argument))
-        return self._writer.perform(call, argument)
 
     async def acquire(self, request: AcquireRequest) -> Grant | Held:
         """Own the key if it is free, expired, or already owned by the same owner."""

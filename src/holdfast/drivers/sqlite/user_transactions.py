@@ -13,14 +13,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.drivers.sqlite import statements
 from holdfast.drivers.sqlite.statements import Operation
 from holdfast.drivers.sqlite.translate import translate
 from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.drivers.sqlite.transaction import Call
+    from holdfast.drivers.sqlite.writer import Writer
 
 _DATABASES = "PRAGMA database_list"
 
@@ -45,6 +50,14 @@ class UserTransactions:
         self._joined: WeakKeyDictionary[asyncio.Task[Any], Any] = WeakKeyDictionary()
         # Whether this was ever used; until then, nobody needs to wait carefully.
         self.used = False
+
+    def write(
+        self, writer: Writer, call: Call, argument: object, *, large: bool = False
+    ) -> Awaitable[Any]:
+        """Have ``writer`` run an operation for a caller that awaits the result at once."""
+        if self.used:
+            return self.wait_carefully(writer.submit(call, argument, large=large))
+        return writer.perform(call, argument, large=large)
 
     async def wait_carefully(self, writing: asyncio.Future[_Result]) -> _Result:
         """Wait for a write of ours, but not for the transaction that this very task has open.

@@ -66,7 +66,7 @@ def test_kinds_run_by_rank_and_others_keep_their_place():
 
 async def test_many_are_granted_in_one_statement(driver: SqliteDriver):
     seen: list[str] = []
-    connection = driver.leases._writer._transactions.connection
+    connection = driver.writer._transactions.connection
     connection.set_trace_callback(lambda text: seen.append(text.split(None, 1)[0]))
     grants = await own(driver, *(f"k{number}" for number in range(40)))
     assert [grant.key for grant in grants] == [f"k{number}" for number in range(40)]

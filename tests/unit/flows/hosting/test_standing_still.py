@@ -175,7 +175,8 @@ async def test_steps_that_end_while_a_host_stops_are_replayed_one_after_the_othe
 # -- patches --------------------------------------------------------------------------------------
 
 
-async def test_a_patch_is_kept_by_a_host_that_stops(fleet):
+@pytest.mark.parametrize("asked", ["before", "behind"])
+async def test_a_patch_beside_a_step_that_a_stopping_host_only_recorded_is_new(fleet, asked):
     app, began = App("a"), asyncio.Event()
 
     @app.step
@@ -185,31 +186,11 @@ async def test_a_patch_is_kept_by_a_host_that_stops(fleet):
 
     @app.flow
     async def flow() -> str:
-        new = holdfast.patched("p")
+        new = holdfast.patched("p") if asked == "before" else False
         await step()
+        if asked == "behind":
+            new = holdfast.patched("p")
         return "new" if new else "old"
-
-    one, stopped = await fleet.run(app, "one")
-    handle = await one.flows.start(flow)
-    await began.wait()
-    one.stop()
-    await stopped
-    two, _ = await fleet.run(app, "two")
-    assert await two.flows.get(handle.id).result(timeout=5) == "new"
-
-
-async def test_a_patch_behind_a_step_that_was_only_recorded_is_new(fleet):
-    app, began = App("a"), asyncio.Event()
-
-    @app.step
-    async def step() -> None:
-        began.set()
-        await asyncio.sleep(0.05)
-
-    @app.flow
-    async def flow() -> str:
-        await step()
-        return "new" if holdfast.patched("p") else "old"
 
     one, stopped = await fleet.run(app, "one")
     handle = await one.flows.start(flow)
