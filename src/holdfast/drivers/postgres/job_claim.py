@@ -8,7 +8,7 @@ stands yet, whatever came since has seen it, and one look is enough.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,10 @@ _PROMOTE_MIN = 100
 
 # Somebody is enqueueing while a host is about to wait: it looks again after a commit's time.
 _IN_FLIGHT_S = 0.02
+
+# Queues of which something is remembered; HTTP workers name as many as they like. Forgetting costs
+# a statement, or the time to the next poll.
+_HINTS_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -91,7 +95,7 @@ class JobClaimer:
         if len(jobs) >= limit:
             self._short.difference_update(queues)
             return Claimed(tuple(jobs))
-        self._short.update(queues)
+        _remember(self._short, queues)
         return Claimed(tuple(jobs), None if due_s is None else max(0.0, due_s))
 
     async def _take_lone(self, request: ClaimRequest, limit: int) -> list[ClaimedJob]:
@@ -99,7 +103,8 @@ class JobClaimer:
         if len(request.wants) != 1:
             return []
         want = request.wants[0]
-        if limit <= 0 or want.limit < limit or want.queue in self._limited | self._short:
+        known = want.queue in self._limited or want.queue in self._short
+        if limit <= 0 or want.limit < limit or known:
             return []
         rows = await self._tables.fetch(
             self._lone_sql,
@@ -141,7 +146,7 @@ class JobClaimer:
             jobs += again.jobs
             due_s = again.next_due_s
         if flight["busy"]:
-            self._unseen.update(queues)
+            _remember(self._unseen, queues)
             return min(_IN_FLIGHT_S, due_s or _IN_FLIGHT_S)
         self._unseen.difference_update(queues)
         return due_s
@@ -275,6 +280,12 @@ class JobClaimer:
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
 _OFFSET = 6
 _SEQ_OFFSET = 1
+
+
+def _remember(hints: set[str], queues: Iterable[str]) -> None:
+    if len(hints) > _HINTS_MAX:
+        hints.clear()
+    hints.update(queues)
 
 
 def _answer(rows: Sequence[Any], queues: Sequence[str]) -> _Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.postgres import job_sql
+from holdfast.drivers.postgres import job_claim, job_sql
 from tests.unit.drivers.postgres.jobs import hosts, job, wish
 
 pytestmark = pytest.mark.service
@@ -28,6 +28,14 @@ async def test_an_empty_queue_costs_one_write(postgres_url, monkeypatch) -> None
         claimed = await driver.jobs.claim(wish(5, wait_us=_WAIT_US))
         assert claimed.jobs == ()
         assert writes == [True, False, False]
+
+
+async def test_what_is_remembered_of_queues_is_bounded(postgres_url, monkeypatch) -> None:
+    monkeypatch.setattr(job_claim, "_HINTS_MAX", 5)
+    async with hosts(postgres_url, "h") as (driver,):
+        for number in range(12):
+            await driver.jobs.claim(wish(1, f"q{number}"))
+        assert len(driver.jobs._claimer._short) <= 6
 
 
 @pytest.mark.parametrize("delay_us", [0, 1])
