@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,11 @@ async def cli(*arguments: str, code: int = 0) -> str:
 
 
 @pytest.fixture
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+def own_folder(monkeypatch):
+    # An address has 107 bytes, and the folder of a test may take more.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 async def test_one_look_at_another_process(own_folder):
