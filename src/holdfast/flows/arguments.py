@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.errors import InvalidPayload, UsageError
 from holdfast.model.job import PAYLOAD_BYTES_MAX
-from holdfast.work.payload import Codec, codec_of, encode
+from holdfast.work.payload import Codec, Values, codec_of, encode, values_of
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -43,7 +43,16 @@ def text_of(raw: msgspec.Raw) -> str:
 class Arguments:
     """The parameters of one function. ``what`` names it in errors."""
 
-    __slots__ = ("_codecs", "_function", "_names", "_returns", "_signature", "_simple", "what")
+    __slots__ = (
+        "_codecs",
+        "_function",
+        "_names",
+        "_returns",
+        "_signature",
+        "_simple",
+        "_values",
+        "what",
+    )
 
     def __init__(self, function: Callable[..., Any], what: str) -> None:
         self.what = what
@@ -55,6 +64,8 @@ class Arguments:
         self._simple = all(each.kind in _POSITIONAL for each in parameters)
         self._codecs: dict[str, Codec] | None = None
         self._returns: Codec | None = None
+        # Decodes the input of the usual call at once.
+        self._values: Values | None = None
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> msgspec.Raw:
         """The input of a call.
@@ -83,12 +94,14 @@ class Arguments:
             UsageError: The annotated types cannot be found.
         """
         codecs = self._resolved()
+        if self._values is not None:
+            values = self._values(raw if isinstance(raw, str) else text_of(raw))
+            if values is not None:
+                return values, {}
         try:
             parts = _parts.decode(raw)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidPayload(f"{self.what} is an object of arguments: {error}") from error
-        if self._simple and len(parts) == len(codecs) and parts.keys() == codecs.keys():
-            return tuple(self._value(codecs[name], name, parts[name]) for name in self._names), {}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for parameter in self._signature.parameters.values():
@@ -179,6 +192,8 @@ class Arguments:
                 each.name: codec_of(_kind_of(each, hints.get(each.name, Any)))
                 for each in self._signature.parameters.values()
             }
+            if self._simple:
+                self._values = values_of(self._codecs)
             returns = hints.get("return", Any)
             self._returns = codec_of(Any if returns is type(None) else returns)
         return self._codecs

@@ -87,7 +87,7 @@ class Executor:
             called = run.call.arguments()
         except HoldfastError as error:
             # Not now: whoever starts a step is not ready to hear of its end.
-            asyncio.get_running_loop().call_soon(self._refused, run, error)
+            run.loop.call_soon(self._refused, run, error)
             return
         run.began_at = self._runtime.clock.monotonic()
         context = copy_context()
@@ -102,7 +102,7 @@ class Executor:
         else:
             self._in_thread(run, called, context)
             return
-        run.task = task = asyncio.get_running_loop().create_task(body, context=context)
+        run.task = task = run.loop.create_task(body, context=context)
         task.add_done_callback(partial(self._task_done, run))
 
     @property
@@ -136,11 +136,10 @@ class Executor:
 
     def _in_thread(self, run: StepRun, called: Call, context: Context) -> None:
         function = partial(run.call.step.function, *called[0], **called[1])
-        loop = asyncio.get_running_loop()
 
         def ended(working: Any) -> None:
             try:
-                loop.call_soon_threadsafe(self._thread_done, run, working)
+                run.loop.call_soon_threadsafe(self._thread_done, run, working)
             except RuntimeError:
                 # The loop has closed: nobody waits for a step any more.
                 self._log.debug("a thread of step %s outlived its loop", run.call.identity)
@@ -244,7 +243,7 @@ class Executor:
     # -- limits of time ---------------------------------------------------------------------------
 
     def _arm(self, run: StepRun) -> None:
-        loop, options = asyncio.get_running_loop(), run.call.step.options
+        loop, options = run.loop, run.call.step.options
         if options.timeout_s is not None:
             said = f"the step did not end within {options.timeout_s:g} s"
             run.timers.append(loop.call_later(options.timeout_s, self._time_out, run, said))
@@ -256,12 +255,11 @@ class Executor:
         """Look whether the step has told of itself since the last look."""
         heartbeat_s = run.call.step.options.heartbeat_s
         assert heartbeat_s is not None
-        loop = asyncio.get_running_loop()
-        left_s = run.beat_at + heartbeat_s - loop.time()
+        left_s = run.beat_at + heartbeat_s - run.loop.time()
         if left_s <= 0:
             self._time_out(run, f"the step gave no heartbeat for {heartbeat_s:g} s")
         else:
-            run.timers.append(loop.call_later(left_s, self._listen, run))
+            run.timers.append(run.loop.call_later(left_s, self._listen, run))
 
     def _time_out(self, run: StepRun, said: str) -> None:
         if run.over:

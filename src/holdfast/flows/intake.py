@@ -59,7 +59,8 @@ class Intake:
 
     def put(self, *events: Happened) -> None:
         """Something happened."""
-        self._happened.extend((event, 0, False) for event in events)
+        for event in events:
+            self._happened.append((event, 0, False))
 
     def put_recorded(self, event: StepEnded) -> None:
         """Something happened, was recorded already, and comes before all that waits."""

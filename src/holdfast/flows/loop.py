@@ -193,7 +193,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         outer, hooks = get_running_loop(), sys.get_asyncgen_hooks()
         # The outer loop must not hear of this one's generators: it would end them by itself, at a
         # time that is its own.
-        sys.set_asyncgen_hooks(firstiter=_unnoticed, finalizer=_unnoticed)
+        sys.set_asyncgen_hooks(_unnoticed, _unnoticed)
         set_running_loop(self)
         self._running = True
         return outer, hooks

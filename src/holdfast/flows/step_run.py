@@ -37,13 +37,13 @@ class StepRun:
     """An attempt that runs, or waits for its turn. Also what ``holdfast.current()`` asks."""
 
     __slots__ = (
-        "_loop",
         "beat_at",
         "began_at",
         "call",
         "current",
         "details",
         "gate",
+        "loop",
         "over",
         "owner",
         "task",
@@ -66,7 +66,7 @@ class StepRun:
         self.details = call.details
         if call.attempt > 1:
             self.current.heartbeat_details = decode_plain(text_of(call.details))
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
 
     @property
     def id(self) -> JobId:
@@ -109,10 +109,10 @@ class StepRun:
 
     def beat(self) -> None:
         """Take it for a heartbeat. Safe from any thread."""
-        self._loop.call_soon_threadsafe(self._beat)
+        self.loop.call_soon_threadsafe(self._beat)
 
     def _beat(self) -> None:
-        self.beat_at = self._loop.time()
+        self.beat_at = self.loop.time()
 
 
 def step_key(flow: InstanceId, base: int, identity: str) -> str:

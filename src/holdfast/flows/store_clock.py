@@ -42,10 +42,9 @@ class StoreClock:
 
     def now_us(self) -> int:
         """What the store's clock shows at least."""
-        if not self.known:
-            # Before the first reply nothing is running that could ask, except a test.
-            return 0
-        return int(self._at_us + (self._clock.monotonic() - self._heard_at) * self._rate)
+        at_us = self._at_us + (self._clock.monotonic() - self._heard_at) * self._rate
+        # Before the first reply nothing is running that could ask, except a test.
+        return int(at_us) if at_us > -math.inf else 0
 
     def wait_s(self, due_us: int) -> float:
         """How long to wait before ``due_us`` is certain to have come; 0 if it has."""

@@ -8,10 +8,12 @@ as comes from the handler that is registered, and from nowhere else.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import astuple
 
 from holdfast.codec import DEPTH_MAX
 from holdfast.errors import InvalidPayload, UsageError
@@ -32,8 +34,7 @@ class Codec:
             self._decode = kind.model_validate_json
         else:
             try:
-                wanted = Any if kind is object else kind
-                self._decode = msgspec.json.Decoder(wanted, dec_hook=_from_builtins).decode
+                self._decode = msgspec.json.Decoder(_wanted(kind), dec_hook=_from_builtins).decode
             except TypeError as error:
                 raise UsageError(f"{kind!r} cannot be carried by a job: {error}") from error
 
@@ -46,7 +47,7 @@ class Codec:
         if len(text) > PAYLOAD_BYTES_MAX:
             raise InvalidPayload(f"{len(text)} characters of JSON; {PAYLOAD_BYTES_MAX} are allowed")
         try:
-            if text.count("{") + text.count("[") > DEPTH_MAX:
+            if _may_be_deep(text):
                 _check(_plain_decoder.decode(text), "it", DEPTH_MAX)
             return self._decode(text)
         except Exception as error:  # a type's own checks may raise anything
@@ -86,6 +87,34 @@ def codec_of(kind: Any) -> Codec:
     return Codec(kind)
 
 
+Values = Callable[[str], "tuple[Any, ...] | None"]
+
+
+def values_of(codecs: Mapping[str, Codec]) -> Values | None:
+    """What decodes an object of exactly these members at once, to their values in this order.
+
+    It answers ``None`` to all else, and to what is too deep or too long: decode the members one by
+    one to learn what is wrong. ``None`` itself where one of the types decodes by itself.
+    """
+    if any(_is_model(codec.kind) for codec in codecs.values()):
+        return None
+    # The names of members are no business of Python's.
+    names = {f"member_{place}": name for place, name in enumerate(codecs)}
+    fields = [(field, _wanted(codecs[name].kind)) for field, name in names.items()]
+    kind = msgspec.defstruct("Members", fields, rename=names, forbid_unknown_fields=True)
+    decode = msgspec.json.Decoder(kind, dec_hook=_from_builtins).decode
+
+    def decoded(text: str) -> tuple[Any, ...] | None:
+        if len(text) > PAYLOAD_BYTES_MAX or _may_be_deep(text):
+            return None
+        try:
+            return astuple(decode(text))
+        except Exception:  # noqa: BLE001 - a type's own checks may raise anything
+            return None
+
+    return decoded
+
+
 def encode(
     value: object, what: str, *, limit: int = PAYLOAD_BYTES_MAX, canonical: bool = False
 ) -> str:
@@ -117,6 +146,15 @@ def encode(
 def decode_plain(text: str | None) -> Any:
     """The value of a JSON text as plain JSON; of nothing, ``None``."""
     return None if text is None else _plain_decoder.decode(text)
+
+
+def _wanted(kind: Any) -> Any:
+    return Any if kind is object else kind
+
+
+def _may_be_deep(text: str) -> bool:
+    """Whether a look at each level is needed; two searches in C say that it mostly is not."""
+    return text.count("{") + text.count("[") > DEPTH_MAX
 
 
 def _is_model(kind: object) -> bool:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidPayload, UsageError
 from holdfast.errors import HoldfastError
 from holdfast.work.failures import describe, kind_of
-from holdfast.work.payload import codec_of, decode_plain, encode
+from holdfast.work.payload import codec_of, decode_plain, encode, values_of
 
 
 class Colour(enum.Enum):
@@ -87,6 +87,47 @@ ORDER = Order(uuid.UUID(int=7), [Line("x"), Line("y", 2)], Decimal("1.10"), NOW)
 def test_what_goes_in_comes_out(kind, value):
     assert codec_of(kind).decode(encode(value, "it")) == value
     assert codec_of(kind) is codec_of(kind)
+
+
+MEMBERS: dict[str, tuple[Any, Any]] = {
+    "order": (Order, ORDER),
+    "class": (list[Model], [Model(a=1, at=NOW)]),
+    "a b": (Line | None, None),
+    "__init__": (object, {"a": [1, "ä"]}),
+    "self": (int, 7),
+}
+
+
+def test_members_are_decoded_at_once_as_they_are_one_by_one():
+    codecs = {name: codec_of(kind) for name, (kind, _) in MEMBERS.items()}
+    decoded = values_of(codecs)
+    assert decoded is not None
+    given = {name: value for name, (_, value) in reversed(MEMBERS.items())}
+    assert decoded(encode(given, "it")) == tuple(value for _, value in MEMBERS.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"self": "no number", "x": 1}',
+        '{"self": 1}',
+        '{"self": 1, "x": 1, "more": 1}',
+        '{"self": 1, "x": ' + "[" * 40 + "]" * 40 + "}",
+        '{"self": 1, "x": "' + "x" * (1 << 20) + '"}',
+        "[1, 2]",
+        "{",
+        "",
+    ],
+)
+def test_members_that_do_not_fit_are_left_to_be_looked_at_one_by_one(text):
+    decoded = values_of({"self": codec_of(int), "x": codec_of(object)})
+    assert decoded is not None
+    assert decoded(text) is None
+    assert decoded('{"x": null, "self": 1}') == (1, None)
+
+
+def test_a_type_that_decodes_by_itself_is_left_to_do_so():
+    assert values_of({"a": codec_of(int), "b": codec_of(Model)}) is None
 
 
 json_values = st.recursive(
