@@ -89,11 +89,13 @@ def test_no_key_has_two_owners_while_processes_are_killed(sqlite_store, cast):
 @pytest.mark.service
 def test_wall_clocks_hours_apart_and_jumping_change_nothing(store, cast, libfaketime, tmp_path):
     ahead, behind = tmp_path / "ahead", tmp_path / "behind"
-    # A disk that pauses for longer than the ttl would end a lease as well; clocks are the matter.
+    # A disk or a machine that pauses for longer than the ttl would end a lease as well; clocks are
+    # the matter.
     url = f"{store.url}?synchronous=normal" if store.kind == "sqlite" else store.url
+    ttl_s = 5.0
     contenders = [
         cast.start(
-            *("contender", url, file.name, "k", 2.0, seed),
+            *("contender", url, file.name, "k", ttl_s, seed),
             env=faketime.environment(offset_s, file=file),
         )
         for seed, (file, offset_s) in enumerate(((ahead, 3600), (behind, -3600)), 1)

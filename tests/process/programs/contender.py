@@ -20,6 +20,7 @@ from tests.process.programs.speech import Ears, now, say, say_error, speak_the_l
 
 _LOOK_S = 0.02
 _RENEW_CHANCE = 0.05
+_LONGER_S = 0.1
 
 
 class Contender:
@@ -58,7 +59,7 @@ class Contender:
         }
         self._believe("granted", lease, grant, asked=asked)
         long = self._random.random() < 0.1
-        until = now() + (1.2 * self._ttl_s if long else self._random.uniform(0.0, 0.03))
+        until = now() + (self._ttl_s + _LONGER_S if long else self._random.uniform(0.0, 0.03))
         while now() < until and not self.stopping.is_set():
             await self._rest(min(_LOOK_S, max(0.0, until - now())))
             if not self._believe("believe", lease, grant):
