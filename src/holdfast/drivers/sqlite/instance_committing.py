@@ -55,6 +55,8 @@ class InstanceCommitting:
         self, turn: Turn, batches: Sequence[Sequence[Commit]]
     ) -> Sequence[list[Committed] | NotDone]:
         """Advance the instances of many callers; a second commit of one instance is left out."""
+        if len(batches) == 1 and len(batches[0]) == 1:
+            return [[self.one(turn, batches[0][0])[0]]]
         commits: dict[str, Commit] = {}
         left = [False] * len(batches)
         for place, batch in enumerate(batches):
@@ -109,16 +111,18 @@ class InstanceCommitting:
     def _taken(self, turn: Turn, starts: Sequence[NewInstance]) -> tuple[InstanceId, ...]:
         if not starts:
             return ()
-        values = (as_json([start.id for start in starts]), self._namespace)
-        requests = {row[0]: row[1] for row in turn.cursor.execute(sql.STARTED, values).fetchall()}
+        question, ids = sql.STARTED.of([start.id for start in starts])
+        rows = turn.cursor.execute(question, (ids, self._namespace)).fetchall()
+        requests = {row[0]: row[1] for row in rows}
         return tuple(s.id for s in starts if requests.get(s.id, s.request) != s.request)
 
     # -- the row and its history -------------------------------------------------------------------
 
     def _change(self, turn: Turn, commits: Sequence[Commit]) -> dict[str, _Changed]:
         """Fence and write rows and histories; returns what was changed, by id."""
-        values = (as_json([commit.id for commit in commits]), self._namespace)
-        standing = {row[0]: row for row in turn.cursor.execute(sql.STANDING, values).fetchall()}
+        question, ids = sql.STANDING.of([commit.id for commit in commits])
+        rows = turn.cursor.execute(question, (ids, self._namespace)).fetchall()
+        standing = {row[0]: row for row in rows}
         now = turn.wall_us
         changed: dict[str, _Changed] = {}
         going: list[_Row] = []

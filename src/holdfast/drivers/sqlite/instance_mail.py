@@ -110,7 +110,8 @@ class InstanceMail:
 
         Of those that ended the mailbox is emptied, and nobody watches them any more.
         """
-        rows = turn.cursor.execute(sql.ATTACHED, (as_json(list(ids)),)).fetchall()
+        question, asked = sql.ATTACHED.of(list(ids))
+        rows = turn.cursor.execute(question, (asked,)).fetchall()
         if not rows:
             return
         for number, host, until in rows:

@@ -8,14 +8,19 @@ by number: RETURNING costs more than both together.
 
 from __future__ import annotations
 
+from holdfast.drivers.sqlite.statements import Lookup
+
 # A write that changes nothing: a lazy connection of the user's begins its transaction with it.
 LOCK = "UPDATE holdfast_instance_waiter SET called = called WHERE note = 0"
 
-# Of a JSON list of ids, those that are there.
-STARTED = """
-SELECT i.id, i.request, i.name, i.parent, i.created_at_us, i.number, i.first_token
+_ONE = "FROM holdfast_instance AS i WHERE i.id = ?1 AND i.namespace = ?2"
+_MANY = """
 FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
 """
+
+# Of some ids, those that are there.
+_STARTED = "SELECT i.id, i.request, i.name, i.parent, i.created_at_us, i.number, i.first_token "
+STARTED = Lookup(_STARTED + _ONE, _STARTED + _MANY)
 
 # Namespace and instant; then what is told of each instance.
 START = """
@@ -45,12 +50,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 
 # -- commits --------------------------------------------------------------------------------------
 
-# Where the instances of a JSON list of ids stand; those without an owner accept no commit.
-STANDING = """
-SELECT i.id, i.number, i.token, i.version, i.worker, i.suspended
-FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
-WHERE i.session IS NOT NULL
-"""
+# Where the instances of some ids stand; those without an owner accept no commit.
+_STANDING = "SELECT i.id, i.number, i.token, i.version, i.worker, i.suspended "
+STANDING = Lookup(
+    f"{_STANDING} {_ONE} AND i.session IS NOT NULL",
+    f"{_STANDING} {_MANY} WHERE i.session IS NOT NULL",
+)
 
 # The fence once more: the token of the newest claim, not given up, at the version before. Two
 # statements, because one writes the entries of every index whose columns it names: an instance that

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import instance_sql as sql
-from holdfast.drivers.sqlite.statements import Operation, Statement, as_json, text
+from holdfast.drivers.sqlite.statements import Operation, Statement, text
 from holdfast.errors import UsageError
 from holdfast.model.instance import START_MAX, Entry, InstanceStatus, NewInstance, Started
 from holdfast.names import HostId, InstanceId, Token
@@ -77,7 +77,8 @@ class Starting:
         return [self._answer(instance, wanted, there) for instance in self._instances]
 
     def _find(self, ids: Iterable[str]) -> Operation[dict[str, tuple[Any, ...]]]:
-        rows = yield Statement(sql.STARTED, (as_json(list(ids)), self._namespace))
+        question, asked = sql.STARTED.of(list(ids))
+        rows = yield Statement(question, (asked, self._namespace))
         return {text(row[0]): row for row in rows}
 
     def _row(self, instance: NewInstance) -> tuple[Any, ...]:

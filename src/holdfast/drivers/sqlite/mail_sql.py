@@ -6,6 +6,8 @@ transaction, or are looked up under it here.
 
 from __future__ import annotations
 
+from holdfast.drivers.sqlite.statements import Lookup
+
 # Where each of a JSON list of (receiver, message) stands: its place in the list, the receiver, how
 # many letters lie there, and whether this one was sent before.
 RECEIVERS = """
@@ -48,11 +50,13 @@ ON CONFLICT (instance, host) DO UPDATE
 SET until_at_us = max(until_at_us, excluded.until_at_us)
 """
 # What hangs on instances that most often have neither: hosts that watch, and unread letters.
-ATTACHED = """
-SELECT w.instance, w.host, w.until_at_us
-FROM json_each(?1) AS j JOIN holdfast_watcher AS w ON w.instance = j.value
+_ATTACHED = """
+SELECT w.instance, w.host, w.until_at_us FROM holdfast_watcher AS w WHERE w.instance {is_asked}
 UNION ALL
-SELECT m.instance, NULL, 0
-FROM json_each(?1) AS j JOIN holdfast_mailbox AS m ON m.instance = j.value
+SELECT m.instance, NULL, 0 FROM holdfast_mailbox AS m WHERE m.instance {is_asked}
 """
+ATTACHED = Lookup(
+    _ATTACHED.format(is_asked="= ?1"),
+    _ATTACHED.format(is_asked="IN (SELECT value FROM json_each(?1))"),
+)
 FORGET_WATCHERS = "DELETE FROM holdfast_watcher WHERE instance = ?"

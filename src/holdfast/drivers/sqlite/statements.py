@@ -37,6 +37,20 @@ class Statement(NamedTuple):
     many: bool = False
 
 
+class Lookup(NamedTuple):
+    """One question about one key, and about a JSON list of keys.
+
+    To open a list costs as much as to find a row, and most batches are of one.
+    """
+
+    one: str
+    many: str
+
+    def of(self, keys: Sequence[str | int]) -> tuple[str, str | int]:
+        """The statement, and its first parameter."""
+        return (self.one, keys[0]) if len(keys) == 1 else (self.many, as_json(keys))
+
+
 Operation = Generator[Statement, list[tuple[Any, ...]], _Result]
 
 
