@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from contextvars import Context
-from typing import Any, NoReturn
+from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_coroutine
+from holdfast.flows.refusals import refuse_unordered, without_the_outside
 
 # One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
@@ -29,47 +30,10 @@ CALLBACKS_MAX = 1_000_000
 # that a store or a ``datetime`` could say.
 LATEST = 253_402_300_799.0
 
-# From ``create_task`` up to ``as_completed``: ensure_future in one or two frames, a comprehension.
-_FRAMES_LOOKED_AT = 4
-
 ErrorHandler = Callable[[dict[str, Any]], None]
 
-# What asyncio offers and a flow must not do itself, with what it is called in the error.
-_OUTSIDE = {
-    "run_in_executor": "run code in a thread",
-    "call_soon_threadsafe": "be called from another thread",
-    "create_connection": "open a connection",
-    "create_server": "serve connections",
-    "create_unix_connection": "open a connection",
-    "create_unix_server": "serve connections",
-    "create_datagram_endpoint": "open a socket",
-    "sock_connect": "use a socket",
-    "sock_recv": "use a socket",
-    "sock_recv_into": "use a socket",
-    "sock_sendall": "use a socket",
-    "sock_accept": "use a socket",
-    "sendfile": "send a file",
-    "start_tls": "use a socket",
-    "add_reader": "watch a file",
-    "add_writer": "watch a file",
-    "remove_reader": "watch a file",
-    "remove_writer": "watch a file",
-    "connect_read_pipe": "open a pipe",
-    "connect_write_pipe": "open a pipe",
-    "subprocess_shell": "start a process",
-    "subprocess_exec": "start a process",
-    "getaddrinfo": "look up an address",
-    "getnameinfo": "look up an address",
-    "add_signal_handler": "handle signals",
-    "remove_signal_handler": "handle signals",
-    "run_forever": "run an event loop",
-    "run_until_complete": "run an event loop",
-    "stop": "stop the event loop",
-    "set_task_factory": "change how tasks are made",
-    "set_default_executor": "run code in a thread",
-}
 
-
+@without_the_outside
 class FlowLoop(asyncio.AbstractEventLoop):
     """One flow's event loop. ``now`` is the time of what was fed last, in seconds since 1970.
 
@@ -265,7 +229,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """A task that is hashed by its number; anything that can be awaited will do."""
         number = self.next_number()
         if asyncio.iscoroutine(coro):
-            _refuse_unordered()
+            refuse_unordered()
             coroutine = coro
         else:
             coroutine = _await(coro)
@@ -318,47 +282,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._on_error(context)
 
 
-def _refusal(name: str) -> Callable[..., NoReturn]:
-    """In place of a method that would reach out of the flow."""
-
-    def refuse(*args: object, **kwargs: object) -> NoReturn:
-        del args, kwargs
-        raise UsageError(
-            f"flow code cannot {_OUTSIDE[name]} ({name}): it is run again from its "
-            "history after a crash; do it in a step (@app.step) and await that"
-        )
-
-    return refuse
-
-
-for _name in _OUTSIDE:
-    setattr(FlowLoop, _name, _refusal(_name))
-
-
 def _unnoticed(generator: AsyncGenerator[Any, Any]) -> None:
     """Leave an async generator to itself."""
-
-
-def _refuse_unordered() -> None:
-    """Refuse coroutines that ``as_completed`` took from a set, which is in no order.
-
-    Raises:
-        UsageError: It did.
-    """
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 - who asks
-    if not frame.f_code.co_name.endswith("ensure_future"):
-        return
-    for _ in range(_FRAMES_LOOKED_AT):
-        if frame.f_back is None or frame.f_code.co_filename != asyncio.tasks.__file__:
-            return
-        frame = frame.f_back
-        if "as_completed" in frame.f_code.co_qualname.lower().replace(
-            "ascompleted", "as_completed"
-        ):
-            raise UsageError(
-                "as_completed puts coroutines into a set, in an order that no replay could repeat: "
-                "give it tasks (asyncio.create_task), or the calls of steps themselves"
-            )
 
 
 async def _await(awaitable: Any) -> Any:
