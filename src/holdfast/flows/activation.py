@@ -27,7 +27,6 @@ from holdfast.model.instance import (
     InstanceStatus,
     Letter,
 )
-from holdfast.names import InstanceId
 from holdfast.runtime.session import LiveSession
 
 
@@ -146,12 +145,6 @@ class LiveFlow:
             due_at_us=self.run.due_at_us,
             release=True,
         )
-
-    def chosen_children(self) -> list[InstanceId]:
-        """Ids of open children that its code chose, and that others may have had."""
-        own = f"{self.id}/"
-        ids = self.run.calling.child_ids
-        return [InstanceId(each) for each in ids if not each.startswith(own)]
 
     def mark(self, attributes: str) -> None:
         """Write these attributes with the next commit."""

@@ -96,7 +96,7 @@ class Asking:
         run = self._run
 
         def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildCall[Any]:
-            return run.calling.child(flow, args, kwargs, id=id, abandon=abandon, detached=detached)
+            return run.children.call(flow, args, kwargs, id=id, abandon=abandon, detached=detached)
 
         if not run.flow.scheduling:
             return start(args, kwargs)

@@ -1,4 +1,4 @@
-"""The steps and children that a run has called and that have not ended.
+"""The steps that a run has called and that have not ended.
 
 Owns identities: the name and which call of it this is, given at the call and never again. What has
 ended leaves nothing behind but that count.
@@ -13,48 +13,38 @@ import msgspec
 
 from holdfast.errors import InvalidPayload
 from holdfast.flows.arguments import text_of
-from holdfast.flows.calls import ChildCall, StepCall
+from holdfast.flows.calls import StepCall
 from holdfast.flows.decision import StepTask
 from holdfast.flows.events import (
     NULL,
-    ChildEnded,
-    ChildStarted,
     StepEnded,
     StepIntended,
     StepRetrying,
     StepSent,
 )
-from holdfast.flows.failures import failure_of, flow_error, step_error
-from holdfast.flows.letters import cancel
+from holdfast.flows.failures import failure_of, step_error, unknown_outcome
 from holdfast.flows.replaying import same_input, told_call
-from holdfast.model.instance import NewInstance
 from holdfast.model.job import NewJob
-from holdfast.names import InstanceId, JobId, check_key
+from holdfast.names import JobId
 
 if TYPE_CHECKING:
-    from holdfast.flows.flow import Flow
     from holdfast.flows.run import FlowRun
     from holdfast.flows.step import Step
 
 
 class Calling:
-    """The open calls of one run."""
+    """The open steps of one run."""
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self._counts: dict[str, int] = {}
-        self._child_counts: dict[str, int] = {}
         self.steps: dict[str, StepCall[Any]] = {}
         # Local steps to be given out, and those that were and run now.
         self.fresh: dict[str, StepCall[Any]] = {}
         self.running: set[str] = set()
-        self.children: dict[str, ChildCall[Any]] = {}
         self.jobs: dict[str, str] = {}
-        self.child_ids: dict[str, str] = {}
         # Ends that the history holds and the code has not asked for.
         self.unasked: dict[str, StepEnded] = {}
-
-    # -- steps ------------------------------------------------------------------------------------
 
     def step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -223,117 +213,24 @@ class Calling:
             details=call.details,
         )
 
-    # -- children ---------------------------------------------------------------------------------
+    def unknown(self, at_us: int) -> list[StepEnded]:
+        """What to feed after a take-over: an end for each step with ``once`` that nobody knows of.
 
-    def child(
-        self,
-        flow: Flow[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        *,
-        id: str | None,  # noqa: A002 - it is one
-        abandon: bool,
-        detached: bool,
-    ) -> ChildCall[Any]:
-        """Start a child."""
-        given = flow.arguments.encode(args, kwargs)
-        count = self._child_counts.get(flow.name, 0)
-        identity = f"{flow.name}#{count}"
-        wanted = InstanceId(check_key(id if id is not None else self._child_id(identity)))
-        self._child_counts[flow.name] = count + 1
-        call = ChildCall[Any](
-            self._run, flow, identity, id=wanted, input=given, abandon=abandon, detached=detached
-        )
-        self.start(call)
-        return call
+        One that was intended and does not run here may have run where the flow was before.
+        """
+        steps = [
+            call.identity
+            for call in self.steps.values()
+            if call.intended and call.identity not in self.running
+        ]
+        return [StepEnded(at=at_us, step=step, error=unknown_outcome(step)) for step in steps]
 
-    def _child_id(self, identity: str) -> str:
-        return f"{self._run.id}/{identity}{self._run.epoch}"
-
-    def restart(self, call: ChildCall[Any]) -> None:
-        """Start a child again, under an id that it has not had."""
-        del self.child_ids[call.id]
-        call.id = InstanceId(self._child_id(call.identity))
-        self.start(call)
-
-    def start(self, call: ChildCall[Any]) -> None:
-        """Decide to start a child."""
-        run = self._run
-        new = NewInstance(
-            id=call.id,
-            kind="flow",
-            name=call.flow.name,
-            input=text_of(call.input),
-            request=f"child/{run.id}/{call.identity}{run.epoch}",
-            parent=None if call.detached else run.id,
-            outlives=call.abandon,
-            headers=run.headers,
-            retention_us=round(call.flow.retention_s * 1e6),
-        )
-        event = ChildStarted(
-            at=run.at_us,
-            child=call.identity,
-            id=call.id,
-            input=call.input,
-            detached=call.detached,
-        )
-        run.out.put(event, new)
-        if not call.detached:
-            self.children[call.identity] = call
-            self.child_ids[call.id] = call.identity
-
-    def named(self, call: ChildCall[Any], id: str) -> None:  # noqa: A002 - it is one
-        """The history says which id a child has."""
-        self.child_ids.pop(call.id, None)
-        call.id = InstanceId(id)
-        self.child_ids[call.id] = call.identity
-
-    def child_ended(self, event: ChildEnded) -> ChildEnded | None:
-        """Feed the end of a child; what is to be recorded, if anybody waited for it."""
-        call = self.children.pop(event.child, None)
-        if call is None:
-            return None
-        self.child_ids.pop(call.id, None)
-        if event.error is not None:
-            call.set_exception(flow_error(call.id, event.error))
-            return event
-        try:
-            value = call.flow.arguments.returns.decode(text_of(event.result))
-        except InvalidPayload as invalid:
-            if self._run.replaying:
-                self._run.differs(
-                    f"a result of child {event.child} that fits its type", str(invalid)
-                )
-            event = msgspec.structs.replace(event, result=NULL, error=failure_of(invalid))
-            call.set_exception(flow_error(call.id, failure_of(invalid)))
-        else:
-            call.set_result(value)
-        return event
-
-    def child_cancelled(self, call: ChildCall[Any]) -> None:
-        """Nobody waits for this child any more."""
-        if self.children.get(call.identity) is not call:
-            return
-        del self.children[call.identity]
-        self.child_ids.pop(call.id, None)
-        if not call.abandon:
-            self._ask_to_cancel(call, "the flow that waited for it does not any more")
-
-    def _ask_to_cancel(self, call: ChildCall[Any], reason: str) -> None:
-        run = self._run
-        id_ = f"cancel/{run.id}{run.epoch}/{call.identity}"
-        run.out.sends.append(cancel(call.id, reason, id=id_))
-
-    def end(self, *, cancel_children: bool) -> None:
-        """The run ends: stop what runs, and tell the children that are not to outlive it."""
+    def end(self) -> None:
+        """The run ends: stop what runs."""
         out = self._run.out
         out.stopped.extend(sorted(self.running))
         out.stopped_jobs.extend(JobId(job) for job in self.jobs)
-        if cancel_children:
-            for call in self.children.values():
-                if not call.abandon:
-                    self._ask_to_cancel(call, "the flow that started it has ended")
-        for book in (self.steps, self.fresh, self.children, self.jobs, self.child_ids):
+        for book in (self.steps, self.fresh, self.jobs):
             book.clear()
         self.running.clear()
 

@@ -98,7 +98,7 @@ class ChildCall(_Awaited[R]):
         """Stop waiting for it, and ask it to cancel itself, unless it is to be abandoned."""
         cancelled = super().cancel(msg)
         if cancelled:
-            self._run.calling.child_cancelled(self)
+            self._run.children.cancelled(self)
         return cancelled
 
 

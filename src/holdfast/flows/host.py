@@ -275,9 +275,8 @@ class FlowHost:
 
     async def _look_for_taken(self, live: LiveFlow) -> None:
         """Find children whose chosen ids others had: the last owner may have died knowing it."""
-        chosen = live.chosen_children()
         taken: list[InstanceId] = []
-        for id in chosen:  # noqa: A001 - it is one
+        for id in live.run.children.chosen:  # noqa: A001 - it is one
             try:
                 record = await while_held(
                     self.home.runtime, live.session, partial(self.home.store.get, id)

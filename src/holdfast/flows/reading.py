@@ -61,7 +61,7 @@ def _read(run: FlowRun, letter: Letter, at_us: int) -> Fed | None:
         case kind if kind == CANCEL:
             return CancelRequested(at=at_us, reason=read_reason(letter.payload))
         case kind if kind == CHILD:
-            child = run.calling.child_ids.get(letter.name)
+            child = run.children.ids.get(letter.name)
             told = read_told(letter.payload)
             if child is None:
                 return None

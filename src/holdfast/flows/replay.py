@@ -187,7 +187,7 @@ class Replay:
                 return False
 
     def _same_child(self, recorded: ChildStarted, found: ChildStarted) -> bool:
-        call = self._run.calling.children.get(found.child)
+        call = self._run.children.open.get(found.child)
         if (
             call is not None
             and self._run.comparing
@@ -200,7 +200,7 @@ class Replay:
 
     def _keep(self, recorded: Decided) -> None:
         """What is recorded stays as it was, whatever the code would say now."""
-        calling = self._run.calling
+        calling, children = self._run.calling, self._run.children
         match recorded:
             case Ended():
                 self._run.ending_taken = True
@@ -210,8 +210,8 @@ class Replay:
                 calling.sent(calling.steps[recorded.step], JobId(recorded.job))
             case StepIntended() if recorded.step in calling.steps:
                 calling.steps[recorded.step].intended = True
-            case ChildStarted() if recorded.child in calling.children:
-                calling.named(calling.children[recorded.child], recorded.id)
+            case ChildStarted() if recorded.child in children.open:
+                children.named(children.open[recorded.child], recorded.id)
             case _:
                 pass
 
@@ -235,7 +235,7 @@ class Replay:
         ]
         children = [
             child
-            for child, call in calling.children.items()
+            for child, call in run.children.open.items()
             if child in rewind.begun_children
             and (not call.abandon or child in rewind.failed_children)
         ]
@@ -249,10 +249,10 @@ class Replay:
         run.advance(event.at)
         # What the other flow waits for is told to it, and not to its copy.
         steps = [call.identity for call in run.calling.steps.values() if call.job is not None]
-        self._begin_again(steps, list(run.calling.children))
+        self._begin_again(steps, list(run.children.open))
 
     def _begin_again(self, steps: Sequence[str], children: Sequence[str]) -> None:
-        calling = self._run.calling
+        run, calling = self._run, self._run.calling
         for identity in steps:
             call = calling.steps.get(identity)
             if call is None:
@@ -263,9 +263,9 @@ class Replay:
                 call.intended = False
                 calling.intend(call)
         for identity in children:
-            child = calling.children.get(identity)
+            child = run.children.open.get(identity)
             if child is not None:
-                calling.restart(child)
+                run.children.start_again(child)
 
     # -- afterwards -------------------------------------------------------------------------------
 
@@ -283,6 +283,5 @@ class Replay:
         run = self._run
         if run.ended:
             return "the flow having ended"
-        calling = run.calling
-        waits = [*calling.steps, *(f"child {name}" for name in calling.children)]
+        waits = [*run.calling.steps, *(f"child {name}" for name in run.children.open)]
         return f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"

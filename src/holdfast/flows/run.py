@@ -22,13 +22,13 @@ from holdfast.flows import asking
 from holdfast.flows.asking import Asking
 from holdfast.flows.calling import Calling
 from holdfast.flows.chances import Chances
+from holdfast.flows.children import Children
 from holdfast.flows.decision import Decision, RetryDue
 from holdfast.flows.ending import Ending, ending_of
 from holdfast.flows.events import (
     CancelRequested,
     ChildEnded,
     Ended,
-    Failure,
     Fed,
     SignalReceived,
     StepEnded,
@@ -37,7 +37,7 @@ from holdfast.flows.events import (
     TimerSet,
     UpdateReceived,
 )
-from holdfast.flows.failures import failure_of, unknown_outcome
+from holdfast.flows.failures import failure_of
 from holdfast.flows.flow import Flow
 from holdfast.flows.inbox import SIGNALS_MAX, Inbox
 from holdfast.flows.letters import child_ended
@@ -72,6 +72,7 @@ class FlowRun:
         "base",
         "calling",
         "chances",
+        "children",
         "comparing",
         "custom",
         "ended",
@@ -120,6 +121,7 @@ class FlowRun:
         self.out = Outbox()
         self.timers = Timers()
         self.calling = Calling(self)
+        self.children = Children(self)
         self.asking = Asking(self)
         self.inbox = Inbox(self)
         self.chances = Chances(id, base)
@@ -197,21 +199,13 @@ class FlowRun:
 
         For the owner, after ``begin``; not where a history is only looked at.
         """
-        unknown = [
-            call.identity
-            for call in self.calling.steps.values()
-            if call.intended and call.identity not in self.calling.running
-        ]
-        for step in unknown:
-            self.feed(StepEnded(at=at_us, step=step, error=unknown_outcome(step)))
+        for event in self.calling.unknown(at_us):
+            self.feed(event)
 
     def children_taken(self, ids: Iterable[InstanceId], at_us: int) -> None:
         """Tell the code of children that were not started, because others have their ids."""
-        for id_ in ids:
-            child = self.calling.child_ids.get(id_)
-            if child is not None:
-                failure = Failure("holdfast.errors.FlowExists", f"flow {id_!r} exists already")
-                self.feed(ChildEnded(at=at_us, child=child, error=failure))
+        for event in self.children.taken(ids, at_us):
+            self.feed(event)
 
     def accept_update(self, name: str, payload: str) -> None:
         """Let the code check an update before it is recorded.
@@ -312,7 +306,7 @@ class FlowRun:
             case StepRetrying():
                 return self.calling.step_retrying(event)
             case ChildEnded():
-                return self.calling.child_ended(event)
+                return self.children.ended(event)
             case UpdateReceived():
                 return event if self.inbox.update(event) else None
             case CancelRequested():
@@ -383,7 +377,9 @@ class FlowRun:
     def _finish(self, ending: Ending) -> None:
         self.ended = True
         self.inbox.refuse_unfinished()
-        self.calling.end(cancel_children=ending.restart is None)
+        self.calling.end()
+        if self.children.open:
+            self.children.end(cancel_them=ending.restart is None)
         if ending.restart is not None:
             return
         assert ending.status is not None

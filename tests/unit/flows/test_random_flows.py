@@ -196,7 +196,7 @@ def happen(driven: Driven, dice: random.Random) -> bool:
     run = driven.run
     steps = [("end", name) for name in driven.steps]
     jobs = [("job", job) for job in run.calling.jobs]
-    children = [("child", id_) for id_ in run.calling.child_ids]
+    children = [("child", id_) for id_ in run.children.ids]
     can: list[tuple[str, Any]] = [*steps, *jobs, *children]
     if run.due_at_us is not None:
         can.append(("time", None))
@@ -270,7 +270,7 @@ def open_calls(driven: Driven) -> tuple[Any, ...]:
     return (
         {name: bytes(call.input) for name, call in calling.steps.items()},
         calling.jobs,
-        calling.child_ids,
+        driven.run.children.ids,
         driven.run.inbox.carried(),
         driven.run.custom,
     )

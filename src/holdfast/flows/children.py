@@ -1,0 +1,159 @@
+"""The children that a run has started and whose end it waits for.
+
+Owns their identities, the name and which call of it this is, and their ids, by which their ends
+come in. What has ended leaves nothing behind but the count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import InvalidPayload
+from holdfast.flows.arguments import text_of
+from holdfast.flows.calls import ChildCall
+from holdfast.flows.events import NULL, ChildEnded, ChildStarted, Failure
+from holdfast.flows.failures import failure_of, flow_error
+from holdfast.flows.letters import cancel
+from holdfast.model.instance import NewInstance
+from holdfast.names import InstanceId, check_key
+
+if TYPE_CHECKING:
+    from holdfast.flows.flow import Flow
+    from holdfast.flows.run import FlowRun
+
+
+class Children:
+    """The open children of one run: ``open`` by identity, and the identities by ``ids``."""
+
+    __slots__ = ("_counts", "_run", "ids", "open")
+
+    def __init__(self, run: FlowRun) -> None:
+        self._run = run
+        self._counts: dict[str, int] = {}
+        self.open: dict[str, ChildCall[Any]] = {}
+        self.ids: dict[str, str] = {}
+
+    def call(
+        self,
+        flow: Flow[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        id: str | None,  # noqa: A002 - it is one
+        abandon: bool,
+        detached: bool,
+    ) -> ChildCall[Any]:
+        """Call a flow as a child."""
+        given = flow.arguments.encode(args, kwargs)
+        count = self._counts.get(flow.name, 0)
+        identity = f"{flow.name}#{count}"
+        wanted = InstanceId(check_key(id if id is not None else self._own_id(identity)))
+        self._counts[flow.name] = count + 1
+        call = ChildCall[Any](
+            self._run, flow, identity, id=wanted, input=given, abandon=abandon, detached=detached
+        )
+        self._start(call)
+        return call
+
+    def _own_id(self, identity: str) -> str:
+        return f"{self._run.id}/{identity}{self._run.epoch}"
+
+    def start_again(self, call: ChildCall[Any]) -> None:
+        """Start a child again, under an id that it has not had."""
+        del self.ids[call.id]
+        call.id = InstanceId(self._own_id(call.identity))
+        self._start(call)
+
+    def _start(self, call: ChildCall[Any]) -> None:
+        """Decide to start a child."""
+        run = self._run
+        new = NewInstance(
+            id=call.id,
+            kind="flow",
+            name=call.flow.name,
+            input=text_of(call.input),
+            request=f"child/{run.id}/{call.identity}{run.epoch}",
+            parent=None if call.detached else run.id,
+            outlives=call.abandon,
+            headers=run.headers,
+            retention_us=round(call.flow.retention_s * 1e6),
+        )
+        event = ChildStarted(
+            at=run.at_us,
+            child=call.identity,
+            id=call.id,
+            input=call.input,
+            detached=call.detached,
+        )
+        run.out.put(event, new)
+        if not call.detached:
+            self.open[call.identity] = call
+            self.ids[call.id] = call.identity
+
+    def named(self, call: ChildCall[Any], id: str) -> None:  # noqa: A002 - it is one
+        """The history says which id a child has."""
+        self.ids.pop(call.id, None)
+        call.id = InstanceId(id)
+        self.ids[call.id] = call.identity
+
+    @property
+    def chosen(self) -> list[InstanceId]:
+        """The ids that the code chose itself, and that others may have had."""
+        own = f"{self._run.id}/"
+        return [InstanceId(each) for each in self.ids if not each.startswith(own)]
+
+    def taken(self, ids: Iterable[InstanceId], at_us: int) -> Iterator[ChildEnded]:
+        """What to feed for children that were not started, because others have their ids."""
+        for id_ in ids:
+            child = self.ids.get(id_)
+            if child is not None:
+                failure = Failure("holdfast.errors.FlowExists", f"flow {id_!r} exists already")
+                yield ChildEnded(at=at_us, child=child, error=failure)
+
+    def ended(self, event: ChildEnded) -> ChildEnded | None:
+        """Feed the end of a child; what is to be recorded, if anybody waited for it."""
+        call = self.open.pop(event.child, None)
+        if call is None:
+            return None
+        self.ids.pop(call.id, None)
+        if event.error is not None:
+            call.set_exception(flow_error(call.id, event.error))
+            return event
+        try:
+            value = call.flow.arguments.returns.decode(text_of(event.result))
+        except InvalidPayload as invalid:
+            if self._run.replaying:
+                self._run.differs(
+                    f"a result of child {event.child} that fits its type", str(invalid)
+                )
+            event = msgspec.structs.replace(event, result=NULL, error=failure_of(invalid))
+            call.set_exception(flow_error(call.id, failure_of(invalid)))
+        else:
+            call.set_result(value)
+        return event
+
+    def cancelled(self, call: ChildCall[Any]) -> None:
+        """Nobody waits for this child any more."""
+        if self.open.get(call.identity) is not call:
+            return
+        del self.open[call.identity]
+        self.ids.pop(call.id, None)
+        if not call.abandon:
+            self._ask_to_cancel(call, "the flow that waited for it does not any more")
+
+    def end(self, *, cancel_them: bool) -> None:
+        """The run ends: tell the children that are not to outlive it."""
+        if cancel_them:
+            for call in self.open.values():
+                if not call.abandon:
+                    self._ask_to_cancel(call, "the flow that started it has ended")
+        self.open.clear()
+        self.ids.clear()
+
+    def _ask_to_cancel(self, call: ChildCall[Any], reason: str) -> None:
+        run = self._run
+        id_ = f"cancel/{run.id}{run.epoch}/{call.identity}"
+        run.out.sends.append(cancel(call.id, reason, id=id_))
