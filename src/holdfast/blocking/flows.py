@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar, overload
 from holdfast.blocking.transactions import run_with
 from holdfast.flows import flows as flows_module
 from holdfast.flows import handle as handle_module
+from holdfast.flows.filtering import Statuses
 from holdfast.flows.flow import Flow
-from holdfast.flows.flows import Statuses
 from holdfast.flows.info import FlowCommit, FlowInfo
 from holdfast.model.instance import InstanceStatus
 from holdfast.model.options import Duration

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast, overload
 
-from holdfast.codec import encode_json
-from holdfast.errors import FlowNotFound, UsageError
+from holdfast.errors import UsageError
 from holdfast.flows.desk import FlowDesk
+from holdfast.flows.filtering import Statuses, ended_filter, flow_filter
 from holdfast.flows.flow import Flow
 from holdfast.flows.handle import FlowHandle
 from holdfast.flows.info import FlowInfo, info_of
+from holdfast.flows.purging import purge_matching, purge_one
 from holdfast.flows.schedule import QUEUE, StartFlow
-from holdfast.flows.starting import ATTRIBUTES_BYTES_MAX
-from holdfast.model.instance import (
-    FINAL,
-    InstanceFilter,
-    InstanceRecord,
-    InstanceStatus,
-    Opened,
-)
+from holdfast.model.instance import InstanceStatus
 from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.model.options import Duration, seconds
 from holdfast.names import InstanceId, check_key
-from holdfast.work.repeating import until_known
 from holdfast.work.schedules import ScheduleInfo, Schedules
 
 R = TypeVar("R")
-
-Statuses = InstanceStatus | str | Iterable[InstanceStatus | str] | None
-"""One status, several, or all of them."""
-
-# Purged in one step: few enough to hold no lock for long.
-PURGE_BATCH = 500
 
 
 class Flows:
@@ -204,7 +190,7 @@ class Flows:
             UsageError: A status is unknown, or the limit is out of range.
             FlowNotFound: The flow whose id ``after`` is is gone.
         """
-        wanted = _filter(
+        wanted = flow_filter(
             name=name,
             status=status,
             prefix=prefix,
@@ -231,7 +217,7 @@ class Flows:
         attributes: Mapping[str, Any] | None = None,
     ) -> dict[InstanceStatus, int]:
         """How many flows match, by status."""
-        wanted = _filter(name=name, status=status, attributes=attributes)
+        wanted = flow_filter(name=name, status=status, attributes=attributes)
         return dict(await self._desk.store.count(wanted))
 
     async def purge(
@@ -251,84 +237,12 @@ class Flows:
             UsageError: Neither an id nor a filter was given, or a status is not final.
         """
         if id is not None:
-            flow = InstanceId(check_key(id))
-            (opened,) = await until_known(
-                self._desk.runtime, lambda _: self._desk.store.purge([flow])
-            )
-            if opened is Opened.NOT_FOUND:
-                raise FlowNotFound(id)
-            return int(opened is Opened.CHANGED)
+            return await purge_one(self._desk, InstanceId(check_key(id)))
         if name is None and status is None and older_than is None:
             raise UsageError("which flows? give an id, or a filter such as status= or older_than=")
-        statuses = _statuses(status) or FINAL
-        if any(each not in FINAL for each in statuses):
-            raise UsageError("only flows that have ended are purged: terminate live ones first")
         before_us = None
         if older_than is not None:
             age_s = seconds(older_than, "older_than")
             before_us = round((self._desk.runtime.clock.now().timestamp() - age_s) * 1e6)
-        wanted = InstanceFilter(
-            kind="flow",
-            names=() if name is None else (name,),
-            statuses=tuple(statuses),
-            ended_before_us=before_us,
-        )
-        purged = 0
-        async for page in self._pages(wanted):
-            outcomes = await self._desk.store.purge([record.id for record in page])
-            purged += sum(each is Opened.CHANGED for each in outcomes)
-            await asyncio.sleep(0)
-        return purged
-
-    async def _pages(self, wanted: InstanceFilter) -> AsyncIterator[Sequence[InstanceRecord]]:
-        cursor = None
-        while True:
-            page = await self._desk.store.list(wanted, after=cursor, limit=PURGE_BATCH)
-            if page:
-                yield page
-            if len(page) < PURGE_BATCH:
-                return
-            cursor = page[-1].cursor
-
-
-def _filter(
-    *,
-    name: str | None = None,
-    status: Statuses = None,
-    prefix: str | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    parent: str | None = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
-) -> InstanceFilter:
-    return InstanceFilter(
-        kind="flow",
-        names=() if name is None else (name,),
-        statuses=tuple(_statuses(status)),
-        prefix=prefix,
-        parent=None if parent is None else InstanceId(check_key(parent)),
-        attributes=None
-        if not attributes
-        else encode_json(dict(attributes), "the attributes", limit=ATTRIBUTES_BYTES_MAX),
-        created_from_us=_micros(created_after, "created_after"),
-        created_before_us=_micros(created_before, "created_before"),
-    )
-
-
-def _statuses(status: Statuses) -> tuple[InstanceStatus, ...]:
-    if status is None:
-        return ()
-    given = (status,) if isinstance(status, str) else tuple(status)
-    try:
-        return tuple(InstanceStatus(each) for each in given)
-    except ValueError:
-        known = ", ".join(InstanceStatus)
-        raise UsageError(f"{status!r} is no status of a flow; known: {known}") from None
-
-
-def _micros(instant: datetime | None, what: str) -> int | None:
-    if instant is None:
-        return None
-    if instant.tzinfo is None:
-        raise UsageError(f"{what} is an aware datetime, such as datetime.now(UTC)")
-    return round(instant.timestamp() * 1e6)
+        wanted = ended_filter(name=name, status=status, ended_before_us=before_us)
+        return await purge_matching(self._desk.store, wanted)
