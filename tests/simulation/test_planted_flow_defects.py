@@ -15,6 +15,7 @@ from holdfast.drivers.memory import instance_claim, instance_commit, instance_st
 from holdfast.drivers.memory.instance_step import InstanceStep
 from holdfast.drivers.memory.instance_store import MemoryInstanceStore
 from holdfast.errors import StoreError
+from holdfast.flows import loading
 from holdfast.flows.activation import LiveFlow
 from holdfast.flows.committing import Writes
 from holdfast.flows.executing import Executor
@@ -219,10 +220,10 @@ def read_mail_before_the_history(patch: pytest.MonkeyPatch) -> None:
 def skip_the_replay(patch: pytest.MonkeyPatch) -> None:
     """A flow that was taken over begins from its first line."""
 
-    async def history(self, live, claimed):
+    async def history(home, live, claimed):
         return []
 
-    patch.setattr(FlowHost, "_history", history)
+    patch.setattr(loading, "_history", history)
 
 
 def commit_anew_after_an_error(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +29,9 @@ from holdfast.runtime.session import LiveSession
 from holdfast.runtime.sessions import Sessions
 from holdfast.work.repeating import until_known, while_held
 from holdfast.work.strays import Held, Strays
+
+Claim = tuple[LiveSession, ClaimedInstances]
+"""What was claimed, and the session that it hangs on."""
 
 
 class FlowClaimer:
@@ -53,14 +56,44 @@ class FlowClaimer:
         self.sessions = sessions
 
     async def ask(
-        self, names: tuple[str, ...], limit: int, wait_s: float
-    ) -> tuple[LiveSession, ClaimedInstances]:
+        self,
+        names: tuple[str, ...],
+        limit: int,
+        *,
+        wait_s: float,
+        unwanted: Callable[[ClaimedInstance, LiveSession], None],
+    ) -> Claim:
         """Claim once, asking again for a reply that was lost.
+
+        Goes on when the caller is cancelled; what it is given then goes to ``unwanted``.
 
         Raises:
             LeaseLost: This host's session has ended, and no new one stands yet.
             StoreError: The store did not answer. What it may have claimed is given back later.
         """
+        asking: asyncio.Task[Claim] = self._runtime.spawn(
+            self._ask(names, limit, wait_s), name="holdfast-flow-claim"
+        )
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self.later(self._give_back(asking, unwanted))
+            raise
+
+    async def _give_back(
+        self,
+        asking: asyncio.Task[Claim],
+        unwanted: Callable[[ClaimedInstance, LiveSession], None],
+    ) -> None:
+        try:
+            session, claimed = await asking
+        except (HoldfastError, asyncio.CancelledError) as error:
+            self._log.warning("what a cancelled claim of flows was given stays claimed: %s", error)
+            return
+        for each in claimed.instances:
+            unwanted(each, session)
+
+    async def _ask(self, names: tuple[str, ...], limit: int, wait_s: float) -> Claim:
         session, repeated = await self.sessions.held(), False
         request = InstanceClaimRequest(
             session=session.id,

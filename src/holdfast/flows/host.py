@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from functools import partial
 from typing import Any
 
 from holdfast.errors import HoldfastError, LeaseLost, StoreError
@@ -18,34 +16,20 @@ from holdfast.flows.activation import LiveFlow
 from holdfast.flows.bell import FlowBell
 from holdfast.flows.claiming import FlowClaimer
 from holdfast.flows.household import Household
-from holdfast.flows.intake import Taken
+from holdfast.flows.loading import load
+from holdfast.flows.lookout import Lookout
+from holdfast.flows.tending import tend
 from holdfast.model.flow_options import FlowOptions
-from holdfast.model.instance import (
-    FINAL,
-    ClaimedInstance,
-    ClaimedInstances,
-    Handback,
-    HistoryRow,
-    InstanceStatus,
-)
-from holdfast.model.options import seconds
-from holdfast.names import InstanceId
+from holdfast.model.instance import FINAL, ClaimedInstance, Handback, InstanceStatus
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm
 from holdfast.work.claiming import POLL_DEAF_S
 from holdfast.work.noting import Noting
-from holdfast.work.patrol import TEND_EVERY_S, TEND_MAX
 from holdfast.work.repeating import while_held
-
-# Rows of a history that are read at once.
-_ROWS_MAX = 1000
 
 # A claim under way, and what was stopped, get this long to end.
 _PATIENCE_S = 5.0
-
-# One look at what retention has ended goes on for so many batches at most.
-_TEND_ROUNDS_MAX = 100
 
 # A fleet of hosts whose rings are lost asks this often while all its slots are taken.
 _TICK_S = 0.05
@@ -71,8 +55,7 @@ class FlowHost:
         self._names = names
         self._concurrency = options.concurrency
         self._claim_batch = claim_batch
-        self._poll_s = seconds(options.poll, "poll")
-        self._floor_s = seconds(options.poll_floor, "poll_floor")
+        self._lookout = Lookout(options)
         self._log = log
         self._clock = home.runtime.clock
         self._alarm = Alarm()
@@ -80,14 +63,6 @@ class FlowHost:
         self._backoff = Backoff(0.1, 5.0, home.runtime.random)
         self._stopping = False
         self._ended: asyncio.Future[None] | None = None
-        # Whether there may be flows to claim, when to look though nobody rang, and how many rings
-        # there were.
-        self._hopeful = True
-        self._look_at = 0.0
-        self._rings = 0
-        # The soonest flow of ours that came to wait since we last asked, which the answer may not
-        # know of.
-        self._soonest = math.inf
         home.freed = self._on_freed
         home.yielding.over = self._on_all_names
         home.comes_due = self.look_in
@@ -105,9 +80,7 @@ class FlowHost:
     def defined(self, names: tuple[str, ...]) -> None:
         """There are more definitions: claim their flows as well."""
         self._names = names
-        self._rings += 1
-        self._hopeful = True
-        self._alarm.ring()
+        self._on_all_names()
 
     async def run(self) -> None:
         """Claim and run until ``stop``."""
@@ -116,7 +89,9 @@ class FlowHost:
         bell.on_operate, bell.on_gone = self._on_operate, self._on_all_names
         bell.open()
         end = self._claimer.sessions.on_lost(self._on_lost)
-        tending = self.home.runtime.spawn(self._tend(), name="holdfast-flow-tend")
+        tending = self.home.runtime.spawn(
+            tend(self.home.runtime, self.home.store, self._log), name="holdfast-flow-tend"
+        )
         self._ended = asyncio.get_running_loop().create_future()
         try:
             while not self._stopping:
@@ -162,10 +137,11 @@ class FlowHost:
 
     async def _turn(self) -> None:
         """Claim what fits, or wait until something does."""
+        lookout = self._lookout
         self._alarm.reset()
         free = max(0, self._concurrency - self.home.active)
-        left_s = self._look_at - self._clock.monotonic()
-        if left_s > 0 and not (self._hopeful and free):
+        left_s = lookout.wait_s(self._clock.monotonic(), free=free)
+        if left_s:
             await self._alarm.sleep(left_s)
             return
         names = self._names
@@ -173,14 +149,16 @@ class FlowHost:
             names = tuple(name for name in names if name not in away)
             if not names:
                 # It is over by a ring.
-                await self._alarm.sleep(self._poll_s)
+                await self._alarm.sleep(lookout.poll_s)
                 return
-        limit, rings = min(free, self._claim_batch), self._rings
-        poll_s = POLL_DEAF_S if self._bell.deaf else self._poll_s
-        self._soonest = math.inf
+        poll_s = POLL_DEAF_S if self._bell.deaf else lookout.poll_s
+        limit = min(free, self._claim_batch)
+        lookout.asks()
         try:
             wait_s = self._noting.wait_s(self._clock.monotonic(), poll_s)
-            session, claimed = await self._ask(names, limit, wait_s)
+            session, claimed = await self._claimer.ask(
+                names, limit, wait_s=wait_s, unwanted=self._return
+            )
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
             self._log.warning("claiming flows failed, again in %.1f s: %s", pause_s, error)
@@ -189,11 +167,8 @@ class FlowHost:
         self._backoff.reset()
         self.home.clock.heard(claimed.at_us)
         got = len(claimed.instances)
-        if limit:
-            self._hopeful = got == limit or self._rings != rings
         due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)
-        look_at = self._clock.monotonic() + max(self._floor_s, due_s)
-        self._look_at = min(look_at, self._soonest)
+        lookout.answered(self._clock.monotonic(), got=got, limit=limit, due_s=due_s)
         if self.home.telemetry.active:
             self.home.telemetry.flows_counted("claimed", got)
         for each in claimed.instances:
@@ -201,38 +176,13 @@ class FlowHost:
         for id in claimed.letters:  # noqa: A001 - it is one
             self._on_mail(id)
 
-    async def _ask(
-        self, names: tuple[str, ...], limit: int, wait_s: float
-    ) -> tuple[LiveSession, ClaimedInstances]:
-        """Claim in a task that outlives a caller who is cancelled, and then gives back."""
-        asking: asyncio.Task[tuple[LiveSession, ClaimedInstances]] = self.home.runtime.spawn(
-            self._claimer.ask(names, limit, wait_s), name="holdfast-flow-claim"
-        )
-        try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            self._claimer.later(self._give_back(asking))
-            raise
-
-    async def _give_back(self, asking: asyncio.Task[tuple[LiveSession, ClaimedInstances]]) -> None:
-        try:
-            session, claimed = await asking
-        except (HoldfastError, asyncio.CancelledError) as error:
-            self._log.warning("what a cancelled claim of flows was given stays claimed: %s", error)
-            return
-        for each in claimed.instances:
-            self._return(each, session)
-
     def _return(self, claimed: ClaimedInstance, session: LiveSession) -> None:
         back = Handback(claimed.id, claimed.token, due=True)
         self.home.releases.put(back, session, lambda _: None)
 
     def look_in(self, in_s: float) -> None:
         """A flow comes due so soon: look then, if nothing else makes us look before."""
-        at = self._clock.monotonic() + max(self._floor_s, in_s)
-        self._soonest = min(self._soonest, at)
-        if at < self._look_at:
-            self._look_at = at
+        if self._lookout.comes_due(self._clock.monotonic(), in_s):
             self._alarm.ring()
 
     # -- beginning --------------------------------------------------------------------------------
@@ -254,60 +204,12 @@ class FlowHost:
         if claimed.version == claimed.base:
             live.begin((), claimed.letters)
         else:
-            self.home.spawn(self._load(live, claimed), "holdfast-flow-load")
-
-    async def _load(self, live: LiveFlow, claimed: ClaimedInstance) -> None:
-        """Read the history of a flow, and run it again from there."""
-        try:
-            rows = await self._history(live, claimed)
-        except HoldfastError as error:
-            self._log.warning("the history of flow %s was not read: %s", live.id, error)
-            if not live.closed:
-                self.home.hand_back(live)
-            return
-        if live.closed:
-            return
-        if self.home.telemetry.active:
-            self.home.telemetry.flows_counted("replayed")
-        self.home.stuck_flows.enter(live)
-        live.begin(rows, claimed.letters)
-        await self._look_for_taken(live)
-
-    async def _look_for_taken(self, live: LiveFlow) -> None:
-        """Find children whose chosen ids others had: the last owner may have died knowing it."""
-        taken: list[InstanceId] = []
-        for id in live.run.children.chosen:  # noqa: A001 - it is one
-            try:
-                record = await while_held(
-                    self.home.runtime, live.session, partial(self.home.store.get, id)
-                )
-            except HoldfastError as error:
-                self._log.warning("child %s of flow %s was not looked at: %s", id, live.id, error)
-                return
-            if record is None or record.parent != live.id:
-                taken.append(id)
-        if taken:
-            live.happened(Taken(taken, self.home.clock.now_us()))
-
-    async def _history(self, live: LiveFlow, claimed: ClaimedInstance) -> list[HistoryRow]:
-        rows: list[HistoryRow] = []
-        after = claimed.base
-
-        async def read() -> Any:
-            return await self.home.store.history(live.id, after=after, limit=_ROWS_MAX)
-
-        while after < claimed.version and not live.closed:
-            page = await while_held(self.home.runtime, live.session, read)
-            if not page:
-                break
-            rows.extend(page)
-            after = rows[-1].version
-        return rows
+            self.home.spawn(load(self.home, live, claimed), "holdfast-flow-load")
 
     # -- what others tell -------------------------------------------------------------------------
 
     def _on_freed(self) -> None:
-        if self._hopeful:
+        if self._lookout.hopeful:
             self._alarm.ring()
 
     def _on_ring(self, name: str) -> None:
@@ -317,8 +219,7 @@ class FlowHost:
                 self._on_all_names()
 
     def _on_all_names(self) -> None:
-        self._rings += 1
-        self._hopeful = True
+        self._lookout.rang()
         self._alarm.ring()
 
     def _on_mail(self, id: str) -> None:  # noqa: A002 - it is one
@@ -354,15 +255,3 @@ class FlowHost:
         for live in list(self.home.lives.values()):
             if live.session is session:
                 self.home.drop(live)
-
-    async def _tend(self) -> None:
-        """Let the store prune what was kept long enough, now and then."""
-        random = self.home.runtime.random
-        while True:
-            await self._clock.sleep(TEND_EVERY_S * random.uniform(0.5, 1.5))
-            try:
-                for _ in range(_TEND_ROUNDS_MAX):
-                    if await self.home.store.tend(limit=TEND_MAX) < TEND_MAX:
-                        break
-            except HoldfastError as error:
-                self._log.warning("ended flows were not pruned, and will be later: %s", error)

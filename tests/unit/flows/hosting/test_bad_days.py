@@ -174,7 +174,7 @@ async def test_a_timer_that_only_a_leaving_host_knew_of_rings_elsewhere(fleet):
     await until(lambda: one._desk.host is not None and one._desk.host.open)
     # The other has looked, and will not of itself for a minute.
     other = two._desk.host
-    await until(lambda: other._look_at - other._clock.monotonic() > 10)
+    await until(lambda: other._lookout.at - other._clock.monotonic() > 10)
     handle = await one.flows.start(flow)
     await until(lambda: one._desk.host.home.lives == {})
     assert (await handle.status()).status == "running"
