@@ -57,7 +57,7 @@ class Asking:
         run = self._run
         if run.loop.is_closed():
             raise Evicted
-        if run.reading:
+        if run.answering.looking:
             raise UsageError("a query or a validator only looks; it cannot decide anything")
         if run.out.events >= EVENTS_MAX + (UNDOING_MAX if self.undoing else 0):
             raise HistoryTooLong(run.id, EVENTS_MAX)
@@ -127,6 +127,6 @@ class Asking:
     def restart(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Restart:
         """What ends this run, so that a new one begins."""
         run = self._run
-        if asyncio.current_task() is not run.main:
+        if asyncio.current_task() is not run.code.main:
             raise UsageError("holdfast.continue_as_new() is for the flow's own task, no other")
         return Restart(text_of(run.flow.arguments.encode(args, kwargs)))

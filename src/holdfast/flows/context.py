@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, cast, overload
 
 from holdfast.errors import UsageError
+from holdfast.flows.answering import Answerer
 from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.calls import ChildCall, SignalWait
 from holdfast.flows.flow import Flow
-from holdfast.flows.inbox import Answerer
 from holdfast.flows.running import the_flow
 from holdfast.model.options import Duration, seconds
 from holdfast.names import InstanceId, check_key
@@ -246,7 +246,7 @@ def on_query(given: Any = None, /) -> Any:
         known = check_key(name or function.__name__)
         if inspect.iscoroutinefunction(function):
             raise UsageError(f"query {known!r} is answered at once: write it as a plain `def`")
-        run.inbox.queries[known] = Answerer(function, f"query {known}")
+        run.answering.queries[known] = Answerer(function, f"query {known}")
         return function
 
     if callable(given):
@@ -270,7 +270,7 @@ def on_update(given: Any = None, /, *, validator: Callable[..., None] | None = N
 
     def register(function: Function, name: str | None = None) -> Function:
         known = check_key(name or function.__name__)
-        run.inbox.updates[known] = Answerer(function, f"update {known}", validator)
+        run.answering.updates[known] = Answerer(function, f"update {known}", validator)
         return function
 
     if callable(given):

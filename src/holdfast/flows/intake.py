@@ -70,7 +70,7 @@ class Intake:
         """Letters came; whether any of them was taken."""
         took = False
         for letter in letters:
-            if letter.kind == SIGNAL and run.full and not run.inbox.awaits(letter.name):
+            if letter.kind == SIGNAL and run.inbox.full and not run.inbox.awaits(letter.name):
                 # It stays in the mailbox, where it counts against those who send.
                 continue
             if letter.kind not in KINDS:
@@ -109,7 +109,7 @@ class Intake:
             return
         if type(event) is UpdateReceived:
             try:
-                run.accept_update(event.name, text_of(event.payload))
+                run.answering.accept(event.name, text_of(event.payload))
             except Exception as error:  # noqa: BLE001 - the sender is told, nothing is recorded
                 self.replies.append(rejection(event.id, event.name, error))
                 return

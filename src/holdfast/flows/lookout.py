@@ -47,7 +47,7 @@ class Lookout:
     def answered(self, now: float, *, got: int, limit: int, due_s: float) -> None:
         """The store gave ``got`` of at most ``limit`` flows; the next may be due in ``due_s``.
 
-        With a limit of 0, its answer says nothing of flows that could be claimed now.
+        A limit of 0 asked for letters only, and says nothing of flows.
         """
         if limit:
             self.hopeful = got == limit or self._rings != self._asked_at_ring

@@ -54,7 +54,7 @@ class Operations:
         host = self._desk.host
         live = None if host is None else host.home.lives.get(self._id)
         if live is not None and live.ready:
-            return live.run.query(name, *args)
+            return live.run.answering.query(name, *args)
         record = await self._desk.record(self._id)
         flow = self._desk.flows.get(record.name)
         if flow is None:
@@ -63,7 +63,7 @@ class Operations:
                 "ask where its app is connected"
             )
         with replayed(flow, await record_flow(self._store, self._id)) as run:
-            return run.query(name, *args)
+            return run.answering.query(name, *args)
 
     async def terminate(self, reason: str) -> None:
         """End the flow at once, and the children that are to end with it, in one step."""

@@ -7,24 +7,21 @@ which is what replay stands on.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import zlib
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
-from contextvars import Context
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
-from holdfast.errors import HistoryTooLong, NonDeterminism, UsageError
-from holdfast.flows import asking
+from holdfast.errors import NonDeterminism
+from holdfast.flows.answering import Answering
 from holdfast.flows.asking import Asking
 from holdfast.flows.calling import Calling
 from holdfast.flows.chances import Chances
 from holdfast.flows.children import Children
+from holdfast.flows.code import FlowCode
 from holdfast.flows.decision import Decision, RetryDue
-from holdfast.flows.ending import Ending, ending_of
+from holdfast.flows.ending import Ending
 from holdfast.flows.events import (
     CancelRequested,
     ChildEnded,
@@ -34,12 +31,10 @@ from holdfast.flows.events import (
     StepEnded,
     StepRetrying,
     TimerFired,
-    TimerSet,
     UpdateReceived,
 )
-from holdfast.flows.failures import failure_of
 from holdfast.flows.flow import Flow
-from holdfast.flows.inbox import SIGNALS_MAX, Inbox
+from holdfast.flows.inbox import Inbox
 from holdfast.flows.letters import child_ended
 from holdfast.flows.loop import ErrorHandler, FlowLoop
 from holdfast.flows.outbox import Outbox
@@ -47,25 +42,21 @@ from holdfast.flows.reading import event_of
 from holdfast.flows.replay import Replay
 from holdfast.flows.taking import decision_of
 from holdfast.flows.timers import Timers
-from holdfast.model.instance import HistoryRow, InstanceStatus, Letter
+from holdfast.model.instance import HistoryRow, Letter
 from holdfast.names import InstanceId
 from holdfast.work.payload import decode_plain
-
-_log = logging.getLogger("holdfast.flows")
 
 
 class FlowRun:
     """One incarnation of one run of a flow. ``begin`` it, ``feed`` it, ``take`` what it decided."""
 
     __slots__ = (
-        "_asked_to_cancel",
         "_attributes_before",
+        "_begun",
         "_closed",
         "_custom_before",
-        "_difference",
-        "_ending",
         "_on_error",
-        "_warned",
+        "answering",
         "asking",
         "at_us",
         "attributes",
@@ -73,8 +64,10 @@ class FlowRun:
         "calling",
         "chances",
         "children",
+        "code",
         "comparing",
         "custom",
+        "difference",
         "ended",
         "ending_taken",
         "flow",
@@ -83,14 +76,17 @@ class FlowRun:
         "inbox",
         "input",
         "loop",
-        "main",
         "out",
         "parent",
-        "reading",
         "replaying",
         "rewinds",
         "timers",
     )
+
+    # There from ``begin`` on.
+    loop: FlowLoop
+    code: FlowCode
+    chances: Chances
 
     def __init__(  # noqa: PLR0913 - what a row of a flow says
         self,
@@ -115,28 +111,22 @@ class FlowRun:
         self.at_us = began_at_us
         self.replaying = False
         self.comparing = True
-        self.reading = False
         self.rewinds = 0
-        self.loop: FlowLoop = cast("Any", None)
         self.out = Outbox()
         self.timers = Timers()
         self.calling = Calling(self)
         self.children = Children(self)
         self.asking = Asking(self)
+        self.answering = Answering(self)
         self.inbox = Inbox(self)
-        self.chances = Chances(id, base)
         self.custom: str | None = custom
         self.attributes: str = attributes
         self._custom_before = custom
         self._attributes_before: str = attributes
-        self.main: asyncio.Task[Any] | None = None
-        self._ending: Ending | None = None
         self.ending_taken = False
-        self._difference: NonDeterminism | None = None
+        self.difference: NonDeterminism | None = None
         self._on_error = on_error
-        self._warned = False
-        self._closed = False
-        self._asked_to_cancel = False
+        self._begun = self._closed = False
         self.ended = False
         """Whether nothing is to be fed any more: the flow, or this run of it, has ended."""
 
@@ -161,14 +151,15 @@ class FlowRun:
         for event in replay.carried:
             self.out.events += 1
             self.inbox.receive(event)
-        self.main = self.loop.create_task(self._run_main(), name="main", context=Context())
-        self._activate()
+        self.code = FlowCode(self, self.loop)
+        self._begun = True
+        self.code.activate()
         if replay.any:
             replay.run()
             self.replaying = False
             self.out.replayed()
-            if self._difference is not None:
-                raise self._difference
+            if self.difference is not None:
+                raise self.difference
             replay.go_on()
             replay.tell_unasked()
 
@@ -207,25 +198,6 @@ class FlowRun:
         for event in self.children.taken(ids, at_us):
             self.feed(event)
 
-    def accept_update(self, name: str, payload: str) -> None:
-        """Let the code check an update before it is recorded.
-
-        Raises:
-            UpdateRejected: The flow takes no such update, or its arguments do not fit.
-            Exception: What the validator raises. Nothing is recorded: tell the sender.
-        """
-        with _reading(self):
-            self.inbox.accept(name, payload)
-
-    def query(self, name: str, *args: Any) -> Any:
-        """What the code answers, from the state it is in.
-
-        Raises:
-            UsageError: It answers no such query, or the query tries to do something.
-        """
-        with _reading(self):
-            return self.inbox.query(name, args)
-
     def has_attributes(self, attributes: str) -> None:
         """Say which attributes the flow has; they are none of its code's decisions."""
         self.attributes = self._attributes_before = attributes
@@ -236,7 +208,7 @@ class FlowRun:
             return Decision()
         custom = None if self.custom == self._custom_before else self.custom
         attributes = None if self.attributes == self._attributes_before else self.attributes
-        ending = self._ending if self.ended and not self.ending_taken else None
+        ending = self.code.ending if self.ended and not self.ending_taken else None
         decision = decision_of(self, ending, custom=custom, attributes=attributes)
         if decision.durable:
             self.ending_taken = ending is not None or self.ending_taken
@@ -264,32 +236,16 @@ class FlowRun:
         out = self.out
         return out.urgent or bool(out.sends or out.replies)
 
-    @property
-    def full(self) -> bool:
-        """Whether it has read as many signals as it may without its code asking for them.
-
-        Leave further ones in its mailbox, where they are counted against those who send them.
-        """
-        return self.inbox.unread >= SIGNALS_MAX
-
     def close(self) -> None:
         """Drop the code, wherever it stands; what it asks for meanwhile raises ``Evicted``.
 
         Nothing is decided any more. Repeatable.
         """
         self._closed = True
-        if cast("FlowLoop | None", self.loop) is not None:
-            self.loop.close()
-        self.main = None
+        if self._begun:
+            self.code.close()
 
-    # -- running the code -------------------------------------------------------------------------
-
-    async def _run_main(self) -> Any:
-        args, kwargs = self.flow.arguments.decode(self.input)
-        try:
-            return await self.flow.function(*args, **kwargs)
-        except SystemExit as error:
-            raise UsageError("flow code ends by returning or raising, not by exiting") from error
+    # -- what happened, told to the code ----------------------------------------------------------
 
     def apply(self, event: Fed | RetryDue) -> Fed | RetryDue | None:
         """Make ready what follows from an event, without running it; what to record, if any."""
@@ -308,75 +264,22 @@ class FlowRun:
             case ChildEnded():
                 return self.children.ended(event)
             case UpdateReceived():
-                return event if self.inbox.update(event) else None
+                return event if self.answering.update(event) else None
             case CancelRequested():
-                return self._cancel(event)
+                return event if self.code.cancel(event.reason) else None
             case RetryDue():
                 self.calling.retry_due(event.step)
-        return event
-
-    def _cancel(self, event: CancelRequested) -> CancelRequested | None:
-        assert self.main is not None
-        if self._asked_to_cancel and not self.replaying:
-            # Once in a run: it is at its clean-up, which must not be interrupted.
-            return None
-        self._asked_to_cancel = True
-        self.main.cancel(event.reason)
         return event
 
     def advance(self, at_us: int) -> None:
         """Let time move on, and the code run to its next wait."""
         self.at_us = max(self.at_us, at_us)
-        self._activate()
+        self.code.activate()
 
-    def _activate(self) -> None:
-        self.asking.calls_made = 0
-        loop, main = self.loop, self.main
-        assert main is not None
-        try:
-            loop.run(self.at_us / 1e6)
-            if main.done() and self._ending is None:
-                self._wind_up(main)
-        except UsageError as error:
-            # The code spins; what it would do next is unknown, and would be so at each replay.
-            self._break_off(error)
-        if self._difference is not None:
-            raise self._difference
-        self._harvest_timers()
-        if self.out.events > asking.EVENTS_MAX + asking.UNDOING_MAX and self._ending is None:
-            # Timers and signals alone made it so long: its code asks for nothing that could raise.
-            self._break_off(HistoryTooLong(self.id, asking.EVENTS_MAX))
-        if self._ending is not None and not loop.tasks:
-            self._finish(self._ending)
-        elif self.out.events > asking.EVENTS_WARNED and not self._warned:
-            self._warn_of_length()
-
-    def _break_off(self, error: Exception) -> None:
-        """End the flow where it stands, without its code."""
-        self._ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
-        self.loop.close()
-
-    def _wind_up(self, main: asyncio.Task[Any]) -> None:
-        """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
-        self._ending = ending_of(self.flow, main)
-        tasks = self.loop.tasks
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            self.loop.run()
-
-    def _harvest_timers(self) -> None:
-        armed, disarmed = self.loop.take_timers()
-        for number in disarmed:
-            self.timers.cancel(number)
-        for number, due in armed:
-            due_us = round(due * 1e6)
-            timer = self.timers.set(number, due_us)
-            self.out.put(TimerSet(at=self.at_us, timer=timer, due=due_us))
-
-    def _finish(self, ending: Ending) -> None:
+    def finish(self, ending: Ending) -> None:
+        """The code has ended, and all its tasks: stop what it began, and tell who waits."""
         self.ended = True
-        self.inbox.refuse_unfinished()
+        self.answering.refuse_unfinished()
         self.calling.end()
         if self.children.open:
             self.children.end(cancel_them=ending.restart is None)
@@ -388,24 +291,14 @@ class FlowRun:
             told = child_ended(self.parent, self.id, result=ending.result, error=ending.failure)
             self.out.sends.append(told)
 
-    def _warn_of_length(self) -> None:
-        self._warned = True
-        if not self.replaying:
-            _log.warning(
-                "flow %r (%s) has more than %d events in its history; at %d it fails: end a long "
-                "run with holdfast.continue_as_new()",
-                *(self.id, self.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),
-                extra={"flow": self.id},
-            )
-
     def _unobserved(self, context: dict[str, Any]) -> None:
         if not self._closed and not self.replaying:
             self._on_error({**context, "flow": self.id})
 
     def differs(self, expected: str, found: str) -> None:
         """Note that the code does something else than the history says; the first counts."""
-        if self._difference is None:
-            self._difference = NonDeterminism(self.id, expected, found)
+        if self.difference is None:
+            self.difference = NonDeterminism(self.id, expected, found)
 
     # -- for what the code asks for ---------------------------------------------------------------
 
@@ -420,14 +313,3 @@ class FlowRun:
         """The headers of this flow and some more."""
         mine: Any = decode_plain(self.headers)
         return msgspec.json.encode({**mine, **more}).decode()
-
-
-@contextmanager
-def _reading(run: FlowRun) -> Generator[None, None, None]:
-    """Let flow code look at its state, with its loop running and nothing to decide."""
-    run.reading = True
-    try:
-        with run.loop.being_the_running_loop():
-            yield
-    finally:
-        run.reading = False

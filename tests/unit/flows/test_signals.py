@@ -138,8 +138,8 @@ def test_a_flow_signals_another_once():
 
 
 def test_a_flow_that_never_asks_says_when_it_is_full(monkeypatch):
-    monkeypatch.setattr("holdfast.flows.run.SIGNALS_MAX", 3)
     assert inbox.SIGNALS_MAX == 10_000
+    monkeypatch.setattr(inbox, "SIGNALS_MAX", 3)
 
     async def code() -> None:
         await add(1)
@@ -148,11 +148,11 @@ def test_a_flow_that_never_asks_says_when_it_is_full(monkeypatch):
 
     driven = Driven(flow(code))
     for number in range(3):
-        assert not driven.run.full
+        assert not driven.run.inbox.full
         driven.signal("n", number)
-    assert driven.run.full
+    assert driven.run.inbox.full
     driven.work()
-    assert not driven.run.full
+    assert not driven.run.inbox.full
 
 
 def test_a_letter_that_makes_no_sense_is_dropped():
@@ -213,10 +213,10 @@ def replies(driven: Driven) -> dict[str, object]:
 
 def test_a_query_looks_and_changes_nothing():
     driven = Driven(flow(account), (5,))
-    assert driven.run.query("total") == 5
-    assert driven.run.query("plus", 2) == 7
+    assert driven.run.answering.query("total") == 5
+    assert driven.run.answering.query("plus", 2) == 7
     with pytest.raises(UsageError, match="no query 'gone'; it has: plus, total"):
-        driven.run.query("gone")
+        driven.run.answering.query("gone")
     assert driven.run.take().events == ()
 
 
@@ -234,20 +234,20 @@ def test_a_query_cannot_decide_anything():
 
     driven = Driven(flow(code))
     with pytest.raises(UsageError, match="only looks"):
-        driven.run.query("sneaky")
-    assert driven.run.query("time") == 2023
+        driven.run.answering.query("sneaky")
+    assert driven.run.answering.query("time") == 2023
 
 
 def test_an_update_is_checked_recorded_handled_and_replied_to():
     driven = Driven(flow(account), (5,))
-    driven.run.accept_update("deposit", "[3]")
+    driven.run.answering.accept("deposit", "[3]")
     assert driven.letter("update", "deposit", [3], "u1").replies == ()
     assert list(driven.steps) == ["add#0"]
     driven.crash()
     assert list(driven.steps) == ["add#0"]
     driven.work()
     assert replies(driven) == {"u1": 9}
-    assert driven.run.query("total") == 9
+    assert driven.run.answering.query("total") == 9
     driven.letter("update", "fail", [], "u2")
     assert replies(driven)["u2"] == "RuntimeError"
     driven.letter("update", "deposit", {"amount": 1, "note": "x"}, "u3")
@@ -270,7 +270,7 @@ def test_an_update_is_checked_recorded_handled_and_replied_to():
 def test_an_update_that_is_not_accepted_records_nothing(name, payload, kind):
     driven = Driven(flow(account), (5,))
     with pytest.raises(kind):
-        driven.run.accept_update(name, payload)
+        driven.run.answering.accept(name, payload)
     assert driven.run.take().events == ()
 
 

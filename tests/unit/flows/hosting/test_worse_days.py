@@ -292,7 +292,7 @@ async def test_a_flow_that_was_cancelled_and_retried_can_be_cancelled_again(flee
 
 
 async def test_a_letter_behind_many_signals_that_nobody_reads_is_read(fleet, monkeypatch):
-    monkeypatch.setattr("holdfast.flows.run.SIGNALS_MAX", 10)
+    monkeypatch.setattr("holdfast.flows.inbox.SIGNALS_MAX", 10)
     app = App("a")
 
     @app.flow

@@ -1,0 +1,143 @@
+"""What others ask of a running flow, and its code answers: queries, and updates.
+
+A query only looks. An update is checked before anything of it is recorded, is then handled as a
+task of the flow, and is replied to once, also if the flow ends before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import InvalidPayload, UpdateRejected, UsageError
+from holdfast.flows.arguments import Arguments, encoded, text_of
+from holdfast.flows.events import UpdateReceived
+from holdfast.flows.letters import rejection, reply
+from holdfast.model.instance import Reply
+from holdfast.work.payload import decode_plain
+
+if TYPE_CHECKING:
+    from holdfast.flows.run import FlowRun
+
+
+class Answerer:
+    """A function of flow code that answers queries or takes updates."""
+
+    __slots__ = ("arguments", "function", "validator")
+
+    def __init__(
+        self, function: Callable[..., Any], what: str, validator: Callable[..., Any] | None = None
+    ) -> None:
+        self.function = function
+        self.arguments = Arguments(function, what)
+        self.validator = validator
+
+    def call(self, payload: str) -> Any:
+        """Call the function with the arguments in ``payload``."""
+        args, kwargs = self.arguments.decode(self.arguments.from_json(decode_plain(payload)))
+        return self.function(*args, **kwargs)
+
+    def validate(self, payload: str) -> None:
+        """Let the arguments be checked: that they fit, and by the validator."""
+        args, kwargs = self.arguments.decode(self.arguments.from_json(decode_plain(payload)))
+        if self.validator is not None:
+            self.validator(*args, **kwargs)
+
+
+class Answering:
+    """The queries and updates of one run."""
+
+    __slots__ = ("_run", "_updating", "looking", "queries", "updates")
+
+    def __init__(self, run: FlowRun) -> None:
+        self._run = run
+        self.queries: dict[str, Answerer] = {}
+        self.updates: dict[str, Answerer] = {}
+        # Messages of updates that were taken and not replied to yet.
+        self._updating: dict[str, str] = {}
+        self.looking = False
+        """Whether the code that runs now only looks, and must not decide anything."""
+
+    def query(self, name: str, *args: Any) -> Any:
+        """What the code answers from the state it is in: a copy, so that nobody can change that.
+
+        Raises:
+            UsageError: It answers no such query, or with what is no JSON, or the query tries to do
+                something.
+        """
+        with self._only_looking():
+            answerer = self.queries.get(name)
+            if answerer is None:
+                known = ", ".join(sorted(self.queries)) or "none"
+                raise UsageError(f"the flow answers no query {name!r}; it has: {known}")
+            answer = encoded(answerer.function(*args), f"the answer to query {name!r}")
+            return answerer.arguments.returns.decode(text_of(answer))
+
+    def accept(self, name: str, payload: str) -> None:
+        """Let the code check an update before it is recorded.
+
+        Raises:
+            UpdateRejected: The flow takes no such update, or the arguments do not fit.
+            Exception: What the validator raises. Nothing is recorded: tell the sender.
+        """
+        with self._only_looking():
+            answerer = self.updates.get(name)
+            if answerer is None:
+                known = ", ".join(sorted(self.updates)) or "none"
+                raise UpdateRejected(name, f"the flow takes no such update; it has: {known}")
+            try:
+                answerer.validate(payload)
+            except InvalidPayload as error:
+                raise UpdateRejected(name, str(error)) from error
+
+    @contextmanager
+    def _only_looking(self) -> Generator[None, None, None]:
+        """Let flow code look at its state, with its loop running and nothing to decide."""
+        self.looking = True
+        try:
+            with self._run.loop.being_the_running_loop():
+                yield
+        finally:
+            self.looking = False
+
+    def update(self, event: UpdateReceived) -> bool:
+        """Let an update be handled as a task of the flow, and be replied to.
+
+        False if nobody handles it: it is rejected, and nothing is to be recorded.
+        """
+        if event.name not in self.updates:
+            unknown = UsageError("the flow takes no such update")
+            self._run.out.replies.append(rejection(event.id, event.name, unknown))
+            return False
+        self._updating[event.id] = event.name
+        self._run.loop.create_task(self._handle(event), context=Context())
+        return True
+
+    async def _handle(self, event: UpdateReceived) -> None:
+        try:
+            answer = self.updates[event.name].call(text_of(event.payload))
+            if inspect.isawaitable(answer):
+                answer = await answer
+            result = encoded(answer, f"the answer to update {event.name!r}")
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                # The flow has ended around it; ``refuse_unfinished`` tells.
+                raise
+            self._reply(reply(event.id, error=error))
+            return
+        self._reply(reply(event.id, result=result))
+
+    def _reply(self, answer: Reply) -> None:
+        del self._updating[answer.message]
+        self._run.out.replies.append(answer)
+
+    def refuse_unfinished(self) -> None:
+        """The flow ends: tell those whose update it does not finish."""
+        for id_, name in self._updating.items():
+            ended = UpdateRejected(name, "the flow ended before the update did")
+            self._run.out.replies.append(reply(id_, error=ended))
+        self._updating.clear()

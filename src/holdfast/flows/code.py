@@ -1,0 +1,127 @@
+"""The code of one run on its loop: its main coroutine, and the tasks that this has made.
+
+Owns when the code runs, always to its next wait, and how it ends: in order when the main coroutine
+has, or broken off where it stands when it would never wait or has recorded too much. Pure, as the
+run is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HistoryTooLong, UsageError
+from holdfast.flows import asking
+from holdfast.flows.ending import Ending, ending_of
+from holdfast.flows.events import TimerSet
+from holdfast.flows.failures import failure_of
+from holdfast.flows.loop import FlowLoop
+from holdfast.model.instance import InstanceStatus
+
+if TYPE_CHECKING:
+    from holdfast.flows.run import FlowRun
+
+_log = logging.getLogger("holdfast.flows")
+
+
+class FlowCode:
+    """The running code of one run. ``ending`` is what it ends with, once that is certain."""
+
+    __slots__ = ("_asked_to_cancel", "_loop", "_run", "_warned", "ending", "main")
+
+    def __init__(self, run: FlowRun, loop: FlowLoop) -> None:
+        self._run = run
+        self._loop = loop
+        self._asked_to_cancel = False
+        self._warned = False
+        self.ending: Ending | None = None
+        self.main: asyncio.Task[Any] | None = loop.create_task(
+            self._run_main(), name="main", context=Context()
+        )
+
+    async def _run_main(self) -> Any:
+        flow = self._run.flow
+        args, kwargs = flow.arguments.decode(self._run.input)
+        try:
+            return await flow.function(*args, **kwargs)
+        except SystemExit as error:
+            raise UsageError("flow code ends by returning or raising, not by exiting") from error
+
+    def activate(self) -> None:
+        """Let the code run to its next wait, at the time that the run has.
+
+        Raises:
+            NonDeterminism: It does something else than the history says. Drop the run.
+        """
+        run, loop, main = self._run, self._loop, self.main
+        run.asking.calls_made = 0
+        assert main is not None
+        try:
+            loop.run(run.at_us / 1e6)
+            if main.done() and self.ending is None:
+                self._wind_up(main)
+        except UsageError as error:
+            # The code spins; what it would do next is unknown, and would be so at each replay.
+            self._break_off(error)
+        if run.difference is not None:
+            raise run.difference
+        self._harvest_timers()
+        if run.out.events > asking.EVENTS_MAX + asking.UNDOING_MAX and self.ending is None:
+            # Timers and signals alone made it so long: its code asks for nothing that could raise.
+            self._break_off(HistoryTooLong(run.id, asking.EVENTS_MAX))
+        if self.ending is not None and not loop.tasks:
+            run.finish(self.ending)
+        elif run.out.events > asking.EVENTS_WARNED and not self._warned:
+            self._warn_of_length()
+
+    def cancel(self, reason: str) -> bool:
+        """Ask the main coroutine to cancel itself; False if it was asked before."""
+        assert self.main is not None
+        if self._asked_to_cancel and not self._run.replaying:
+            # Once in a run: it is at its clean-up, which must not be interrupted.
+            return False
+        self._asked_to_cancel = True
+        self.main.cancel(reason)
+        return True
+
+    def close(self) -> None:
+        """Drop the code, wherever it stands. Repeatable."""
+        self._loop.close()
+        self.main = None
+
+    def _break_off(self, error: Exception) -> None:
+        """End the flow where it stands, without its code."""
+        self.ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
+        self._loop.close()
+
+    def _wind_up(self, main: asyncio.Task[Any]) -> None:
+        """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
+        self.ending = ending_of(self._run.flow, main)
+        tasks = self._loop.tasks
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run()
+
+    def _harvest_timers(self) -> None:
+        run = self._run
+        armed, disarmed = self._loop.take_timers()
+        for number in disarmed:
+            run.timers.cancel(number)
+        for number, due in armed:
+            due_us = round(due * 1e6)
+            timer = run.timers.set(number, due_us)
+            run.out.put(TimerSet(at=run.at_us, timer=timer, due=due_us))
+
+    def _warn_of_length(self) -> None:
+        self._warned = True
+        run = self._run
+        if not run.replaying:
+            _log.warning(
+                "flow %r (%s) has more than %d events in its history; at %d it fails: end a long "
+                "run with holdfast.continue_as_new()",
+                *(run.id, run.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),
+                extra={"flow": run.id},
+            )
