@@ -168,7 +168,7 @@ def act_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self, decision):
         if decision.steps and decision.restart is None:
-            self._start(decision.steps)
+            self.steps.start(decision.steps)
             decision = replace(decision, steps=())
         commit(self, decision)
 
@@ -199,7 +199,7 @@ def take_letters_out_first(patch: pytest.MonkeyPatch) -> None:
             if answer is None or not answer.ok:
                 done(answer)
                 return
-            live.version += 1
+            live.row.version += 1
             commit(self, live, following, done)
 
         commit(self, live, first, then)

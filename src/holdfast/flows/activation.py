@@ -8,15 +8,17 @@ everything here: nothing begins, and what runs is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from holdfast.errors import HistoryTooNew
-from holdfast.flows.decision import Decision, StepTask
-from holdfast.flows.events import StepEnded, StepRetrying, encode_events
+from holdfast.flows.decision import Decision
+from holdfast.flows.events import StepEnded, StepRetrying
 from holdfast.flows.home import Home
 from holdfast.flows.intake import Happened, Intake, Taken
+from holdfast.flows.local_steps import LocalSteps
 from holdfast.flows.rousing import Rouser
+from holdfast.flows.row import FlowRow
 from holdfast.flows.step_run import StepRun
 from holdfast.model.instance import (
     LETTERS_MAX,
@@ -24,7 +26,6 @@ from holdfast.model.instance import (
     Commit,
     Committed,
     HistoryRow,
-    InstanceStatus,
     Letter,
 )
 from holdfast.runtime.session import LiveSession
@@ -34,73 +35,52 @@ class LiveFlow:
     """A flow in the memory of its owner."""
 
     __slots__ = (
-        "_attributes",
         "_begun",
-        "_held",
         "_home",
         "_intake",
         "_mail",
-        "_noted",
         "_read_after",
         "_reading",
         "_rouser",
+        "_still",
         "_suspending",
-        "_transactions",
-        "attributes",
-        "base",
         "closed",
         "committing",
-        "custom",
-        "headers",
         "id",
         "idle",
         "leaving",
-        "name",
-        "parent",
+        "row",
         "run",
         "session",
         "steps",
         "suspended",
-        "token",
-        "version",
     )
 
     def __init__(self, home: Home, claimed: ClaimedInstance, session: LiveSession) -> None:
         self._home = home
         self.id = claimed.id
-        self.name = claimed.name
-        self.token = claimed.token
-        self.version = claimed.version
-        self.base = claimed.base
-        self.parent = claimed.parent
-        self.headers = claimed.headers
-        self.custom = claimed.custom
-        self.attributes = claimed.attributes
+        self.row = FlowRow(claimed)
         self.session = session
-        # Attributes that the next commit writes though the flow's code did not ask for it.
-        self._attributes: str | None = None
-        self.steps: dict[str, StepRun] = {}
+        self.steps = LocalSteps(self, home.executor)
         self._intake = Intake()
-        # Local steps that wait until the flow is resumed, and those that need a transaction.
-        self._held: list[StepTask] = []
-        self._transactions: list[StepTask] = []
         self._rouser = Rouser(home.clock, self._roused)
         # Until its history was read, nothing can be fed: what happens meanwhile waits.
         self._begun = self._mail = self._reading = False
         self._read_after = 0
-        # Whether the store knows what it waits for.
-        self._noted = False
         self.committing = self.suspended = self.closed = self.idle = False
         # Whether somebody suspended it while a commit was under way.
         self._suspending: bool = False
         # Whether the host lets it go as soon as its commit is through.
         self.leaving = False
+        # Suspended or leaving: it begins nothing new here, and only records how what runs ends.
+        # Kept, not computed: each step asks for it a few times.
+        self._still = False
         self.run = home.new_run(self, claimed.input, claimed.began_at_us)
 
     @property
     def pending(self) -> bool:
         """Whether it would go on by itself, without waiting for anything."""
-        if not self._begun or self._intake or self._held or self._transactions:
+        if not self._begun or self._intake or self.steps.to_begin:
             return True
         return self.run.unwritten or not self.run.waiting
 
@@ -109,14 +89,9 @@ class LiveFlow:
         """Whether its code stands where its history says, and can be asked."""
         return self._begun and not self.closed
 
-    @property
-    def _still(self) -> bool:
-        """Whether it begins nothing new here, and only records how what runs ends."""
-        return self.suspended or self.leaving
-
     # -- what happens to it -----------------------------------------------------------------------
 
-    def begin(self, rows: Sequence[HistoryRow], letters: Iterable[Letter] = ()) -> None:
+    def begin(self, rows: Sequence[HistoryRow], letters: Sequence[Letter] = ()) -> None:
         """Run it from its beginning through what is recorded, and then on."""
         self._begun = True
         try:
@@ -126,37 +101,28 @@ class LiveFlow:
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
             self._home.stuck(self, error)
             return
-        self._intake.put_letters(self.run, letters, self._home.clock.now_us())
+        if letters:
+            self._intake.put_letters(self.run, letters, self._home.clock.now_us())
         self._advance()
 
     def parting(self) -> Commit | None:
-        """The commit that says what it waits for and gives it up; ``None`` if the store knows.
-
-        What is claimed is due, and stays so until a commit says otherwise.
-        """
-        if self._noted:
+        """The commit that says what it waits for and gives it up; ``None`` if the store knows."""
+        if self.row.noted:
             return None
-        return Commit(
-            id=self.id,
-            token=self.token,
-            version=self.version + 1,
-            commit=f"{self.token}.{self.version + 1}",
-            events="[]",
-            due_at_us=self.run.due_at_us,
-            release=True,
-        )
+        return self.row.beside(due_at_us=self.run.due_at_us, release=True)
 
     def mark(self, attributes: str) -> None:
         """Write these attributes with the next commit."""
-        self.attributes = self._attributes = attributes
+        self.row.mark(attributes)
         self.run.has_attributes(attributes)
 
     def step_happened(self, run: StepRun, event: StepEnded | StepRetrying) -> None:
         """An attempt of a local step ended."""
         if self.closed:
             return
-        if self.steps.get(run.call.identity) is run:
-            del self.steps[run.call.identity]
+        running = self.steps.running
+        if running.get(run.call.identity) is run:
+            del running[run.call.identity]
         self.happened(event)
 
     def happened(self, event: Happened) -> None:
@@ -197,36 +163,33 @@ class LiveFlow:
         if self.closed or suspended == self.suspended:
             return
         self.suspended = suspended
+        self._still = suspended or self.leaving
         if self.committing or not self._begun:
             self._suspending = suspended
             return
         if not self._still:
             self._mail = True
-            self._start(())
+            self.steps.start(())
         self._advance()
 
     def leave(self, *, now: bool) -> None:
         """Let it go when the steps that run have ended, or stop them ``now``."""
-        self.leaving = True
+        self.leaving = self._still = True
         if self.closed:
             return
         if not self._begun:
             self._home.hand_back(self)
             return
         if now:
-            for identity in list(self.steps):
-                self._stop(identity)
+            self.steps.stop_running()
         if not self.committing:
             self._advance()
 
-    def transacted(self, event: StepEnded, answer: Committed) -> None:
+    def transacted(self, event: StepEnded, commit: Commit, answer: Committed) -> None:
         """A step and its record were committed in one transaction."""
-        self.committing = False
-        self._home.clock.heard(answer.at_us)
-        self.version, self._noted = self.version + 1, True
+        self._stands(commit, answer)
         if self.closed:
             return
-        self._answered(answer)
         self._intake.put_recorded(event)
         self._go_on()
 
@@ -243,9 +206,7 @@ class LiveFlow:
             return
         self.closed = True
         self._rouser.cancel()
-        for run in self.steps.values():
-            self._home.executor.stop(run)
-        self.steps.clear()
+        self.steps.forget()
         self.run.close()
 
     # -- what it decides --------------------------------------------------------------------------
@@ -284,33 +245,19 @@ class LiveFlow:
             self._rest()
 
     def _commit(self, decision: Decision) -> None:
-        if decision.restart is not None and self.version == 0:
+        if decision.restart is not None and self.row.version == 0:
             self._number_first_run(decision)
             return
-        events = self._intake.unrecorded(decision.events)
-        if not events and decision.events and _only_acts(decision) and not self._intake.consumed:
+        events, consumed, replies = self._intake.emptied(decision.events)
+        if not events and decision.events and decision.only_acts and not consumed:
             self._act(decision)
             return
-        consumed, replies = self._intake.emptied()
-        attributes, self._attributes = self._attributes, None
-        commit = Commit(
-            id=self.id,
-            token=self.token,
-            version=self.version + 1,
-            # One owner makes one commit of a version, and sends it until it is known.
-            commit=f"{self.token}.{self.version + 1}",
-            events=encode_events(events),
-            due_at_us=self.run.due_at_us,
-            status=decision.ended or InstanceStatus.RUNNING,
-            outcome=decision.outcome,
-            custom=decision.custom,
-            attributes=attributes if decision.attributes is None else decision.attributes,
+        commit = self.row.decided(
+            decision,
+            events,
             consumed=consumed,
-            sends=decision.sends,
-            starts=decision.starts,
-            jobs=decision.jobs,
-            replies=(*decision.replies, *replies) if replies else decision.replies,
-            restart=decision.restart,
+            replies=replies,
+            due_at_us=self.run.due_at_us,
         )
         self.committing = True
         self._home.commit(self, commit, partial(self._committed, decision, commit))
@@ -320,14 +267,7 @@ class LiveFlow:
 
         Keys of effects, ids of children and what chance gives are told apart by the base.
         """
-        commit = Commit(
-            id=self.id,
-            token=self.token,
-            version=1,
-            commit=f"{self.token}.1",
-            events="[]",
-            due_at_us=self.run.due_at_us,
-        )
+        commit = self.row.beside(due_at_us=self.run.due_at_us)
 
         def numbered(answer: Committed | None) -> None:
             self.committing = False
@@ -335,7 +275,7 @@ class LiveFlow:
                 self._home.lost(self, fenced=answer is not None)
                 return
             self._home.clock.heard(answer.at_us)
-            self.version, self._noted = 1, True
+            self.row.written(commit)
             if not self.closed:
                 self._commit(decision)
 
@@ -343,20 +283,13 @@ class LiveFlow:
         self._home.commit(self, commit, numbered)
 
     def _committed(self, decision: Decision, commit: Commit, answer: Committed | None) -> None:
-        self.committing = False
         if answer is None or not answer.ok:
+            self.committing = False
             self._home.lost(self, fenced=answer is not None)
             return
-        self._home.clock.heard(answer.at_us)
-        self.version = commit.version
-        self._noted = True
+        self._stands(commit, answer)
         if self.closed:
             return
-        self._answered(answer)
-        if commit.custom is not None:
-            self.custom = commit.custom
-        if commit.attributes is not None:
-            self.attributes = commit.attributes
         if answer.taken:
             self._intake.put(Taken(answer.taken, answer.at_us))
         if decision.restart is None:
@@ -366,10 +299,15 @@ class LiveFlow:
             self._home.stop_jobs(decision.stopped_jobs)
         self._restart(decision.restart, commit, answer.at_us)
 
-    def _answered(self, answer: Committed) -> None:
+    def _stands(self, commit: Commit, answer: Committed) -> None:
+        """A commit is written."""
+        self.committing = False
+        self._home.clock.heard(answer.at_us)
+        self.row.written(commit)
         # The commit may have been written before somebody suspended the flow. If it was resumed
         # since, it is handed back for nothing, and claimed at once.
         self.suspended = answer.suspended or self._suspending
+        self._still = self.suspended or self.leaving
         self._suspending = False
 
     # -- what is done -----------------------------------------------------------------------------
@@ -382,11 +320,11 @@ class LiveFlow:
             self._home.ended(self, decision.ended, decision.outcome)
             return
         for identity in decision.stopped:
-            self._stop(identity)
+            self.steps.stop(identity)
         if self._still:
-            self._held.extend(decision.steps)
+            self.steps.hold(decision.steps)
         else:
-            self._start(decision.steps)
+            self.steps.start(decision.steps)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -395,50 +333,29 @@ class LiveFlow:
         else:
             self._rest()
 
-    def _start(self, calls: Sequence[StepTask]) -> None:
-        if self._held:
-            calls = (*self._held, *calls)
-            self._held = []
-        for call in calls:
-            if call.step.options.transactional:
-                self._transactions.append(call)
-            else:
-                self.steps[call.identity] = self._home.executor.start(self, call)
-
-    def _stop(self, identity: str) -> None:
-        run = self.steps.pop(identity, None)
-        if run is not None:
-            self._home.executor.stop(run)
-            return
-        self._held = [call for call in self._held if call.identity != identity]
-        self._transactions = [call for call in self._transactions if call.identity != identity]
-
     def _restart(self, input: str, commit: Commit, at_us: int) -> None:  # noqa: A002 - it is one
         """Go on as a new run, which begins with the row of this commit."""
-        for identity in list(self.steps):
-            self._stop(identity)
-        self._held.clear()
-        self._transactions.clear()
+        self.steps.forget()
         # What happened meanwhile happened to the run that is over: the identities of steps begin
         # anew. Letters are in the mailbox still, and are read by the new run.
         self._mail = self._mail or bool(self._intake)
         self._intake = Intake()
         self.run.close()
-        self.base = commit.version - 1
+        self.row.base = commit.version - 1
         self.run = self._home.new_run(self, input, at_us)
-        row = HistoryRow(commit.version, self.token, None, at_us, commit.events)
+        row = HistoryRow(commit.version, self.row.token, None, at_us, commit.events)
         self.begin([row])
 
     def _rest(self) -> None:
         """Nothing is to be fed or committed: look for more, and wait."""
         home = self._home
         if self._still:
-            if not self.steps:
+            if not self.steps.running:
                 home.hand_back(self)
             return
-        if self._transactions:
+        if self.steps.transactions:
             self.committing = True
-            home.transact(self, self._transactions.pop(0))
+            home.transact(self, self.steps.transactions.pop(0))
             return
         if self._mail and not self._reading:
             self._read()
@@ -468,17 +385,3 @@ class LiveFlow:
             self._wake()
         else:
             self._rest()
-
-
-def _only_acts(decision: Decision) -> bool:
-    """Whether it writes nothing but its events."""
-    return not (
-        decision.jobs
-        or decision.starts
-        or decision.sends
-        or decision.replies
-        or decision.custom is not None
-        or decision.attributes is not None
-        or decision.ended is not None
-        or decision.restart is not None
-    )

@@ -81,3 +81,17 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     restart: str | None = None
     durable: bool = False
+
+    @property
+    def only_acts(self) -> bool:
+        """Whether it writes nothing but its events."""
+        return not (
+            self.jobs
+            or self.starts
+            or self.sends
+            or self.replies
+            or self.custom is not None
+            or self.attributes is not None
+            or self.ended is not None
+            or self.restart is not None
+        )

@@ -86,7 +86,7 @@ class FlowHandle(Generic[R]):
         record = await self._desk.record(self.id)
         host = self._desk.host
         live = None if host is None else host.home.lives.get(self.id)
-        return info_of(record, None if live is None else running_of(live.steps.values()))
+        return info_of(record, None if live is None else running_of(live.steps.running.values()))
 
     async def history(self, *, after: int = 0, limit: int | None = None) -> list[FlowCommit]:
         """The commits of its current run, the oldest first.

@@ -196,7 +196,7 @@ class FlowHost:
             self._return(claimed, session)
             return
         known = self.home.lives.get(claimed.id)
-        if not session.held or (known is not None and known.token > claimed.token):
+        if not session.held or (known is not None and known.row.token > claimed.token):
             # An answer that came too late: its session is lost, and what hung on it is taken over,
             # perhaps by this host itself.
             return
@@ -245,7 +245,7 @@ class FlowHost:
             return
         if live.closed:
             return
-        if record is None or record.status in FINAL or record.token != live.token:
+        if record is None or record.status in FINAL or record.token != live.row.token:
             self.home.drop(live)
         else:
             live.operated(suspended=record.status is InstanceStatus.SUSPENDED)

@@ -114,15 +114,15 @@ class Household:
     def new_run(self, live: LiveFlow, input: str, began_at_us: int) -> FlowRun:  # noqa: A002
         """A run of its definition, not begun."""
         return FlowRun(
-            self._flows[live.name],
+            self._flows[live.row.name],
             id=live.id,
-            base=live.base,
+            base=live.row.base,
             input=input,
             began_at_us=began_at_us,
-            headers=live.headers,
-            custom=live.custom,
-            attributes=live.attributes,
-            parent=live.parent,
+            headers=live.row.headers,
+            custom=live.row.custom,
+            attributes=live.row.attributes,
+            parent=live.row.parent,
             on_error=self._unobserved,
         )
 
@@ -215,9 +215,9 @@ class Household:
         def heard(released: bool | None) -> None:  # noqa: FBT001 - it is an answer
             # Whoever took it from us before we gave it up has it.
             if released and then is not None:
-                then(live.name)
+                then(live.row.name)
 
-        self.releases.put(Handback(live.id, live.token, due), live.session, heard)
+        self.releases.put(Handback(live.id, live.row.token, due), live.session, heard)
 
     def ring(self, name: str) -> None:
         """Tell every host that there is a flow of this name to be claimed."""
@@ -245,7 +245,7 @@ class Household:
         self.log.warning(
             "flow %s is not ours any more: what it decided here was not written",
             live.id,
-            extra={"flow": live.id, "token": live.token},
+            extra={"flow": live.id, "token": live.row.token},
         )
 
     def stuck(self, live: LiveFlow, error: Exception) -> None:

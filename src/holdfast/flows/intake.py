@@ -138,21 +138,22 @@ class Intake:
         self._happened = kept
         return tuple(fresh)
 
-    def unrecorded(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        """What is to be recorded of ``events``: what was fed already recorded is left out."""
-        if not self._recorded:
-            return events
-        known: list[Any] = self._recorded
-        self._recorded = []
-        return tuple(each for each in events if all(each is not one for one in known))
+    def emptied(
+        self, events: tuple[Event, ...]
+    ) -> tuple[tuple[Event, ...], tuple[int, ...], tuple[Reply, ...]]:
+        """For a commit: what it records of ``events``, the letters it consumes, and its replies.
 
-    def emptied(self) -> tuple[tuple[int, ...], tuple[Reply, ...]]:
-        """The letters that a commit consumes, and the replies that it gives."""
+        What was fed already recorded is left out of the events.
+        """
+        if self._recorded:
+            known: list[Any] = self._recorded
+            self._recorded = []
+            events = tuple(each for each in events if all(each is not one for one in known))
         if not self.consumed and not self.replies:
-            return (), ()
+            return events, (), ()
         consumed, replies = tuple(self.consumed), tuple(self.replies)
         self.consumed, self.replies = [], []
-        return consumed, replies
+        return events, consumed, replies
 
 
 def _ahead(run: FlowRun, event: StepEnded | StepRetrying) -> StepEnded | StepRetrying:

@@ -12,6 +12,7 @@ from holdfast.errors import ClaimLost
 from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.decision import StepTask
 from holdfast.flows.events import StepEnded, StepRetrying
+from holdfast.flows.row import FlowRow
 from holdfast.names import InstanceId, JobId, Token
 from holdfast.runtime.session import LiveSession
 from holdfast.work.current import FLOW_HEADER, STEP_HEADER, Current
@@ -21,11 +22,8 @@ from holdfast.work.payload import decode_plain
 class StepOwner(Protocol):
     """The flow that a step belongs to, as this host has it."""
 
-    id: InstanceId
-    token: Token
+    row: FlowRow
     session: LiveSession
-    base: int
-    headers: str
     closed: bool
 
     def step_happened(self, run: StepRun, event: StepEnded | StepRetrying) -> None:
@@ -71,7 +69,7 @@ class StepRun:
     @property
     def id(self) -> JobId:
         """The idempotency key: the flow's id and the step's identity in its run."""
-        return JobId(step_key(self.owner.id, self.owner.base, self.call.identity))
+        return JobId(step_key(self.owner.row.id, self.owner.row.base, self.call.identity))
 
     @property
     def queue(self) -> str:
@@ -81,8 +79,8 @@ class StepRun:
     @property
     def headers(self) -> dict[str, Any]:
         """Those of its flow, and which flow and step it is."""
-        mine = {FLOW_HEADER: self.owner.id, STEP_HEADER: self.call.identity}
-        return {**decode_metadata(self.owner.headers), **mine}
+        mine = {FLOW_HEADER: self.owner.row.id, STEP_HEADER: self.call.identity}
+        return {**decode_metadata(self.owner.row.headers), **mine}
 
     @property
     def attempt(self) -> int:
@@ -93,7 +91,7 @@ class StepRun:
     def token(self) -> Token:
         """The token under which this host owns the flow."""
         self.check()
-        return self.owner.token
+        return self.owner.row.token
 
     def check(self) -> None:
         """Raise ``ClaimLost`` unless this host owns the flow, and the step is wanted."""

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import HistoryTooNew
 from holdfast.flows.activation import LiveFlow
-from holdfast.model.instance import Commit, Committed
+from holdfast.model.instance import Committed
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.logs import printable
 
@@ -50,8 +50,8 @@ class Stuck:
 
     def enter(self, live: LiveFlow) -> None:
         """A flow is about to be replayed: if it goes on now, it is not stuck any more."""
-        if ATTRIBUTE in live.attributes:
-            attributes = cast("dict[str, Any]", msgspec.json.decode(live.attributes))
+        if ATTRIBUTE in live.row.attributes:
+            attributes = cast("dict[str, Any]", msgspec.json.decode(live.row.attributes))
             self._marked[live.id] = attributes.pop(ATTRIBUTE, "")
             live.mark(msgspec.json.encode(attributes).decode())
 
@@ -65,16 +65,16 @@ class Stuck:
         if newer and not known:
             home.log.warning(
                 "flow %s of %r is left to hosts of another release: %s",
-                *(live.id, live.name, error),
-                extra={"flow": live.id, "token": live.token},
+                *(live.id, live.row.name, error),
+                extra={"flow": live.id, "token": live.row.token},
             )
             home.yielding.leave(live)
             return
         home.log.error(
             "flow %s of %r cannot go on, and waits for a release that fits its history: %s",
-            *(live.id, live.name, error),
+            *(live.id, live.row.name, error),
             exc_info=None if newer else error,
-            extra={"flow": live.id, "token": live.token},
+            extra={"flow": live.id, "token": live.row.token},
         )
         if home.telemetry.active:
             home.telemetry.flows_counted("stuck")
@@ -117,16 +117,12 @@ class Stuck:
         if self._marked.get(live.id) == said:
             return
         self._marked[live.id] = said
-        attributes = cast("dict[str, Any]", msgspec.json.decode(live.attributes))
+        attributes = cast("dict[str, Any]", msgspec.json.decode(live.row.attributes))
         attributes[ATTRIBUTE] = said
-        commit = Commit(
-            id=live.id,
-            token=live.token,
-            version=live.version + 1,
-            commit=f"{live.token}.{live.version + 1}.stuck",
-            events="[]",
+        commit = live.row.beside(
             due_at_us=self._home.clock.now_us(),
             attributes=msgspec.json.encode(attributes).decode(),
+            kind=".stuck",
         )
 
         def marked(answer: Committed | None) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.errors import OutcomeUnknown, StoreError, UsageError
 from holdfast.flows.arguments import Call, encoded, text_of
-from holdfast.flows.events import StepEnded, decode_events, encode_events
+from holdfast.flows.events import StepEnded, decode_events
 from holdfast.flows.step_run import StepRun
 from holdfast.model.instance import Commit, Committed, HistoryRow
 from holdfast.work.current import running
@@ -52,8 +52,9 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the step's
         live.not_transacted(home.executor.failure(run, error))
     else:
-        if answer.ok and transaction.event is not None:
-            live.transacted(transaction.event, answer)
+        event, commit = transaction.event, transaction.commit
+        if answer.ok and event is not None and commit is not None:
+            live.transacted(event, commit, answer)
         else:
             home.lost(live, fenced=True)
 
@@ -66,6 +67,7 @@ class _Transaction:
         self._live = live
         self._run = run
         self.event: StepEnded | None = None
+        self.commit: Commit | None = None
 
     def body(self, tx: Any) -> Any:
         """Run the step with the transaction's connection, and say what to commit with it."""
@@ -129,27 +131,21 @@ class _Transaction:
             attempt=call.attempt,
             ahead=True,
         )
-        return Commit(
-            id=live.id,
-            token=live.token,
-            version=live.version + 1,
-            commit=f"{live.token}.{live.version + 1}.t",
-            events=encode_events((self.event,)),
-            due_at_us=live.run.due_at_us,
-        )
+        self.commit = live.row.beside(due_at_us=live.run.due_at_us, events=(self.event,), kind=".t")
+        return self.commit
 
     async def look_up(self) -> Committed | None:
         """Whether the transaction whose reply was lost was committed, read from the history."""
         live = self._live
 
         async def read() -> Any:
-            return await self._home.store.history(live.id, after=live.version, limit=1)
+            return await self._home.store.history(live.id, after=live.row.version, limit=1)
 
         rows: list[HistoryRow] = list(await while_held(self._home.runtime, live.session, read))
         if not rows:
             return None
         row = rows[0]
-        ours = row.token == live.token and decode_events(row.events) == [self.event]
+        ours = row.token == live.row.token and decode_events(row.events) == [self.event]
         return Committed(ok=ours, at_us=row.at_us)
 
 

@@ -60,7 +60,7 @@ class Yielding:
         leaving, self._leaving = self._leaving, []
         self._timer = None
         self._next_at = self._home.runtime.clock.monotonic() + _EVERY_S
-        self.names = frozenset(live.name for live in leaving)
+        self.names = frozenset(live.row.name for live in leaving)
         for live in leaving:
             self._home.give_up(live, due=True, then=self._home.ring)
         self._away = asyncio.get_running_loop().call_later(_AWAY_S, self._return)

@@ -289,7 +289,7 @@ async def test_a_stuck_flow_waits_for_code_that_fits_and_is_not_failed(fleet, mo
 
     one, running = await fleet.run(old, "one")
     handle = await one.flows.start(first, id="f")
-    await until(lambda: one._desk.host.home.lives["f"].version == 1)
+    await until(lambda: one._desk.host.home.lives["f"].row.version == 1)
     one.stop()
     await running
     broken = App("b")

@@ -59,7 +59,7 @@ async def test_the_end_of_the_block_waits_for_steps_that_run(fleet):
     hf = await fleet.host("one", app=app)
     async with hf.running():
         handle = await hf.flows.start(flow)
-        await until(lambda: hf._desk.host.home.lives[handle.id].steps)
+        await until(lambda: hf._desk.host.home.lives[handle.id].steps.running)
     assert ended == [True]
     assert len(await handle.history()) == 1
 
@@ -83,7 +83,7 @@ async def test_a_block_that_raises_does_not_wait_for_the_grace(fleet):
     with pytest.raises(ValueError, match="mine"):
         async with asyncio.timeout(10), hf.running():
             handle = await hf.flows.start(flow)
-            await until(lambda: hf._desk.host.home.lives[handle.id].steps)
+            await until(lambda: hf._desk.host.home.lives[handle.id].steps.running)
             raise ValueError("mine")
     assert seen == ["cancelled"]
     async with hf.running(grace=0):

@@ -72,7 +72,7 @@ async def test_who_looks_on_the_same_host_sees_it(fleet):
     hf, _ = await fleet.run(app)
     other = await fleet.host("other", app=app)
     handle = await hf.flows.start(flow, id="f")
-    await until(lambda: hf._desk.host.home.lives["f"].steps["copy#0"].current.beats)
+    await until(lambda: hf._desk.host.home.lives["f"].steps.running["copy#0"].current.beats)
     expected = (RunningStep(step="copy#0", attempt=1, details="half way"),)
     assert (await handle.status()).steps == expected
     assert (await other.flows.get("f").status()).steps is None

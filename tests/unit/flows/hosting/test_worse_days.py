@@ -352,7 +352,7 @@ async def test_attributes_that_a_flow_sets_do_not_keep_the_mark_of_a_stuck_one(f
     define(bad, 1)
     one, stopped = await fleet.run(good, "one")
     handle = await one.flows.start(flow, id="f")
-    await until(lambda: one._desk.host.home.lives["f"].version == 1)
+    await until(lambda: one._desk.host.home.lives["f"].row.version == 1)
     one.stop()
     await stopped
     two, spoiled = await fleet.run(bad, "two")

@@ -1,0 +1,68 @@
+"""The local steps of one flow on its host: those that run, and those that are to begin.
+
+Owns what becomes of a step that the flow has called: it runs at once, waits for its turn to have a
+transaction, or is held until the flow goes on. Nothing is told of a step that was stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.flows.decision import StepTask
+from holdfast.flows.executing import Executor
+from holdfast.flows.step_run import StepOwner, StepRun
+
+
+class LocalSteps:
+    """By their identity: ``running`` here, ``transactions`` that wait, and what is held."""
+
+    __slots__ = ("_executor", "_held", "_owner", "running", "transactions")
+
+    def __init__(self, owner: StepOwner, executor: Executor) -> None:
+        self._owner = owner
+        self._executor = executor
+        self.running: dict[str, StepRun] = {}
+        # One at a time, as each is a commit of its flow.
+        self.transactions: list[StepTask] = []
+        self._held: list[StepTask] = []
+
+    @property
+    def to_begin(self) -> bool:
+        """Whether there are steps that were called and do not run yet."""
+        return bool(self._held or self.transactions)
+
+    def start(self, calls: Sequence[StepTask]) -> None:
+        """Let these run, after those that were held."""
+        if self._held:
+            calls = (*self._held, *calls)
+            self._held = []
+        for call in calls:
+            if call.step.options.transactional:
+                self.transactions.append(call)
+            else:
+                self.running[call.identity] = self._executor.start(self._owner, call)
+
+    def hold(self, calls: Iterable[StepTask]) -> None:
+        """Let these run when the next are started."""
+        self._held.extend(calls)
+
+    def stop(self, identity: str) -> None:
+        """Nobody waits for this one any more. Repeatable."""
+        run = self.running.pop(identity, None)
+        if run is not None:
+            self._executor.stop(run)
+            return
+        self._held = [call for call in self._held if call.identity != identity]
+        self.transactions = [call for call in self.transactions if call.identity != identity]
+
+    def stop_running(self) -> None:
+        """Stop all that run. Repeatable."""
+        for run in self.running.values():
+            self._executor.stop(run)
+        self.running.clear()
+
+    def forget(self) -> None:
+        """Stop all that run, and begin none of the others. Repeatable."""
+        self.stop_running()
+        self._held.clear()
+        self.transactions.clear()
