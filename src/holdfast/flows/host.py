@@ -86,7 +86,7 @@ class FlowHost:
         """Claim and run until ``stop``."""
         bell = self._bell
         bell.on_claimable, bell.on_mail = self._on_ring, self._on_mail
-        bell.on_operate, bell.on_gone = self._on_operate, self._on_all_names
+        bell.on_operate, bell.on_gone = self._on_operate, self._on_gone
         bell.open()
         end = self._claimer.sessions.on_lost(self._on_lost)
         tending = self.home.runtime.spawn(
@@ -217,6 +217,11 @@ class FlowHost:
             self._noting.gone()
             if name not in self.home.yielding.names:
                 self._on_all_names()
+
+    def _on_gone(self) -> None:
+        # Its notes are rung in vain, but never before ours if ours ends later.
+        self._noting.gone()
+        self._on_all_names()
 
     def _on_all_names(self) -> None:
         self._lookout.rang()

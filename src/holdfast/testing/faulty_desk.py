@@ -19,7 +19,7 @@ from holdfast.model.instance import (
 from holdfast.names import InstanceId
 from holdfast.ports.instance_desk import InstanceDesk
 from holdfast.testing.faults import Faults
-from holdfast.testing.faulty_port import FaultyPort
+from holdfast.testing.faulty_port import FaultyPort, only_once
 from holdfast.testing.instance_history import InstanceHistory, InstanceServed
 from holdfast.testing.simulation import SimHost
 
@@ -95,7 +95,8 @@ class FaultyInstanceDesk(FaultyPort):
             self._serve("suspend", id, opened)
             return opened
 
-        return await self._call(apply)
+        # A person asks for it: sent again by a wire, it would undo what was asked for since.
+        return await self._call(only_once(apply))
 
     async def resume(self, id: InstanceId) -> Opened:  # noqa: A002 - it is one
         """See the port."""
@@ -105,7 +106,7 @@ class FaultyInstanceDesk(FaultyPort):
             self._serve("resume", id, opened)
             return opened
 
-        return await self._call(apply)
+        return await self._call(only_once(apply))
 
     async def reopen(
         self,

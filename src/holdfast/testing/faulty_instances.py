@@ -6,7 +6,7 @@ itself: what the store decided is passed on, late, twice or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from holdfast.model.instance import (
@@ -27,6 +27,7 @@ from holdfast.names import InstanceId
 from holdfast.ports.instance_store import Body, InstanceStore
 from holdfast.testing.faults import Faults
 from holdfast.testing.faulty_desk import FaultyInstanceDesk
+from holdfast.testing.faulty_port import only_once
 from holdfast.testing.instance_history import InstanceHistory
 from holdfast.testing.simulation import SimHost
 
@@ -114,7 +115,7 @@ class FaultyInstanceStore(FaultyInstanceDesk):
             self._committed(said[-1], outcome)
             return outcome
 
-        return await self._call(_only_once(apply))
+        return await self._call(only_once(apply))
 
     async def release(self, handbacks: Sequence[Handback]) -> Sequence[bool]:
         """See the port."""
@@ -186,14 +187,3 @@ class FaultyInstanceStore(FaultyInstanceDesk):
             asked=commit,
             taken=tuple(outcome.taken),
         )
-
-
-def _only_once(apply: Callable[[], Awaitable[Committed]]) -> Callable[[], Awaitable[Committed]]:
-    answers: list[Committed] = []
-
-    async def once() -> Committed:
-        if not answers:
-            answers.append(await apply())
-        return answers[0]
-
-    return once

@@ -29,3 +29,15 @@ class FaultyPort:
     @property
     def _now(self) -> float:
         return self._faults.simulation.now
+
+
+def only_once(apply: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+    """``apply`` for what is no message: delivered a second time, it gives its first answer."""
+    answers: list[T] = []
+
+    async def once() -> T:
+        if not answers:
+            answers.append(await apply())
+        return answers[0]
+
+    return once

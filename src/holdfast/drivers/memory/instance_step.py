@@ -14,6 +14,7 @@ from holdfast.drivers.memory.instance_rows import (
     OwnerRow,
 )
 from holdfast.drivers.memory.job_step import JobStep
+from holdfast.drivers.memory.notes import take_notes
 from holdfast.model.instance import (
     MAILBOX_MAX,
     Entry,
@@ -170,15 +171,9 @@ class InstanceStep:
                 del row.watchers[host]
 
     def call_waiting(self) -> None:
-        """Choose who hears of what became claimable: the oldest notes, one more than those."""
+        """Choose who hears of what became claimable."""
         for (kind, name), count in self.fresh.items():
             notes = self.table.definition(kind, name).notes
-            left = count + 1
-            for host, until_us in list(notes.items()):
-                if left == 0:
-                    break
-                del notes[host]
-                if until_us > self.clock_us:
-                    self.calls.append((host, Wakeup(f"instances/{kind}/{name}")))
-                    left -= 1
+            for host in take_notes(notes, count, self.clock_us):
+                self.calls.append((host, Wakeup(f"instances/{kind}/{name}")))
         self.fresh.clear()

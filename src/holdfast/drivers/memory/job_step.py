@@ -17,6 +17,7 @@ from holdfast.drivers.memory.job_rows import (
     Outcome,
     QueueRow,
 )
+from holdfast.drivers.memory.notes import take_notes
 from holdfast.model.instance import Message
 from holdfast.model.job import (
     ATTEMPTS_KEPT_MAX,
@@ -237,16 +238,11 @@ class JobStep:
         self.fresh.clear()
 
     def call(self, queue: QueueRow, jobs: int) -> None:
-        """Choose who hears of so many jobs: the oldest notes, one more than jobs."""
+        """Choose who hears of so many jobs."""
         if jobs == 0 or queue.mode is QueueMode.PAUSED:
             return
-        for host, until_us in list(queue.notes.items()):
-            if jobs < 0:
-                break
-            del queue.notes[host]
-            if until_us > self.clock_us:
-                self.calls.append((host, Wakeup(f"work/{queue.name}")))
-                jobs -= 1
+        for host in take_notes(queue.notes, jobs, self.clock_us):
+            self.calls.append((host, Wakeup(f"work/{queue.name}")))
 
     def _pass_on(self, row: JobRow, queue: str, key: str) -> None:
         order = self.table.orders[queue, key]

@@ -24,16 +24,19 @@ INSTANT = """instant AS MATERIALIZED (
 # Hosts that are told of one instance at most; more of them poll.
 _WATCHERS_MAX = 1000
 
-# Tells the hosts that wait for the topics of ``topic`` (topic, items, stays): the oldest notes, one
-# more than there are items, and takes them away unless they stay; and the hosts of ``direct``
-# (host, topic), which own what it is about. Without either nothing is sent: a commit that notifies
-# takes a lock of the whole database.
+# Tells the hosts that wait for the topics of ``topic`` (topic, items, stays): the oldest notes, as
+# many as there are items, and the one that ends last, because the oldest may be of hosts that died;
+# and takes them away unless they stay. Tells also the hosts of ``direct`` (host, topic), which own
+# what it is about. Without either nothing is sent: a commit that notifies takes a lock of the whole
+# database.
 _RING = """
 called AS MATERIALIZED (
     SELECT t.topic, t.stays, w.host, w.row FROM topic t CROSS JOIN LATERAL (
         SELECT host, ctid AS row FROM {s}.watch
         WHERE namespace = $1 AND topic = t.topic AND until_us > (SELECT now_us FROM instant)
-        ORDER BY since_us LIMIT t.items + 1
+        ORDER BY until_us < (
+            SELECT max(until_us) FROM {s}.watch WHERE namespace = $1 AND topic = t.topic
+        ), since_us LIMIT t.items + 1
         {taking}
     ) w
 ), silenced AS (

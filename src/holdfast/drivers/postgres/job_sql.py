@@ -11,10 +11,11 @@ that begins with the namespace would else do, and be read from end to end.
 
 from __future__ import annotations
 
-# Tells the hosts that wait in the queues of ``fresh`` (queue, jobs): the oldest notes, one more
-# than there are jobs, and takes their notes away; not those of a paused queue, which gives nothing.
-# Without a note nothing is sent: a commit that notifies takes a lock of the whole database.
-# ``{channel}`` is the parameter with the channel.
+# Tells the hosts that wait in the queues of ``fresh`` (queue, jobs): the oldest notes, as many as
+# there are jobs, and the one that ends last, because the oldest may be of hosts that died. Takes
+# their notes away; not those of a paused queue, which gives nothing. Without a note nothing is
+# sent: a commit that notifies takes a lock of the whole database. ``{channel}`` is the parameter
+# with the channel.
 _RING = """
 bell AS MATERIALIZED (
     SELECT f.queue, w.host, w.row FROM (
@@ -25,7 +26,9 @@ bell AS MATERIALIZED (
     ) f CROSS JOIN LATERAL (
         SELECT host, ctid AS row FROM {s}.waiting
         WHERE namespace = $1 AND queue = f.queue AND until > clock_timestamp()
-        ORDER BY since LIMIT f.jobs + 1
+        ORDER BY until < (
+            SELECT max(until) FROM {s}.waiting WHERE namespace = $1 AND queue = f.queue
+        ), since LIMIT f.jobs + 1
         FOR UPDATE SKIP LOCKED
     ) w
 ), answered AS (

@@ -13,16 +13,19 @@ from holdfast.drivers.sqlite.statements import Operation, Statement, as_json
 from holdfast.drivers.sqlite.transaction import Bell, Turn
 from holdfast.names import HostId
 
-# The oldest notes of a place that gives something. A host whose time to wait is over is not rung,
-# and one that was called already need not be.
-_OLDEST = """
+# The note of a place that ends last, and the oldest ones, if the place gives something. A host
+# whose time to wait is over is not rung, and one that was called already need not be.
+_CHOSEN = """
     SELECT w.note FROM {table} AS w
     WHERE w.namespace = ?1 AND w.{place} = ?2 AND w.until_at_us > ?3 AND w.called = 0
       AND {gives}
-    ORDER BY w.note LIMIT ?4
+    ORDER BY w.note <> (
+        SELECT note FROM {table} WHERE namespace = ?1 AND {place} = ?2 AND called = 0
+        ORDER BY until_at_us DESC, note DESC LIMIT 1
+    ), w.note LIMIT ?4
 """
-_TAKE = "DELETE FROM {table} WHERE note IN ({oldest}) RETURNING host"
-_CALL = "UPDATE {table} SET called = ?5 WHERE note IN ({oldest})"
+_TAKE = "DELETE FROM {table} WHERE note IN ({chosen}) RETURNING host"
+_CALL = "UPDATE {table} SET called = ?5 WHERE note IN ({chosen})"
 
 # A host that is noted already keeps its place, and may be called anew. For a JSON list of places;
 # without its WHERE the clause behind it would be taken for a part of the join.
@@ -49,11 +52,11 @@ class Notes(NamedTuple):
 
 
 def _notes(topic: str, table: str, place: str, gives: str) -> Notes:
-    oldest = _OLDEST.format(table=table, place=place, gives=gives)
+    chosen = _CHOSEN.format(table=table, place=place, gives=gives)
     return Notes(
         topic,
-        _TAKE.format(table=table, oldest=oldest),
-        _CALL.format(table=table, oldest=oldest),
+        _TAKE.format(table=table, chosen=chosen),
+        _CALL.format(table=table, chosen=chosen),
         _LEAVE.format(table=table, place=place),
         _FORGET_OLD.format(table=table, place=place),
     )
@@ -85,7 +88,8 @@ class Bells:
     def ring(self, turn: Turn, fresh: Mapping[str, int]) -> None:
         """Ring for what became claimable: how much there is at each place.
 
-        One host more than that: the first may be dead, or take less than it wanted.
+        One host more than that: the first may be dead, or take less than it wanted. Hosts that died
+        leave old notes behind, and may be all of the first; so one is the host that asked last.
         """
         for place, count in fresh.items():
             values = (self._namespace, place, turn.wall_us, count + 1)

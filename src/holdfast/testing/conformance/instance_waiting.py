@@ -22,10 +22,10 @@ RING = Wakeup("instances/flow/f")
 CAUGHT_UP_WITHIN_S = 10.0
 
 
-async def wait(one: Runner, **fields: Any) -> Bell:
+async def wait(one: Runner, *, for_s: float = LONG_S, **fields: Any) -> Bell:
     """Listen, then find nothing and leave a note."""
     bell = Bell(one.member)
-    assert await one.claim(wait=LONG_S, **fields) == []
+    assert await one.claim(wait=for_s, **fields) == []
     return bell
 
 
@@ -161,6 +161,17 @@ class WaitingCases:
         owning = Bell(a.member)
         await b.instances.ring([InstanceId("owned")])
         assert await owning.next() == Wakeup("mail/owned")
+
+    @scenario
+    async def test_notes_of_hosts_that_died_keep_no_ring_from_the_living(self, lab: Lab) -> None:
+        lab.require("push")
+        a, *gone, b = await runners(lab, 5)
+        for one in gone:
+            await wait(one)
+        bell = await wait(b, for_s=2 * LONG_S)
+        await a.put("i")
+        assert await bell.next() == RING
+        assert await b.ids() == ["i"]
 
 
 class SilenceCases:

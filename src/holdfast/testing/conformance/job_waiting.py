@@ -23,10 +23,10 @@ RING = Wakeup("work/q")
 CAUGHT_UP_WITHIN_S = 10.0
 
 
-async def wait_for_work(one: Worker, **fields: Any) -> Bell:
+async def wait_for_work(one: Worker, *, for_s: float = LONG_S, **fields: Any) -> Bell:
     """Listen, then find nothing and leave a note."""
     bell = Bell(one.member)
-    assert await one.claim(wait=LONG_S, **fields) == []
+    assert await one.claim(wait=for_s, **fields) == []
     return bell
 
 
@@ -187,6 +187,17 @@ class WaitingCases:
         await a.cancel("j/1")
         assert await bell.next() == Wakeup("cancel/j/1")
 
+    @scenario
+    async def test_notes_of_hosts_that_died_keep_no_ring_from_the_living(self, lab: Lab) -> None:
+        lab.require("push")
+        a, *gone, b = await workers(lab, 5)
+        for one in gone:
+            await wait_for_work(one)
+        bell = await wait_for_work(b, for_s=2 * LONG_S)
+        await a.put("j")
+        assert await bell.next() == RING
+        assert await b.ids() == ["j"]
+
 
 class SilenceCases:
     """No note, no ring; and few are rung for few jobs."""
@@ -245,17 +256,17 @@ class SilenceCases:
         await bell.stays_silent()
 
     @scenario
-    async def test_the_oldest_notes_are_rung_one_more_than_jobs(self, lab: Lab) -> None:
+    async def test_the_oldest_notes_are_rung_and_the_newest(self, lab: Lab) -> None:
         lab.require_silence()
         a, *waiting = await workers(lab, 6)
         bells = [await wait_for_work(one) for one in waiting]
         await a.put("x", "y")
-        for bell in bells[:3]:
+        for bell in (*bells[:2], bells[4]):
             assert await bell.next() == RING
-        for bell in bells[3:]:
+        for bell in bells[2:4]:
             await bell.stays_silent()
         await a.put("z")
-        for bell in bells[3:]:
+        for bell in bells[2:4]:
             assert await bell.next() == RING
 
 

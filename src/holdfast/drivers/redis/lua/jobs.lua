@@ -219,16 +219,18 @@ local function end_claim(id, token, outcome)
   return nil, job.settled == settled and 'ok' or 'lost'
 end
 
--- Ring hosts that wait for so many jobs: one more than jobs, in case one has no room.
+-- Ring hosts that wait for so many jobs: one more than jobs, in case one has no room. That is the one
+-- who asked last: those whose notes end first may have died.
 local function ring(queue, jobs)
   local waiting = K .. 'waiting:' .. queue
   if jobs > 0 and redis.call('EXISTS', waiting) == 1
     and redis.call('HGET', K .. 'modes', queue) ~= 'paused'
   then
     redis.call('ZREMRANGEBYSCORE', waiting, '-inf', now_text)
-    local hosts = redis.call('ZPOPMIN', waiting, jobs + 1)
-    for number = 1, #hosts, 2 do
-      redis.call('PUBLISH', K .. 'bell:' .. hosts[number], '0 0 work/' .. queue)
+    for _, hosts in ipairs({redis.call('ZPOPMAX', waiting), redis.call('ZPOPMIN', waiting, jobs)}) do
+      for number = 1, #hosts, 2 do
+        redis.call('PUBLISH', K .. 'bell:' .. hosts[number], '0 0 work/' .. queue)
+      end
     end
   end
 end
