@@ -191,7 +191,7 @@ def raw_pair(cursor: sqlite3.Cursor, key: str, owner: str) -> None:
 
 
 def raw_acquire(cursor: sqlite3.Cursor, key: str, owner: str) -> int:
-    """Acquire ``key`` in a transaction; its token."""
+    """Acquire ``key`` in a transaction, and prune its history as often as the driver does."""
     cursor.execute("BEGIN IMMEDIATE")
     token = _acquire(cursor, key, owner)
     cursor.execute("COMMIT")
@@ -199,12 +199,10 @@ def raw_acquire(cursor: sqlite3.Cursor, key: str, owner: str) -> int:
 
 
 def raw_release(cursor: sqlite3.Cursor, key: str, owner: str, token: int) -> None:
-    """Release ``key`` in a transaction, and prune its history as often as the driver does."""
+    """Release ``key`` in a transaction."""
     cursor.execute("BEGIN IMMEDIATE")
     values = (int(boot_time() * 1e6), int(time.time() * 1e6), _NAMESPACE, key, 0, owner, token)
-    _, endings = cursor.execute(sql.RELEASE, values).fetchone()
-    if endings % sql.PRUNE_EVERY == 0:
-        cursor.execute(sql.PRUNE_HISTORY, (_NAMESPACE, key, 0, HISTORY_MAX))
+    cursor.execute(sql.RELEASE, values).fetchone()
     cursor.execute("COMMIT")
 
 
@@ -214,7 +212,10 @@ def _acquire(cursor: sqlite3.Cursor, key: str, owner: str) -> int:
         *(_NAMESPACE, key, owner, "0123456789abcdef", _DOMAIN),
         *(now + _TTL_US, now, _TTL_US, wall, wall, _METADATA),
     )
-    return cursor.execute(sql.ACQUIRE_AS_NEWCOMER, values).fetchone()[0]
+    token, *_, endings = cursor.execute(sql.ACQUIRE_AS_NEWCOMER, values).fetchone()
+    if endings and endings % sql.PRUNE_EVERY == 0:
+        cursor.execute(sql.PRUNE_HISTORY, (_NAMESPACE, key, 0, HISTORY_MAX))
+    return token
 
 
 def _renew(cursor: sqlite3.Cursor, key: str, owner: str, token: int) -> None:

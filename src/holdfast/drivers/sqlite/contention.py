@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.drivers.sqlite import lease_sql as sql
+from holdfast.drivers.sqlite.lease_history import LeaseHistory
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.model.lease import AcquireRequest, Ended, Grant, Held
 from holdfast.model.turns import may_take, turn_in_us
@@ -42,9 +43,10 @@ class _Slot:
 class Contention:
     """Decides attempts of one namespace, in one clock domain."""
 
-    def __init__(self, namespace: str, domain: str) -> None:
+    def __init__(self, namespace: str, domain: str, history: LeaseHistory) -> None:
         self._namespace = namespace
         self._domain = domain
+        self._history = history
 
     def acquire(self, turn: Turn, request: AcquireRequest) -> Grant | Held:
         """Grant ``request`` or refuse it, with a place in the queue if it asks for one."""
@@ -184,7 +186,7 @@ class Contention:
         token = max((other.token for other in slots), default=0) + 1
         now, wall = turn.now_us, turn.wall_us
         statement = sql.GRANT_SLOT if slot.exists else sql.GRANT_NEW_SLOT
-        version, state = turn.cursor.execute(
+        version, state, endings = turn.cursor.execute(
             statement,
             (
                 *(limit, token, request.owner, request.host, self._domain),
@@ -194,6 +196,7 @@ class Contention:
         ).fetchone()
         if any(other.limit != limit for other in slots):
             turn.cursor.execute(sql.SET_LIMIT, (limit, self._namespace, request.key))
+        self._history.look(turn, request.key, slot.number, endings)
         return _granted(request, slot.number, (token, version, state, slot.owner))
 
     def _refuse(

@@ -102,11 +102,12 @@ WHERE namespace = ? AND key = ? AND slot = ? AND owner = ? AND token = ?
 RETURNING EXISTS (
     SELECT 1 FROM holdfast_waiter AS w
     WHERE w.namespace = holdfast_lease.namespace AND w.key = holdfast_lease.key
-), endings
+)
 """
 
 # Many grants at once, as an array of arrays. Materialized, or the planner walks all leases of the
-# namespace and looks each of them up in the array.
+# namespace and looks each of them up in the array. It returns nothing, because rows that come back
+# cost a third of the whole; what was done is asked once for all of them.
 RELEASE_MANY = """
 WITH given AS MATERIALIZED (
     SELECT json_extract(value, '$[0]') AS given_key, json_extract(value, '$[1]') AS given_slot,
@@ -119,10 +120,15 @@ SET owner = NULL, free_us = ?1, renewed_at_us = ?2, version = version + 1,
 FROM given
 WHERE namespace = ?3 AND key = given_key AND slot = given_slot AND owner = given_owner
   AND token = given_token
-RETURNING key, slot, token, EXISTS (
-    SELECT 1 FROM holdfast_waiter AS w
-    WHERE w.namespace = holdfast_lease.namespace AND w.key = holdfast_lease.key
-), endings
+"""
+# How many rows the statement before this one changed, and whether anybody waits for any key.
+RELEASED_MANY = """
+SELECT changes(), EXISTS (SELECT 1 FROM holdfast_waiter WHERE namespace = ?)
+"""
+# Of the given keys, those that may be waited for.
+AWAITED = """
+SELECT DISTINCT w.key FROM holdfast_waiter AS w
+WHERE w.namespace = ?1 AND w.key IN (SELECT json_extract(value, '$[0]') FROM json_each(?2))
 """
 
 # Why a renewal or release was refused: the row as it is, and how the grant ended.
@@ -148,8 +154,8 @@ WHERE h.namespace = ?1 AND h.key = ?2
 ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended, h.detail" + _ENTRIES + "AND h.token = ?3"
 
 # How many endings of a slot pass between two looks at the length of its history. A look follows the
-# whole chain; at this distance it costs a release less than a twentieth, and a slot keeps at most
-# twice what it shows.
+# whole chain; at this distance it costs a grant less than a twentieth, and a slot keeps about twice
+# what it shows.
 PRUNE_EVERY = 100
 _PRUNED = "DELETE FROM holdfast_lease_history WHERE id IN (SELECT id FROM chain WHERE place > ?4)"
 PRUNE_HISTORY = _CHAIN.format(slot=" AND slot = ?3") + _PRUNED
@@ -172,7 +178,7 @@ INSERT INTO holdfast_lease (
     limit_, token, version, owner, host, domain, expires_us, free_us, ttl_us,
     acquired_at_us, renewed_at_us, metadata, previous_owner, ended, namespace, key, slot
 ) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-RETURNING version, state
+RETURNING version, state, endings
 """
 GRANT_SLOT = """
 UPDATE holdfast_lease
@@ -180,7 +186,7 @@ SET limit_ = ?, token = ?, version = version + 1, owner = ?, host = ?, domain = 
     free_us = ?, ttl_us = ?, acquired_at_us = ?, renewed_at_us = ?, metadata = ?,
     previous_owner = ?, ended = ?, detail = NULL
 WHERE namespace = ? AND key = ? AND slot = ?
-RETURNING version, state
+RETURNING version, state, endings
 """
 GRANT_AGAIN = """
 UPDATE holdfast_lease

@@ -7,13 +7,13 @@ outside the write transaction.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from holdfast.drivers.sqlite import lease_sql as sql
 from holdfast.drivers.sqlite.contention import Contention
 from holdfast.drivers.sqlite.joint import Joint
+from holdfast.drivers.sqlite.lease_history import LeaseHistory
 from holdfast.drivers.sqlite.lease_joint import LeaseJoint
 from holdfast.drivers.sqlite.lease_reader import LeaseReader, fenced_by
 from holdfast.drivers.sqlite.statements import Operation, Statement
@@ -22,7 +22,6 @@ from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.errors import LeaseExpired, LeaseLost, LeaseNotFound
 from holdfast.model.lease import (
-    HISTORY_MAX,
     AcquireRequest,
     Grant,
     Held,
@@ -49,8 +48,9 @@ class SqliteLeaseStore:
         self._users = users
         self._namespace = namespace
         self._domain = domain
-        self._contention = Contention(namespace, domain)
-        joint = LeaseJoint(namespace, domain, self._prune)
+        self._history = LeaseHistory(namespace)
+        self._contention = Contention(namespace, domain, self._history)
+        joint = LeaseJoint(namespace, domain, self._history)
         # What a batch gives up is free for those who ask in the same batch.
         self._releasing = Joint(self._release, joint.release, rank=0)
         self._acquiring = Joint(self._acquire, joint.acquire, rank=1)
@@ -130,8 +130,7 @@ class SqliteLeaseStore:
         if row is None:
             return self._contention.acquire(turn, request)
         token, version, state, previous, endings = row
-        if previous is not None and endings % sql.PRUNE_EVERY == 0:
-            self._prune(turn, request.key, 0)
+        self._history.look(turn, request.key, 0, endings)
         return Grant(request.key, 0, request.owner, token, version, request.ttl_us, state, previous)
 
     def _renew(self, turn: Turn, argument: tuple[Grant, int, str | None]) -> Grant:
@@ -173,21 +172,9 @@ class SqliteLeaseStore:
         ).fetchone()
         if row is None:
             raise self._lost(turn, grant)
-        awaited, endings = row
+        (awaited,) = row
         if awaited:
             turn.freed.append(grant.key)
-        if endings % sql.PRUNE_EVERY == 0:
-            self._prune(turn, grant.key, grant.slot)
-
-    def _prune(self, turn: Turn, key: str, slot: int) -> None:
-        """Keep the history of a slot bounded. It may fail; the write it follows may not."""
-        values = (self._namespace, key, slot, HISTORY_MAX)
-        try:
-            turn.cursor.execute(sql.PRUNE_HISTORY, values)
-        except sqlite3.Error:
-            if not turn.cursor.connection.in_transaction:
-                # It took the whole transaction along, and the writer must know.
-                raise
 
     def _leave(self, turn: Turn, argument: tuple[str, WaiterId, Owner]) -> None:
         key, waiter, owner = argument

@@ -50,6 +50,26 @@ def sabotage(tmp_path: Path, *, event: str, key: str, how: str) -> None:
         )
 
 
+def listen(driver: SqliteDriver) -> list[tuple[str, int]]:
+    """Which topics are rung from now on, for which waiters."""
+    rung: list[tuple[str, int]] = []
+    driver.wakeups.subscribe(lambda wakeup: rung.append((wakeup.topic, wakeup.waiter)))
+    return rung
+
+
+async def until_rung(rung: list[tuple[str, int]]) -> None:
+    for _ in range(200):
+        if rung:
+            break
+        await asyncio.sleep(0.01)
+
+
+def entries_kept(tmp_path: Path) -> int:
+    """How long all histories are together, beyond what anybody is shown."""
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        return connection.execute("SELECT count(*) FROM holdfast_lease_history").fetchone()[0]
+
+
 def test_kinds_run_by_rank_and_others_keep_their_place():
     first = Joint(lambda *_: None, lambda *_: [], rank=0)
     second = Joint(lambda *_: None, lambda *_: [], rank=1)
@@ -201,10 +221,22 @@ async def test_history_stays_bounded_however_it_is_released(driver: SqliteDriver
         await together(*(driver.leases.release(grant) for grant in grants))
     for key in "abcd":
         assert len(await driver.leases.history(key, limit=1000)) == 100
-    rows = "SELECT count(*) FROM holdfast_lease_history"
-    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-        (count,) = connection.execute(rows).fetchone()
-    assert 4 * 100 <= count <= 4 * 200
+    assert 4 * 100 <= entries_kept(tmp_path) <= 4 * 200
+
+
+async def test_history_stays_bounded_however_grants_end(tmp_path: Path):
+    """Of a lock that is broken or runs out, and of the slots of a semaphore."""
+    clock = ManualClock()
+    driver = await open_store(tmp_path, clock=clock)
+    for turn in range(330):
+        await driver.leases.acquire(ask("lock", f"turn{turn}/1"))
+        if turn % 2:
+            await driver.leases.break_lease("lock", reason="test")
+        for slot in range(2):
+            await driver.leases.acquire(ask("pool", f"turn{turn}/{slot}", limit=2))
+        clock.advance(TTL_US / 1e6 + 1)
+    assert 3 * 100 <= entries_kept(tmp_path) <= 3 * 201
+    await driver.close()
 
 
 @pytest.mark.parametrize("how", ["ABORT", "ROLLBACK"])
@@ -250,15 +282,26 @@ async def test_the_cancelled_are_left_out(driver: SqliteDriver):
         assert record.active
 
 
+async def test_a_stale_release_takes_no_other_along(driver: SqliteDriver):
+    grants = await own(driver, *"abcdef")
+    held = await driver.leases.acquire(ask("c", "late/1", queue_us=TTL_US))
+    assert isinstance(held, Held)
+    await driver.leases.break_lease("e", reason="test")
+    rung = listen(driver)
+    answers = await together(*(driver.leases.release(grant) for grant in grants))
+    assert [type(answer) for answer in answers] == [type(None)] * 4 + [Fenced, type(None)]
+    for key in "abcdf":
+        (ended,) = await driver.leases.history(key, limit=10)
+        assert ended.ended == "released"
+    await until_rung(rung)
+    assert rung == [("lease/c", held.waiter)]
+
+
 async def test_waiters_are_woken_by_a_release_among_many(driver: SqliteDriver):
     grants = await own(driver, *"abcdef")
     held = await driver.leases.acquire(ask("c", "late/1", queue_us=TTL_US))
     assert isinstance(held, Held)
-    rung: list[tuple[str, int]] = []
-    driver.wakeups.subscribe(lambda wakeup: rung.append((wakeup.topic, wakeup.waiter)))
+    rung = listen(driver)
     await together(*(driver.leases.release(grant) for grant in grants))
-    for _ in range(200):
-        if rung:
-            break
-        await asyncio.sleep(0.01)
+    await until_rung(rung)
     assert rung == [("lease/c", held.waiter)]
