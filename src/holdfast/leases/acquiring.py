@@ -7,8 +7,8 @@ the queue is given up, and a grant that raced the end is released.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import (
@@ -49,8 +49,7 @@ class TooSlow(StoreUnavailable):
     """A grant whose reply always came too late to be believed. It is given back."""
 
 
-@dataclass(slots=True)
-class Acquired:
+class Acquired(msgspec.Struct, gc=False):
     """A grant, and when the request that won it was sent."""
 
     grant: Grant

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from holdfast.codec import decode_json, decode_metadata
 from holdfast.errors import LeaseLost
 from holdfast.leases.events import E, Handler, Handlers, Lost
-from holdfast.leases.tenure import Phase, Tenure
+from holdfast.leases.tenure import ALIVE, Tenure
 from holdfast.names import Owner, Token
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Lease:
 
     def __del__(self) -> None:
         tenure = getattr(self, "tenure", None)
-        if tenure is not None and tenure.phase in (Phase.HELD, Phase.ENDING):
+        if tenure is not None and tenure.phase in ALIVE:
             self._ownership.abandon(tenure)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from holdfast.leases.lease import Lease
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
-from holdfast.leases.tenure import Tenure, caller_now
+from holdfast.leases.tenure import Tenure
 from holdfast.leases.waiting import Waiters
 from holdfast.model.lease import LIST_LIMIT_MAX, AcquireRequest, Held, Tenancy
 from holdfast.model.options import Duration, LeasePlan, seconds
@@ -397,20 +397,18 @@ class Leases:
         request: AcquireRequest,
         origin: tuple[str, int],
     ) -> Lease:
-        grant, runtime = acquired.grant, self._runtime
-        tenure = Tenure(
-            grant,
+        tenure = Tenure.of(
+            acquired.grant,
             plan,
             asked_at=acquired.asked_at,
             loop=asyncio.get_running_loop(),
-            pid=runtime.pid(),
+            pid=self._runtime.pid(),
             origin=origin,
         )
         if self._requests.closed:
             # Granted while the connection was being closed: nobody would keep it alive.
             self._ownership.later(self._ownership.release(tenure))
             raise UsageError("this connection was closed; connect again")
-        tenure.caller = caller_now()
         self._ownership.begin(tenure)
         self._renewals.watch(tenure)
         return Lease(tenure, self._ownership, request.metadata)

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.codec import encode_json
 from holdfast.errors import Fenced, HoldfastError, LeaseLost, StoreError, UsageError
 from holdfast.leases.events import Handlers, LeaseEvent, Lost, Released, Renewed, RenewFailed
-from holdfast.leases.tenure import Phase, Tenure
+from holdfast.leases.tenure import ALIVE, HELD, Tenure
 from holdfast.model.lease import Grant
 from holdfast.ports.lease_store import LeaseStore
 from holdfast.runtime.backoff import Backoff
@@ -86,7 +86,7 @@ class Ownership:
 
     def is_held(self, tenure: Tenure) -> bool:
         """Whether the owner may act now. Finds a deadline that passed unnoticed."""
-        if tenure.phase is not Phase.HELD:
+        if tenure.phase is not HELD:
             return False
         if tenure.pid != self.runtime.pid():
             key = tenure.grant.key
@@ -170,12 +170,12 @@ class Ownership:
         try:
             grant = await store.renew(tenure.grant, tenure.plan.ttl_us, state=state)
         except LeaseLost as error:
-            if tenure.phase in (Phase.HELD, Phase.ENDING):
+            if tenure.phase in ALIVE:
                 self.lose(tenure, error)
             raise
         now = clock.monotonic()
         if not tenure.accept(grant, asked_at, now):
-            if tenure.phase in (Phase.HELD, Phase.ENDING):
+            if tenure.phase in ALIVE:
                 # Too late: the owner has stopped believing. Give the key to others at once.
                 self.lose(tenure, tenure.expired())
                 self.later(self._release_quietly(store, grant))
