@@ -54,6 +54,9 @@ def open_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:
         # The writer checkpoints on its own thread; SQLite's own way would do it inside some
         # COMMIT, on the event loop.
         connection.execute("PRAGMA wal_autocheckpoint=0")
+        # What a statement on many rows keeps for its own undoing would go to a file otherwise, made
+        # and removed each time. The sizes of batches bound it.
+        connection.execute("PRAGMA temp_store=MEMORY")
     except sqlite3.Error as error:
         connection.close()
         raise refusal(path, error) from error

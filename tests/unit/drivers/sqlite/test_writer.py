@@ -315,6 +315,21 @@ async def test_the_log_is_checkpointed_by_rows_and_not_only_by_operations(
     assert (tmp_path / "bench.db-wal").stat().st_size < 15_000_000
 
 
+async def test_a_statement_on_many_rows_needs_no_file_to_be_undone(bench: Bench) -> None:
+    def temporary_files() -> int:
+        # The one that lists them is gone by then, which resolving tolerates.
+        open_files = [*Path("/proc/self/fd").iterdir()]
+        return sum("etilqs" in str(entry.resolve()) for entry in open_files)
+
+    connection = bench.connection
+    connection.create_function("temporary_files", 0, temporary_files)
+    connection.executemany("INSERT INTO note VALUES (?)", [("x" * 2000,)] * 200)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE note SET text = temporary_files()")
+    connection.execute("COMMIT")
+    assert set(bench.committed()) == {"0"}
+
+
 async def test_a_large_operation_leaves_the_event_loop_alone(bench: Bench) -> None:
     bench.transactions._clock = ManualClock()
     await bench.writer.submit(note, "a", large=True)
