@@ -60,6 +60,8 @@ class Leases:
         renewals: Renewals,
         requests: Requests,
     ) -> None:
+        # All of one loop. Asking for the running one costs a system call on Python 3.11.
+        self._loop = asyncio.get_running_loop()
         self._store = driver.leases
         self._capabilities = driver.capabilities
         self._ownership = ownership
@@ -401,7 +403,7 @@ class Leases:
             acquired.grant,
             plan,
             asked_at=acquired.asked_at,
-            loop=asyncio.get_running_loop(),
+            loop=self._loop,
             pid=self._runtime.pid(),
             origin=origin,
         )

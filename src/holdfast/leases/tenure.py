@@ -47,7 +47,7 @@ _transition = threading.Lock()
 
 
 def caller_now(loop: asyncio.AbstractEventLoop | None = None) -> object:
-    """Who asks: the thread behind the façade, or the running task of ``loop``, the running one."""
+    """Who asks: the thread behind the façade, or the running task (of ``loop``, if it is known)."""
     return calling_thread.get() or asyncio.current_task(loop)
 
 
