@@ -15,7 +15,7 @@ from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.drivers.postgres.settings import read_settings
 from holdfast.errors import ConfigurationError, SchemaMismatch, StoreError, StoreUnavailable
 from holdfast.model.instance import NewInstance
-from holdfast.model.job import Completion, Settled
+from holdfast.model.job import Completion, JobFilter, JobState, Settled
 from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
 from holdfast.names import HostId, InstanceId, JobId, Owner, Token
@@ -247,6 +247,49 @@ async def test_a_migration_gives_way_to_who_holds_a_table_and_changes_nothing(po
     done = await schema.prepare(connections, settings, migrate=True)
     assert done == Migration(before=5, after=schema.migrations()[-1][0])
     await connections.close()
+
+
+async def test_a_migration_may_take_longer_than_other_statements(postgres_url) -> None:
+    """An index of a large table is not built within the limit of a claim."""
+    await (await open_driver(postgres_url)).close()
+    newest = schema.migrations()[-1][0]
+    slow = (newest + 1, "-- compatible_with: 1\nSELECT pg_sleep(1.6);")
+    settings = settings_of(f"{postgres_url}?command_timeout=0.5")
+    connections = Connections(settings, context())
+    with pytest.raises(StoreError):
+        await connections.fetch("SELECT pg_sleep(1.6)", write=False)
+    done = await schema.prepare(
+        connections, settings, migrate=True, steps=[*schema.migrations(), slow]
+    )
+    assert done == Migration(before=newest, after=newest + 1)
+    await connections.close()
+
+
+# How the release of schema 6 asks for a page and for the names of queues.
+PAGE_6 = """
+SELECT id FROM holdfast.job WHERE namespace = 'n' AND queue = 'q' AND number > 0
+ORDER BY number LIMIT 10
+"""
+NAMES_6 = "SELECT queue FROM holdfast.job WHERE namespace = 'n' AND queue > '' ORDER BY 1 LIMIT 1"
+
+
+async def test_claimed_jobs_are_listed_before_and_after_they_leave_the_index_of_pages(
+    postgres_url,
+) -> None:
+    """By this release and by the one before it, which goes on beside it."""
+    await schema_four(postgres_url)
+    names = ["j1", "j2", "j3"]
+    assert await run(postgres_url, PAGE_6) == [(name,) for name in names]
+    driver = await open_driver(postgres_url, migrate=True)
+    found = await driver.jobs.list(JobFilter(), after=None, limit=10)
+    assert [(each.id, each.state) for each in found] == list(
+        zip(names, (JobState.CLAIMED, JobState.READY, JobState.READY), strict=True)
+    )
+    (queue,) = await driver.jobs.queues()
+    assert queue.counts == {JobState.CLAIMED: 1, JobState.READY: 2}
+    await driver.close()
+    assert await run(postgres_url, PAGE_6) == [(name,) for name in names]
+    assert await run(postgres_url, NAMES_6) == [("q",)]
 
 
 async def test_a_failing_migration_changes_nothing(postgres_url) -> None:

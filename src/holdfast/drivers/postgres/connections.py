@@ -414,9 +414,10 @@ class _Bounded:
         rows = await self.fetch(text, *args)
         return rows[0] if rows else None
 
-    async def run(self, script: str) -> None:
-        """Run a script of statements without parameters."""
-        await self._connection.execute(script, timeout=self._timeout_s)
+    async def run(self, script: str, *, timeout_s: float | None = None) -> None:
+        """Run a script of statements without parameters, which may have a limit of its own."""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        await self._connection.execute(script, timeout=limit_s)
 
 
 def _keep_alive(connection: Any, timeout_s: float) -> None:

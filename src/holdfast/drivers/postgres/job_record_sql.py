@@ -16,35 +16,71 @@ GET = compose(
     "SELECT {columns} FROM {s}.job j WHERE j.id = $2 AND j.namespace || '' = $1", columns=_COLUMNS
 )
 
-# Every name of a queue that has jobs: one step in the index each, whatever the number of jobs.
-_NAMES = """
-WITH RECURSIVE walk AS (
-    (SELECT queue FROM {s}.job WHERE namespace = $1 ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT n.queue FROM walk w CROSS JOIN LATERAL (
-        SELECT queue FROM {s}.job WHERE namespace = $1 AND queue > w.queue ORDER BY queue LIMIT 1
-    ) n
-)"""
+# The first name behind ``{after}`` of a queue that has jobs. Claimed jobs have an index of their
+# own, here and below: those that a claim leaves alone stand in another.
+_NEXT_NAME = """
+        SELECT f.queue FROM (
+            (
+                SELECT queue FROM {s}.job
+                WHERE namespace = $1 AND state <> 'claimed' AND queue > {after}
+                ORDER BY queue LIMIT 1
+            )
+            UNION ALL
+            (
+                SELECT queue FROM {s}.job
+                WHERE namespace = $1 AND state = 'claimed' AND queue > {after}
+                ORDER BY queue LIMIT 1
+            )
+        ) f
+        ORDER BY f.queue LIMIT 1"""
 
-# A page of one queue, or of each queue merged, in order of enqueueing.
+# Every such name: one step in each index, whatever the number of jobs.
+_NAMES = compose(
+    """
+WITH RECURSIVE walk AS (
+    ({first}
+    )
+    UNION ALL
+    SELECT n.queue FROM walk w CROSS JOIN LATERAL ({next}
+    ) n
+)""",
+    first=compose(_NEXT_NAME, after="''"),
+    next=compose(_NEXT_NAME, after="w.queue"),
+)
+
+_MATCHING = """j.namespace = $1 AND j.queue = n.queue AND j.number > $3
+            AND ($4::text[] IS NULL OR j.state = ANY($4::text[]))
+            AND ($5::text IS NULL OR j.unique_key = $5::text)
+            AND ($6::text IS NULL OR j.ordering_key = $6::text)
+            AND ($7::text IS NULL OR j.session = $7::text)"""
+
+# A page of one queue, or of each queue merged, in order of enqueueing. All claimed jobs of a queue
+# are looked at for it: as many as the fleet runs at once. Neither kind is where it is not wanted.
 LIST = compose(
     """{names}, name AS MATERIALIZED (
     SELECT $2::text AS queue WHERE $2::text IS NOT NULL
     UNION ALL SELECT queue FROM walk WHERE $2::text IS NULL
 )
 SELECT j.* FROM name n CROSS JOIN LATERAL (
-    SELECT {columns} FROM {s}.job j
-    WHERE j.namespace = $1 AND j.queue = n.queue AND j.number > $3
-        AND ($4::text[] IS NULL OR j.state = ANY($4::text[]))
-        AND ($5::text IS NULL OR j.unique_key = $5::text)
-        AND ($6::text IS NULL OR j.ordering_key = $6::text)
-        AND ($7::text IS NULL OR j.session = $7::text)
-    ORDER BY j.number LIMIT $8
+    (
+        SELECT {columns} FROM {s}.job j
+        WHERE j.state <> 'claimed' AND {matching}
+            AND ($4::text[] IS NULL OR $4::text[] <> ARRAY['claimed'])
+        ORDER BY j.number LIMIT $8
+    )
+    UNION ALL
+    (
+        SELECT {columns} FROM {s}.job j
+        WHERE j.state = 'claimed' AND {matching}
+            AND ($4::text[] IS NULL OR 'claimed' = ANY($4::text[]))
+        ORDER BY j.number LIMIT $8
+    )
 ) j
 ORDER BY j.number LIMIT $8
 """,
     names=_NAMES,
     columns=_COLUMNS,
+    matching=_MATCHING,
 )
 
 ATTEMPTS = """
@@ -87,7 +123,7 @@ LOCK_SESSION = SESSION + "FOR UPDATE"
 TARGET = """
 SELECT queue, state, due_at <= clock_timestamp() AS due FROM {s}.job
 WHERE id = $2 AND namespace || '' = $1 AND NOT blocked
-    AND state IN ('ready', 'scheduled', 'retrying')
+    AND state || '' IN ('ready', 'scheduled', 'retrying')
 """
 
 # The rows of queues with limits, in the order of their names. Claims of such a queue follow each
@@ -170,6 +206,7 @@ SELECT count(*) AS jobs FROM (
 ) j
 """
 
+# Jobs are counted in the order of their pages, so that only the index of pages will do.
 QUEUES = compose(
     """{names}, name AS MATERIALIZED (
     SELECT queue FROM walk UNION SELECT name FROM {s}.queue WHERE namespace = $1
@@ -183,7 +220,15 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT state, count(*) AS jobs, extract(epoch FROM clock_timestamp() - min(due_at) FILTER (
         WHERE state = 'ready' AND NOT blocked))::float8 AS oldest_ready_s
-    FROM {s}.job WHERE namespace = $1 AND queue = n.queue GROUP BY state
+    FROM (
+        SELECT state, due_at, blocked FROM {s}.job
+        WHERE namespace = $1 AND queue = n.queue AND state <> 'claimed'
+        ORDER BY number
+    ) j
+    GROUP BY state
+    UNION ALL
+    SELECT 'claimed', count(*), NULL FROM {s}.job
+    WHERE namespace = $1 AND queue = n.queue AND state = 'claimed' HAVING count(*) > 0
 ) c ON true
 ORDER BY n.queue, c.state
 """,

@@ -41,8 +41,13 @@ _DECLARE = "UPDATE {s}.schema_version SET compatible_with = $2 WHERE version = $
 _STORE = "SELECT id::text AS id FROM {s}.store"
 _LOCK = "SELECT pg_advisory_xact_lock($1)"
 # A migration that waits for a table makes everybody behind it wait as well, also hosts that renew.
-# So it gives way long before a session could end, and is run again when the table is free.
-_PATIENCE = "SET LOCAL lock_timeout = 2000"
+# So it gives way long before a session could end, and is run again when the table is free. Once it
+# has the table it may take longer than any other statement: an index of a million jobs is built in
+# some seconds, for which hosts wait as for a server that is away.
+_STEP_MAX_S = 900.0
+_PATIENCE = (
+    f"SET LOCAL lock_timeout = 2000; SET LOCAL statement_timeout = {int(_STEP_MAX_S * 1000)}"
+)
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -139,7 +144,7 @@ async def _run(
 
 
 async def _apply(tx: Any, settings: PostgresSettings, number: int, text: str) -> None:
-    await tx.run(settings.sql(text))
+    await tx.run(settings.sql(text), timeout_s=_STEP_MAX_S)
     await tx.fetch(settings.sql(_RECORD), number)
     oldest = compatible_with(text)
     if oldest is not None:

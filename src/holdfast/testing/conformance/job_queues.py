@@ -63,6 +63,44 @@ class ListCases:
         assert [name for name in found if name in names] == names
 
     @scenario
+    async def test_claimed_jobs_keep_their_places_among_the_others(self, lab: Lab) -> None:
+        a, b = await workers(lab, 2)
+        names = [f"j{number}" for number in range(12)]
+        for number, name in enumerate(names):
+            await a.put(name, queue="one" if number % 4 else "two", priority=number % 3)
+        await a.claim(3, queues=("one",))
+        await b.claim(2, queues=("one", "two"))
+        await b.claim(1, queues=("two",))
+        assert len(await a.list(states=(JobState.CLAIMED,))) == 6
+        found: list[str] = []
+        cursor: str | None = None
+        while page := await a.jobs.list(a.filter(), after=cursor, limit=2):
+            found.extend(record.id for record in page)
+            cursor = page[-1].cursor
+            # Whatever is claimed or ended between two pages stands where it stood.
+            for claimed in await a.claim(1, queues=("one", "two")):
+                await a.complete(claimed)
+        assert found == names
+
+    @scenario
+    async def test_pages_of_claimed_jobs_skip_nothing(self, lab: Lab) -> None:
+        a, b = await workers(lab, 2)
+        names = [f"j{number}" for number in range(9)]
+        await a.put(*names)
+        for number in range(9):
+            await (a, b)[number % 2].claim_one()
+        for wanted, expected in (
+            (a.filter(states=(JobState.CLAIMED,)), names),
+            (a.filter(states=(JobState.CLAIMED,), queue="q", session=b.id), names[1::2]),
+        ):
+            found: list[str] = []
+            cursor: str | None = None
+            while page := await a.jobs.list(wanted, after=cursor, limit=2):
+                found.extend(record.id for record in page)
+                cursor = page[-1].cursor
+            assert found == expected
+
+    @scenario
     async def test_pages_of_a_filter_skip_nothing(self, lab: Lab) -> None:
         a = await worker(lab)
         await a.put(*(f"j{number}" for number in range(30)))
@@ -108,6 +146,21 @@ class QueueCases:
             QueueMode.PAUSED,
             QueueMode.OPEN,
         ]
+
+    @scenario
+    async def test_a_queue_whose_jobs_are_all_claimed_is_listed(self, lab: Lab) -> None:
+        a = await worker(lab)
+        for name in ("a", "m", "z"):
+            await a.put(f"{name}1", queue=name)
+        for name in ("a", "z"):
+            await a.claim_one(queues=(name,))
+        found = await a.jobs.queues()
+        assert [(record.settings.name, record.counts) for record in found] == [
+            ("a", {JobState.CLAIMED: 1}),
+            ("m", {JobState.READY: 1}),
+            ("z", {JobState.CLAIMED: 1}),
+        ]
+        assert await a.list() == ["a1", "m1", "z1"]
 
     @scenario
     async def test_the_age_of_the_oldest_ready_job_is_told(self, lab: Lab) -> None:
