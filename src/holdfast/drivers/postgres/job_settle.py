@@ -56,6 +56,7 @@ class JobSettler:
 
     def __init__(self, tables: JobTables) -> None:
         self._tables = tables
+        self._complete_kept_sql = tables.text(job_sql.COMPLETE_KEPT)
         self._complete_sql = tables.text(job_sql.COMPLETE)
         self._complete_ordered_sql = tables.text(job_sql.COMPLETE_ORDERED)
         self._fail_sql = tables.text(job_move_sql.FAIL)
@@ -64,6 +65,9 @@ class JobSettler:
         self._look_sql = tables.text(job_order_sql.LOOK)
         self._try_keys_sql = tables.text(job_order_sql.TRY_KEYS)
         self._keys_sql = tables.text(job_order_sql.KEYS_OF)
+        # Whether what was completed last was usual, so that the short statement is likely to do.
+        # A hint: whatever that leaves is asked of the general one.
+        self._usual = True
         self._done = _Kind("done", self._end_done)
         self._failed = _Kind("failed", self._end_failed)
         self._released = _Kind("released", self._end_released)
@@ -115,14 +119,19 @@ class JobSettler:
     # -- the statements -------------------------------------------------------------------------
 
     async def _end_done(self, run: Run, batch: Sequence[Completion], *, ordered: bool) -> set[int]:
-        rows = await run(
-            self._complete_ordered_sql if ordered else self._complete_sql,
-            [one.id for one in batch],
-            [one.token for one in batch],
-            [one.result for one in batch],
-            self._tables.channel,
-        )
-        return set(map(place, rows))
+        if ordered:
+            rows = await run(self._complete_ordered_sql, *_columns(batch), self._tables.channel)
+            return set(map(place, rows))
+        ended: set[int] = set()
+        if self._usual:
+            ended.update(map(place, await run(self._complete_kept_sql, *_columns(batch))))
+        left = [index for index in range(len(batch)) if index not in ended]
+        if left:
+            members = [batch[index] for index in left]
+            rows = await run(self._complete_sql, *_columns(members), self._tables.channel)
+            self._usual = bool(rows) and all(row["usual"] for row in rows)
+            ended.update(left[place(row)] for row in rows)
+        return ended
 
     async def _end_failed(self, run: Run, batch: Sequence[Failure], *, ordered: bool) -> set[int]:
         rows = await run(
@@ -279,6 +288,14 @@ class JobSettler:
             return {mine[index] for index in ended}
 
         return await self._tables.transact(body)
+
+
+def _columns(batch: Sequence[Completion]) -> tuple[list[str], list[int], list[str | None]]:
+    return (
+        [one.id for one in batch],
+        [one.token for one in batch],
+        [one.result for one in batch],
+    )
 
 
 def _ok(indexes: Sequence[int], ended: set[int]) -> dict[int, Settled]:

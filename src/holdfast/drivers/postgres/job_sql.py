@@ -355,25 +355,45 @@ WHERE id = $2 AND namespace || '' = $1 AND state || '' IN ('scheduled', 'retryin
     AND coalesce(blocked, false) = false AND due_at <= clock_timestamp()
 """
 
-# The usual end: claimed under this token and without an ordering key. A member without a row in
-# the answer is looked at by ``job_settle``. A claim stands while ``settled`` is null. What changed
-# since the snapshot is judged again under the lock.
+# The usual end: claimed under this token, without an ordering key, and to be kept. A member without
+# a row in the answer is looked at by ``job_settle``. A claim stands while ``settled`` is null. What
+# changed since the snapshot is judged again under the lock.
 #
-# Rows come sorted, and those that are kept before those that are not, so that two batches that
-# share some meet them in one order. An id is looked up as one of a list of one: for a plain
-# equation the planner might read the whole index to join it in order.
-#
-# gone    those that are not kept; not looked for where the others were all.
+# Rows come sorted, so that two batches that share some meet them in one order. An id is looked up
+# as one of a list of one: for a plain equation the planner might read the whole index to join it in
+# order.
 _CLAIMED = """j.id = ANY(ARRAY[r.id]) AND j.namespace || '' = $1 AND j.token = r.token
         AND r.token > 0 AND j.settled IS NULL AND j.ordering_key IS NULL"""
-COMPLETE = compose(
-    """
-WITH kept AS (
-    UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
+_KEPT = compose(
+    """UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
         ended_at = clock_timestamp(),
         kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'
     FROM unnest($2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS r(id, token, result, n)
-    WHERE {claimed} AND j.retention_us > 0
+    WHERE {claimed} AND j.retention_us > 0""",
+    claimed=_CLAIMED,
+)
+
+# The usual case at less cost: of a queue that does not limit how many of its jobs run, so that
+# nobody waits for the room that they leave.
+COMPLETE_KEPT = compose(
+    """
+{kept}
+    AND j.queue NOT IN (
+        SELECT name FROM {s}.queue WHERE namespace = $1 AND concurrency IS NOT NULL
+    )
+RETURNING r.n
+""",
+    kept=_KEPT,
+)
+
+# All of them. Those that are kept come before those that are not, for the same order.
+#
+# gone    those that are not kept; not looked for where the others were all.
+# usual   whether the statement above would have done.
+COMPLETE = compose(
+    """
+WITH kept AS (
+    {kept}
     RETURNING r.n, j.queue
 ), gone AS (
     DELETE FROM {s}.job j
@@ -390,7 +410,7 @@ WITH kept AS (
     ) t
     WHERE a.ctid = t.row
 ), ended AS MATERIALIZED (
-    SELECT n, queue FROM kept UNION ALL SELECT n, queue FROM gone
+    SELECT n, queue, true AS kept FROM kept UNION ALL SELECT n, queue, false FROM gone
 ), fresh AS MATERIALIZED (
     SELECT e.queue, e.jobs FROM (SELECT queue, count(*) AS jobs FROM ended GROUP BY queue) e
     CROSS JOIN LATERAL (
@@ -398,9 +418,12 @@ WITH kept AS (
         WHERE namespace = $1 AND name = e.queue AND concurrency IS NOT NULL OFFSET 0
     ) q
 ), {ring}
-SELECT e.n, (SELECT hosts FROM told) AS told FROM ended e
+SELECT e.n, e.kept AND e.queue NOT IN (SELECT queue FROM fresh) AS usual,
+    (SELECT hosts FROM told) AS told
+FROM ended e
 """,
     ring=ring_to("$5"),
+    kept=_KEPT,
     claimed=_CLAIMED,
 )
 
