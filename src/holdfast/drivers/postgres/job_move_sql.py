@@ -199,7 +199,7 @@ WITH req AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT {row} FROM {s}.job j
         WHERE j.id = r.id AND j.namespace || '' = r.namespace AND j.ended_at IS NULL
-            AND j.state || '' <> 'claimed' AND (j.ordering_key IS NOT NULL) = $2::boolean
+            AND j.state <> 'claimed' AND (j.ordering_key IS NOT NULL) = $2::boolean
         FOR NO KEY UPDATE
     ) j
 ){ending}""",

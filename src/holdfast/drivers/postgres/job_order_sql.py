@@ -146,7 +146,7 @@ WITH req AS MATERIALIZED (
     SELECT r.*, j.* FROM (SELECT * FROM req ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
         SELECT ctid AS row, queue, unique_key, ended_at IS NOT NULL AS ended FROM {s}.job
         WHERE id = r.id AND namespace || '' = r.namespace
-            AND state || '' IN ('scheduled', 'retrying', 'dead', 'cancelled')
+            AND state IN ('scheduled', 'retrying', 'dead', 'cancelled')
         FOR NO KEY UPDATE
     ) j
 ), ranked AS MATERIALIZED (

@@ -16,13 +16,13 @@ GET = compose(
     "SELECT {columns} FROM {s}.job j WHERE j.id = $2 AND j.namespace || '' = $1", columns=_COLUMNS
 )
 
-# The first name behind ``{after}`` of a queue that has jobs. Claimed jobs have an index of their
-# own, here and below: those that a claim leaves alone stand in another.
+# The first name behind ``{after}`` of a queue that has jobs. Here and below, claimed jobs and all
+# others are looked for apart: each kind has an index, and its words are those of that index.
 _NEXT_NAME = """
         SELECT f.queue FROM (
             (
                 SELECT queue FROM {s}.job
-                WHERE namespace = $1 AND state <> 'claimed' AND queue > {after}
+                WHERE namespace = $1 AND state || '' <> 'claimed' AND queue > {after}
                 ORDER BY queue LIMIT 1
             )
             UNION ALL
@@ -64,7 +64,7 @@ LIST = compose(
 SELECT j.* FROM name n CROSS JOIN LATERAL (
     (
         SELECT {columns} FROM {s}.job j
-        WHERE j.state <> 'claimed' AND {matching}
+        WHERE j.state || '' <> 'claimed' AND {matching}
             AND ($4::text[] IS NULL OR $4::text[] <> ARRAY['claimed'])
         ORDER BY j.number LIMIT $8
     )
@@ -123,7 +123,7 @@ LOCK_SESSION = SESSION + "FOR UPDATE"
 TARGET = """
 SELECT queue, state, due_at <= clock_timestamp() AS due FROM {s}.job
 WHERE id = $2 AND namespace || '' = $1 AND NOT blocked
-    AND state || '' IN ('ready', 'scheduled', 'retrying')
+    AND state IN ('ready', 'scheduled', 'retrying')
 """
 
 # The rows of queues with limits, in the order of their names. Claims of such a queue follow each
@@ -222,7 +222,7 @@ LEFT JOIN LATERAL (
         WHERE state = 'ready' AND NOT blocked))::float8 AS oldest_ready_s
     FROM (
         SELECT state, due_at, blocked FROM {s}.job
-        WHERE namespace = $1 AND queue = n.queue AND state <> 'claimed'
+        WHERE namespace = $1 AND queue = n.queue AND state || '' <> 'claimed'
         ORDER BY number
     ) j
     GROUP BY state

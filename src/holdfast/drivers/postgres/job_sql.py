@@ -286,7 +286,7 @@ CLAIM_WAITING = compose(
 _FIRST = """WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
             AND (expires_at IS NULL OR expires_at > clock_timestamp())
         ORDER BY priority DESC, seq LIMIT w.most"""
-_NAMED = """WHERE id = $11 AND namespace || '' = $1 AND state || '' = 'ready'
+_NAMED = """WHERE id = $11 AND namespace || '' = $1 AND state = 'ready'
             AND coalesce(blocked, false) = false
             AND (expires_at IS NULL OR expires_at > clock_timestamp())"""
 CLAIM_NAMED = CLAIM.replace(_FIRST, _NAMED)
@@ -351,7 +351,7 @@ RETURNING j.queue
 # One job by its id, if it is due.
 PROMOTE_NAMED = """
 UPDATE {s}.job SET state = 'ready', seq = DEFAULT
-WHERE id = $2 AND namespace || '' = $1 AND state || '' IN ('scheduled', 'retrying')
+WHERE id = $2 AND namespace || '' = $1 AND state IN ('scheduled', 'retrying')
     AND coalesce(blocked, false) = false AND due_at <= clock_timestamp()
 """
 
