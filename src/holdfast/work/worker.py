@@ -261,7 +261,14 @@ class Worker:
         self.runs[job.id] = run
         run.task = task = self._runtime.spawn(self._run(line, run), name="holdfast-job")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # Told once it counts no longer: a worker that is woken before looks in vain, and many that
+        # end in one turn would leave it asleep.
+        if len(self._tasks) - self._busy == _UNSETTLED_MAX - 1:
+            self._alarm.ring()
 
     async def _run(self, line: _Line, run: Run) -> None:
         def freed() -> None:
@@ -278,8 +285,6 @@ class Worker:
             if self.runs.get(run.job.id) is run:
                 del self.runs[run.job.id]
             self._work.books.tell_ended(run.job.id)
-            if len(self._tasks) - self._busy >= _UNSETTLED_MAX:
-                self._alarm.ring()
 
     def _give_back(self, job: ClaimedJob, session: LiveSession) -> asyncio.Future[Any]:
         return self._lanes.release.put(Return(job.id, job.token), session)

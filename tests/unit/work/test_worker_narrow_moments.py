@@ -291,3 +291,32 @@ async def test_a_result_whose_own_code_fails_is_a_failure_of_the_job(fleet):
     await until(lambda: _is(job, "dead"))
     assert "no size" in (await job.status()).error["message"]
     assert (await job.status()).state is JobState.DEAD
+
+
+async def test_a_store_that_takes_all_completions_at_once_is_claimed_from_again(fleet, monkeypatch):
+    """What holds claims back ends in one turn of the loop, with nothing left to end after it."""
+    monkeypatch.setattr("holdfast.work.worker._UNSETTLED_MAX", 10)
+    app, ran, gate = App("a"), [], asyncio.Event()
+
+    @app.handler("q", concurrency=10)
+    async def handle(payload: int) -> None:
+        ran.append(payload)
+
+    hf = await fleet.host("worker", app=app)
+    complete = hf.work.store.complete
+
+    async def slow(batch):
+        await gate.wait()
+        return await complete(batch)
+
+    monkeypatch.setattr(hf.work.store, "complete", slow)
+    await hf.work.enqueue_many(handle, list(range(30)))
+    task = asyncio.create_task(hf.run())
+    await until(lambda: len(ran) == 10)
+    # Long enough for the worker to find that it may not claim.
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(ran) == 10
+    gate.set()
+    await until(lambda: len(ran) == 30)
+    await _ended(task)
