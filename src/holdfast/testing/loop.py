@@ -13,11 +13,11 @@ import sys
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from holdfast.flows.numbered import NumberedFuture, NumberedTask, end_coroutine
-from holdfast.testing.loop_host import Callback, LoopHost, Timer, current
+from holdfast.testing.loop_host import Callback, LoopHost, current
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._now = 0.0
         self._numbers = 0
         self._runnable: list[LoopHost] = []
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, Callback]] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._sweep_at = _SWEEP_LEAST
         self._stopping = False
@@ -81,7 +81,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._numbers += 1
         return self._numbers
 
-    def _enqueue(self, handle: Any, host: LoopHost) -> None:
+    def _enqueue(self, handle: Callback) -> None:
+        host = handle.host
         if host.crashed:
             return
         ready = host.ready
@@ -89,47 +90,47 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._runnable.append(host)
         ready.append(handle)
 
-    def call_soon(
+    def call_soon(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Callback:
         """Run ``callback`` after what is ready already, on the host of ``context``."""
-        handle = Callback(callback, args, self, context)
-        host = current.get() if context is None else context.get(current)
-        handle.host = host = host or self.world
-        self._enqueue(handle, host)
+        if context is None:
+            context = copy_context()
+        handle = Callback(callback, args, context, context.get(current) or self.world)
+        self._enqueue(handle)
         return handle
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Callback:
         """The same as ``call_soon``: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
+    def call_later(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         delay: float,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Callback:
         """Run ``callback`` after ``delay`` seconds of the asking host's clock."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         when: float,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Callback:
         """Run ``callback`` when the asking host's clock shows ``when``."""
         clock = current.get()
-        handle = Timer(when, callback, args, self, context)
-        host = clock if context is None else context.get(current)
-        handle.host = host or self.world
+        if context is None:
+            context = copy_context()
+        handle = Callback(callback, args, context, context.get(current) or self.world, when)
         true = when if clock is None else clock.true_at(when)
         if true <= self._now:
-            self._enqueue(handle, handle.host)
+            self._enqueue(handle)
         else:
             heapq.heappush(self._timers, (true, self._number(), handle))
         return handle
@@ -192,17 +193,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _advance(self) -> None:
         timers = self._timers
-        while timers and (timers[0][2].cancelled() or timers[0][2].host.crashed):
+        while timers and (not timers[0][2].live or timers[0][2].host.crashed):
             heapq.heappop(timers)
         if not timers:
             raise Deadlock(
                 f"nothing is ready and nothing is scheduled at {self._now:.6f} s\n{self.dump()}"
             )
-        self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
+        self._now = now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= now:
             handle = heapq.heappop(timers)[2]
-            if not handle.cancelled():
-                self._enqueue(handle, handle.host)
+            if handle.live:
+                self._enqueue(handle)
 
     def _run_steps(self) -> None:
         draw = self._random.random
@@ -218,11 +219,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not ready:
                 runnable[index] = runnable[-1]
                 runnable.pop()
-            if not handle.cancelled():
+            if handle.live:
                 self.steps += 1
                 if self.steps > self.steps_max:
                     raise StepLimit(f"more than {self.steps_max} steps at {self._now:.6f} s")
-                handle.run()
+                # Here, and not in a method of the handle: it would be felt in every step.
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001
+                    self._report(handle, error)
+
+    def _report(self, handle: Callback, error: BaseException) -> None:
+        """A callback failed, and nobody else will look."""
+        message = f"Exception in callback {handle!r}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def run_forever(self) -> None:
         """Run until ``stop``.
@@ -301,9 +313,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return "\n".join(lines) or "  no unfinished task"
 
     # What else asyncio asks of a loop.
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing to do: a cancelled timer is dropped when its time comes."""
 
     def _stop_after(self, _: asyncio.Future[Any]) -> None:
         self._stopping = True
