@@ -171,6 +171,8 @@ class Simulation:
         self.hosts: dict[str, SimHost] = {}
         self._wall_jumps = wall_jumps
         self._incarnations: dict[str, int] = {}
+        # The same for each incarnation of a machine.
+        self._jumps: dict[str, list[tuple[float, float]]] = {}
 
     @property
     def now(self) -> float:
@@ -185,6 +187,11 @@ class Simulation:
         """When and by how much the wall clock of ``machine`` jumps."""
         if not self._wall_jumps:
             return []
+        if machine not in self._jumps:
+            self._jumps[machine] = self._drawn_jumps(machine)
+        return self._jumps[machine]
+
+    def _drawn_jumps(self, machine: str) -> list[tuple[float, float]]:
         draw = self.stream(f"wall/{machine}")
         at = 0.0
         jumps: list[tuple[float, float]] = []
