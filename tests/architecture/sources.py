@@ -53,6 +53,12 @@ def modules(*folders: str) -> tuple[Module, ...]:
     return found
 
 
+def forget() -> None:
+    """Let go of what was read; the trees are large."""
+    modules.cache_clear()
+    _read.cache_clear()
+
+
 @functools.cache
 def _read(path: Path) -> Module:
     return Module(name=path.relative_to(ROOT).as_posix(), text=path.read_text())
