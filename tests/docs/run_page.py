@@ -2,10 +2,11 @@
 
     python run_page.py PAGE [SERVICE=URL ...]
 
-Started by ``test_pages.py`` in a process of its own. Python blocks share one namespace and one
-event loop; a comment ``# prints TEXT`` is held to what the block printed. Of a ``console`` block
-each command runs, its exit code must be 0 unless the page shows ``$ echo $?``, and the first word
-of each line the page shows must begin a line of the output, in order. Writes what it ran as JSON.
+Started by ``test_pages.py`` in a process of its own, which finds modules in the current directory,
+as a program there does. Python blocks share one namespace and one event loop; a comment
+``# prints TEXT`` is held to what the block printed. Of a ``console`` block each command runs, its
+exit code must be 0 unless the page shows ``$ echo $?``, and the first word of each line the page
+shows must begin a line of the output, in order. Writes what it ran as JSON.
 """
 
 from __future__ import annotations
@@ -270,6 +271,7 @@ def check_pip(words: list[str]) -> None:
 
 
 def main() -> int:
+    sys.path.insert(0, str(Path.cwd()))
     urls = dict(word.split("=", 1) for word in sys.argv[2:])
     run = PageRun(Path(sys.argv[1]), urls)
     began = time.monotonic()

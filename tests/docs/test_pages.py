@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, SERVICES, Block, Page, guides, pages, read
+from tests.process.nursery import Nursery, Program
 
 RUN = frozenset({"python", "console", "sh", "sql", "toml"})
 # Shown, never run: output, file listings, diagrams, and settings of other programs.
 SHOWN = frozenset({"text", "ini", "promql", "yaml", "json"})
+
+# A page that has closed its output has nothing left to do.
+END_LIMIT_S = 20.0
 
 GUIDES = {page.name: page for page in guides() if any(b.language in RUN for b in page.blocks)}
 
@@ -24,36 +29,55 @@ def pages_with(service: str) -> list[str]:
     return [name for name, page in GUIDES.items() if any(service in b.marks for b in page.blocks)]
 
 
-def run_page(page: Page, folder: Path, **urls: str) -> Counter[str]:
-    environ = {
-        name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")
-    }
-    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"
-    environ["PYTHONPATH"] = str(ROOT)
-    # The driver that the page on drivers writes is the example that the conformance tests run.
-    driver = "from tests.conformance.example_driver import FileFactory as FileFactory\n"
-    (folder / "holdfast_file.py").write_text(driver)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-W", "error", "-m", "tests.docs.run_page", str(page.path)),
-            *(f"{service}={url}" for service, url in urls.items()),
-        ],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    if done.returncode:
-        pytest.fail(f"{page.name}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}", pytrace=False)
-    return Counter(json.loads(done.stdout.splitlines()[-1]))
+@pytest.fixture
+def run_page(nursery: Nursery, tmp_path: Path) -> Callable[..., Counter[str]]:
+    """Runs a page in the folder of the test; what it says is compared with what happens."""
+
+    def run(page: Page, **urls: str) -> Counter[str]:
+        # The driver that the page on drivers writes is the example that the conformance tests run.
+        driver = "from tests.conformance.example_driver import FileFactory as FileFactory\n"
+        (tmp_path / "holdfast_file.py").write_text(driver)
+        program = Program(
+            module="tests.docs.run_page",
+            arguments=[str(page.path), *(f"{service}={url}" for service, url in urls.items())],
+            folder=tmp_path,
+            env=environ(),
+        )
+        code, printed, errors = run_to_its_end(nursery, program)
+        if code:
+            pytest.fail(f"{page.name}\n{printed[-2000:]}\n{errors[-4000:]}", pytrace=False)
+        return Counter(json.loads(printed.splitlines()[-1]))
+
+    return run
+
+
+def environ() -> dict[str, str]:
+    found = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    found["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{found.get('PATH', '')}"
+    return found | {"PYTHONPATH": str(ROOT)}
+
+
+def run_to_its_end(nursery: Nursery, program: Program) -> tuple[int, str, str]:
+    """The exit code of ``program``, what it printed, and what it said of errors."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = nursery.start(program, errors.fileno())
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.close()
+            with process.stdout as stdout:
+                printed = stdout.read()
+            code = process.wait(END_LIMIT_S)
+        finally:
+            process.kill()
+        errors.seek(0)
+        return code, printed, errors.read()
 
 
 @pytest.mark.parametrize("name", sorted(GUIDES))
-def test_every_block_of_the_page_runs(name, tmp_path):
+def test_every_block_of_the_page_runs(name, run_page):
     page = GUIDES[name]
-    ran = run_page(page, tmp_path)
+    ran = run_page(page)
     assert sum(ran[language] for language in RUN) == count_wanted(page)
 
 
@@ -65,41 +89,41 @@ def count_wanted(page: Page, *services: str) -> int:
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", pages_with("postgres"))
-def test_every_block_for_postgres_runs(name, tmp_path, postgres_url):
+def test_every_block_for_postgres_runs(name, run_page, postgres_url):
     page = GUIDES[name]
-    ran = run_page(page, tmp_path, postgres=postgres_url)
+    ran = run_page(page, postgres=postgres_url)
     assert sum(ran[language] for language in RUN) == count_wanted(page, "postgres")
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", pages_with("redis"))
-def test_every_block_for_redis_runs(name, tmp_path, redis_url):
+def test_every_block_for_redis_runs(name, run_page, redis_url):
     page = GUIDES[name]
-    ran = run_page(page, tmp_path, redis=redis_url)
+    ran = run_page(page, redis=redis_url)
     assert sum(ran[language] for language in RUN) == count_wanted(page, "redis")
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", pages_with("azblob"))
-def test_every_block_for_azure_blob_storage_runs(name, tmp_path, azurite_server):
+def test_every_block_for_azure_blob_storage_runs(name, run_page, azurite_server):
     page = GUIDES[name]
-    ran = run_page(page, tmp_path, azblob=azurite_server.url_of("documented"))
+    ran = run_page(page, azblob=azurite_server.url_of("documented"))
     assert sum(ran[language] for language in RUN) == count_wanted(page, "azblob")
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", pages_with("cosmos"))
-def test_every_block_for_azure_cosmos_db_runs(name, tmp_path, cosmos_emulator):
+def test_every_block_for_azure_cosmos_db_runs(name, run_page, cosmos_emulator):
     page = GUIDES[name]
-    ran = run_page(page, tmp_path, cosmos=cosmos_emulator.new_url())
+    ran = run_page(page, cosmos=cosmos_emulator.new_url())
     assert sum(ran[language] for language in RUN) == count_wanted(page, "cosmos")
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", pages_with("etcd"))
-def test_every_block_for_etcd_runs(name, tmp_path, etcd_server):
+def test_every_block_for_etcd_runs(name, run_page, etcd_server):
     page = GUIDES[name]
-    ran = run_page(page, tmp_path, etcd=etcd_server.url)
+    ran = run_page(page, etcd=etcd_server.url)
     assert sum(ran[language] for language in RUN) == count_wanted(page, "etcd")
 
 
@@ -149,14 +173,14 @@ def test_there_is_something_to_run():
         "<!-- test: until-stopped -->\n```python\nprint(1)\n```\n",
     ],
 )
-def test_a_page_that_lies_is_found(text, tmp_path):
+def test_a_page_that_lies_is_found(text, tmp_path, run_page):
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(pytest.fail.Exception):
-        run_page(read(page), tmp_path)
+        run_page(read(page))
 
 
-def test_a_page_that_tells_the_truth_passes(tmp_path):
+def test_a_page_that_tells_the_truth_passes(tmp_path, run_page):
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\n```\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\n"
@@ -164,7 +188,7 @@ def test_a_page_that_tells_the_truth_passes(tmp_path):
         "$ holdfast lease show x --url sqlite:///a.db\n"
         "holdfast: no lease\n$ echo $?\n66\n$ make demo\n```\n"
     )
-    ran = run_page(read(page), tmp_path)
+    ran = run_page(read(page))
     assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 4)
 
 
