@@ -5,10 +5,10 @@ VENV := $(or $(HOLDFAST_VENV),.venv)
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 ARGS :=
-# Half of a test run waits, for real clocks and for servers: three workers keep two cores busy. Each
-# has servers of its own, and more workers would make the tests that measure time wait for each
-# other; ARGS="-n 0" runs without.
-WORKERS := 3
+# Half of a test run waits, for real clocks and for servers, and the simulations, with which one
+# worker begins, do not: four workers keep two cores busy. Each has servers of its own, and more
+# would make the tests that measure time wait for each other; ARGS="-n 0" runs without.
+WORKERS := 4
 
 # Pyright's wrapper reminds of newer releases; ours is pinned.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1

@@ -19,8 +19,8 @@ MEMORY = Path("/dev/shm")
 # What lies here outlives a restart of the machine.
 DISK = Path("/var/tmp")
 
-# The clusters, logs and databases of all workers together take less than half of it at their most.
-# Containers that were given no size have 64 MiB.
+# The clusters, logs and databases of all workers together take less than two thirds of it at their
+# most. Containers that were given no size have 64 MiB.
 FREE_LEAST_BYTES = 2 << 30
 
 
