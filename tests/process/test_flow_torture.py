@@ -31,9 +31,9 @@ STEPS, PACE_S = 3, 0.1
 RESULT = sum(range(STEPS))
 
 
-def load(fleet: FlowFleet, count: int) -> list[str]:
+def load(fleet: FlowFleet, count: int, prefix: str = "flow") -> list[str]:
     """Start flows, half of them at the guest, for anybody, and half at a host, for itself."""
-    names = [f"flow-{number}" for number in range(count)]
+    names = [f"{prefix}-{number}" for number in range(count)]
     fleet.start("mixed", STEPS, PACE_S, ids=names[::2])
     fleet.start("mixed", STEPS, PACE_S, ids=names[1::2], by=fleet.hosts[-1])
     return names
@@ -92,10 +92,12 @@ def test_a_crash_of_the_server_strands_and_loses_nothing(services, cast):
     url = server.create_database()
     create_schema(url)
     fleet = FlowFleet(cast, PostgresStore(url), hosts=2, ttl=2 * TTL_S)
-    names = load(fleet, FLOWS)
-    for _ in range(2):
+    names: list[str] = []
+    for turn in range(2):
         for host in fleet.hosts:
             host.forget("ran")
+        names += load(fleet, FLOWS, f"turn-{turn}")
+        for host in fleet.hosts:
             host.wait("ran", limit_s=60)
         server.kill_immediate()
         down_at = now()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.ports.wakeups import Wakeup, Wakeups
+from holdfast.ports.wakeups import MISSED, Wakeup, Wakeups
 from holdfast.runtime.reaper import GONE
 
 _CLAIMABLE = "instances/flow/"
@@ -34,7 +34,8 @@ class FlowBell:
         self.on_claimable: Listener | None = None
         self.on_mail: Listener | None = None
         self.on_operate: Listener | None = None
-        # Called when a host has gone, which may have been the only one to know when a flow is due.
+        # Called when a host has gone, which may have been the only one to know when a flow is due,
+        # and when rings may have been missed.
         self.on_gone: Callable[[], None] | None = None
 
     @property
@@ -83,7 +84,7 @@ class FlowBell:
                 listener(id)
         elif topic.startswith(_OPERATE):
             self._tell(self.on_operate, topic[len(_OPERATE) :])
-        elif topic == GONE.topic and self.on_gone is not None:
+        elif topic in (GONE.topic, MISSED.topic) and self.on_gone is not None:
             self.on_gone()
 
     def _tell(self, listener: Listener | None, what: str) -> None:

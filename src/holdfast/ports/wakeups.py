@@ -22,6 +22,9 @@ class Wakeup:
     position: int = 0
 
 
+MISSED = Wakeup("missed")
+"""Not sent by anybody: the driver has become deaf, or hears again. Look at what you wait for."""
+
 Listener = Callable[[Wakeup], None]
 
 
@@ -29,7 +32,7 @@ class Wakeups(Protocol):
     """Hints between the hosts of one namespace in one store."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener`` for each hint meant for this host or for all.
+        """Call ``listener`` for each hint meant for this host or for all, and with ``MISSED``.
 
         It is called on the event loop that opened the driver. Returns the function that ends the
         subscription.

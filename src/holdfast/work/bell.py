@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from holdfast.errors import HoldfastError
-from holdfast.ports.wakeups import Wakeup, Wakeups
+from holdfast.ports.wakeups import MISSED, Wakeup, Wakeups
 
 _QUEUE = "work/"
 _CANCEL = "cancel/"
@@ -75,6 +75,10 @@ class Bell:
                 listener(queue)
         elif topic.startswith(_CANCEL) and self.cancelled is not None:
             self.cancelled(topic[len(_CANCEL) :])
+        elif topic == MISSED.topic:
+            for queue, listeners in list(self._queues.items()):
+                for listener in list(listeners):
+                    listener(queue)
 
 
 class Alarm:

@@ -19,7 +19,7 @@ from holdfast.errors import StoreError
 from holdfast.names import HostId
 from holdfast.ports.driver import DriverContext
 from holdfast.ports.hearing import Listeners
-from holdfast.ports.wakeups import Listener, Wakeup
+from holdfast.ports.wakeups import MISSED, Listener, Wakeup
 
 # Often enough that a pooler or a firewall that swallows notifications is found before people
 # notice; rare enough to cost nothing.
@@ -199,13 +199,18 @@ class PostgresWakeups:
     def _now_hearing(self) -> None:
         if self._warned:
             self._context.logger.info("wake-ups arrive again")
-        self._hearing = True
+        again, self._hearing = self._settled.is_set() and not self._hearing, True
         self._warned = False
         self._settled.set()
+        if again:
+            self._listeners.tell(MISSED)
 
     def _now_deaf(self, why: str) -> None:
-        self._hearing = False
+        heard, self._hearing = self._hearing, False
         self._settled.set()
+        if heard and not self._closed:
+            # Who waits for a ring must poll from now on.
+            self._listeners.tell(MISSED)
         if not self._warned and not self._closed:
             self._warned = True
             self._context.logger.warning(

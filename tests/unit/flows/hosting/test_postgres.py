@@ -102,6 +102,31 @@ async def test_time_and_middleware_hold_for_a_transaction_as_well(postgres_url):
     assert seen == [("keep#0", 0), ("keep#1", 1)]
 
 
+async def test_a_ring_that_was_lost_with_its_connection_is_made_up_for(postgres_url):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        return "ran"
+
+    connection = await asyncpg.connect(postgres_url)
+    async with (
+        holdfast.connect(postgres_url, app=app, host="runs") as hf,
+        holdfast.connect(postgres_url, app=app, host="asks") as guest,
+        hf.running(),
+    ):
+        first = await guest.flows.start(flow)
+        assert await first.result(timeout=30) == "ran"
+        # Both listen; neither has done anything on that connection since it proved that it hears.
+        lost = await connection.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'NOTIFY %'"
+        )
+        assert len(lost) == 2
+        second = await guest.flows.start(flow)
+        assert await second.result(timeout=30) == "ran"
+    await connection.close()
+
+
 @pytest.mark.timeout(90)
 async def test_a_host_whose_flows_all_sleep_sends_less_than_one_statement_a_second(
     postgres_url, monkeypatch
