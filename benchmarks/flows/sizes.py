@@ -41,6 +41,8 @@ _IDLE_BAR = 1.0
 _STARTS_PER_S = 300
 _PARK_S = 20.0
 _LEAD_S = 2.0
+# Between the last look at a host that has nothing to do and the first flow that wakes.
+_SPARE_S = 1.0
 # A host that still claims or puts aside sends many statements a second, however few are left.
 _LOOK_S = 2.0
 _BUSY_PER_S = 3
@@ -120,10 +122,11 @@ async def measure_sleeping(backend: Backend, effort: Effort) -> list[Row]:
     async with backend.counting(url) as counted, open_host(url) as host:
         before_mb = _memory_mb()
         began = time.monotonic()
-        wakes_in_s = _LEAD_S + count / _STARTS_PER_S + _PARK_S + effort.idle_s
+        calm_in_s = _LEAD_S + count / _STARTS_PER_S + _PARK_S
+        wakes_in_s = calm_in_s + effort.idle_s + _SPARE_S
         wake_at = datetime.now(UTC) + timedelta(seconds=wakes_in_s)
         await _start_all(host, count, wake_at)
-        await _put_aside(lambda: counted().statements, until=began + wakes_in_s - effort.idle_s)
+        await _put_aside(lambda: counted().statements, until=began + calm_in_s)
         grown_mb = _memory_mb() - before_mb
         sent = counted().statements
         await asyncio.sleep(effort.idle_s)

@@ -227,10 +227,14 @@ local function ring(queue, jobs)
     and redis.call('HGET', K .. 'modes', queue) ~= 'paused'
   then
     redis.call('ZREMRANGEBYSCORE', waiting, '-inf', now_text)
-    for _, hosts in ipairs({redis.call('ZPOPMAX', waiting), redis.call('ZPOPMIN', waiting, jobs)}) do
-      for number = 1, #hosts, 2 do
-        redis.call('PUBLISH', K .. 'bell:' .. hosts[number], '0 0 work/' .. queue)
-      end
+    local hosts = redis.call('ZRANGE', waiting, 0, jobs - 1)
+    local last = redis.call('ZRANGE', waiting, -1, -1)[1]
+    if last and last ~= hosts[#hosts] then
+      hosts[#hosts + 1] = last
+    end
+    for _, host in ipairs(hosts) do
+      redis.call('ZREM', waiting, host)
+      redis.call('PUBLISH', K .. 'bell:' .. host, '0 0 work/' .. queue)
     end
   end
 end
