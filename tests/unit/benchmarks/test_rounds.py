@@ -87,3 +87,26 @@ def test_statements_of_a_log_are_counted_by_either_protocol():
     count = count_log(log)
     assert count.statements == 3
     assert count.transactions == 3
+
+
+async def test_a_round_in_which_the_machine_paused_is_taken_again():
+    rates = iter([1.0, 0.0, 0.0, 8.0])
+
+    async def ours() -> float:
+        return next(rates)
+
+    async def floor() -> float:
+        return 4.0
+
+    assert (await alternate(ours, floor, rounds=1)).typical == Sample(8.0, 4.0)
+
+
+async def test_a_floor_that_does_nothing_is_a_mistake():
+    async def ours() -> float:
+        return 1.0
+
+    async def floor() -> float:
+        return 0.0
+
+    with pytest.raises(RuntimeError, match="nothing was done"):
+        await alternate(ours, floor, rounds=1)
