@@ -105,7 +105,7 @@ class Hold(Generic[T]):
                 pending.pop()
         finally:
             for lease in pending:
-                self._ownership.later(self._ownership.release(lease.tenure))
+                self._ownership.later(self._ownership.release_or_later(lease.tenure))
             for lease in self._leases:
                 # Without these the handle could be dropped, and noticed, like any other.
                 lease.tenure.lost_callbacks = None

@@ -201,7 +201,7 @@ class Leases:
                 leases.append(await self.acquire(key, timeout=left, **options))
         except asyncio.CancelledError:
             for lease in reversed(leases):
-                self._ownership.later(lease.release())
+                self._ownership.later(self._ownership.release_or_later(lease.tenure))
             raise
         except HoldfastError:
             for lease in reversed(leases):
@@ -409,7 +409,7 @@ class Leases:
         )
         if self._requests.closed:
             # Granted while the connection was being closed: nobody would keep it alive.
-            self._ownership.later(self._ownership.release(tenure))
+            self._ownership.later(self._ownership.release_or_later(tenure))
             raise UsageError("this connection was closed; connect again")
         self._ownership.begin(tenure)
         self._renewals.watch(tenure)
