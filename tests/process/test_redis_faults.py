@@ -25,6 +25,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model.lease import Grant, Held
+from holdfast.ports.wakeups import MISSED, Wakeup
 from tests.process.redis_drivers import Drivers, request
 from tests.process.redis_workers import RedisWorker, use_every_right
 from tests.services import Unavailable
@@ -167,15 +168,17 @@ async def test_a_refused_connection_is_unavailable_and_nothing_applied(
 async def test_hints_arrive_again_after_the_listener_was_cut(drivers, proxy, redis_url) -> None:
     driver = await drivers.open(proxy.url_of(redis_url))
     assert not driver.wakeups.deaf
+    told: asyncio.Queue[Wakeup] = asyncio.Queue()
+    driver.wakeups.subscribe(told.put_nowait)
     proxy.refuse()
     proxy.reset()
     async with asyncio.timeout(10):
-        while not driver.wakeups.deaf:  # noqa: ASYNC110 - there is no signal to wait for
-            await asyncio.sleep(0.01)
+        assert await told.get() == MISSED
+    assert driver.wakeups.deaf
     proxy.pass_through()
     async with asyncio.timeout(10):
-        while driver.wakeups.deaf:  # noqa: ASYNC110 - there is no signal to wait for
-            await asyncio.sleep(0.01)
+        assert await told.get() == MISSED
+    assert not driver.wakeups.deaf
 
 
 @pytest.mark.parametrize("step", ["Link._open", "RedisWakeups._listen"])

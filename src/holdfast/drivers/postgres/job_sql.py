@@ -152,6 +152,14 @@ CLAIMED_COLUMNS = """j.id, j.queue, j.token, j.payload, j.attempts, j.losses, j.
         (date_part('epoch', j.enqueued_at) * 1000000)::bigint AS enqueued_at_us,
         j.unique_key, j.ordering_key"""
 
+# When the next waiting job of the queue ``w`` is due.
+_NEXT_DUE = """LEFT JOIN LATERAL (
+        SELECT due_at FROM {s}.job
+        WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
+            AND NOT blocked
+        ORDER BY due_at LIMIT 1
+    ) d ON true"""
+
 # One claim, one statement.
 #
 # host    the session, locked against a peer that would end it, and judged under that lock: a claim
@@ -177,12 +185,7 @@ WITH host AS MATERIALIZED (
         SELECT mode, concurrency IS NOT NULL OR rate IS NOT NULL AS limited
         FROM {s}.queue WHERE namespace = $1 AND name = w.queue OFFSET 0
     ) q ON true
-    LEFT JOIN LATERAL (
-        SELECT due_at FROM {s}.job
-        WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
-            AND NOT blocked
-        ORDER BY due_at LIMIT 1
-    ) d ON true
+    {next_due}
 ), gate AS MATERIALIZED (
     SELECT EXISTS (
             SELECT FROM host WHERE ended_at IS NULL AND expires_at > clock_timestamp()
@@ -212,6 +215,7 @@ WITH host AS MATERIALIZED (
     RETURNING j.seq, {columns}
 )""",
     columns=CLAIMED_COLUMNS,
+    next_due=_NEXT_DUE,
 )
 
 # The usual case at half the cost: one queue that is open, has no limits, and where nothing is due.
@@ -308,7 +312,8 @@ FROM unnest($2::text[]) AS w(queue)
 
 # Whether a claim from these queues would find anything now, and when the next waiting job is due.
 # Reads only, so that nothing is flushed for it; what others are taking counts as found.
-GLANCE = """
+GLANCE = compose(
+    """
 SELECT coalesce(bool_or(r.ready OR d.due_at <= clock_timestamp()), false) AS found,
     extract(epoch FROM min(d.due_at) - clock_timestamp())::float8 AS next_due_s
 FROM unnest($2::text[]) AS w(queue)
@@ -321,14 +326,11 @@ LEFT JOIN LATERAL (
         AND (expires_at IS NULL OR expires_at > clock_timestamp())
     ORDER BY priority DESC, seq LIMIT 1
 ) r ON true
-LEFT JOIN LATERAL (
-    SELECT due_at FROM {s}.job
-    WHERE namespace = $1 AND queue = w.queue AND state IN ('scheduled', 'retrying')
-        AND NOT blocked
-    ORDER BY due_at LIMIT 1
-) d ON true
+{next_due}
 WHERE q.mode IS DISTINCT FROM 'paused'
-"""
+""",
+    next_due=_NEXT_DUE,
+)
 
 # Due jobs become ready in the order of their times, at most $3 in each queue. The clock stands in
 # a subquery, read once: compared with a function that changes, an index could not end its search.
@@ -374,12 +376,13 @@ _KEPT = compose(
 )
 
 # The usual case at less cost: of a queue that does not limit how many of its jobs run, so that
-# nobody waits for the room that they leave.
+# nobody waits for the room that they leave. Each queue is looked up, however many have limits.
 COMPLETE_KEPT = compose(
     """
 {kept}
-    AND j.queue NOT IN (
-        SELECT name FROM {s}.queue WHERE namespace = $1 AND concurrency IS NOT NULL
+    AND NOT EXISTS (
+        SELECT FROM {s}.queue
+        WHERE namespace = $1 AND name = j.queue AND concurrency IS NOT NULL OFFSET 0
     )
 RETURNING r.n
 """,
