@@ -143,10 +143,20 @@ def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def etcd_server(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
+def etcd_of_all(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
     server = _have(pytestconfig, EtcdServer().start)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def etcd_server(etcd_of_all: EtcdServer) -> Iterator[EtcdServer]:
+    yield etcd_of_all
+    if etcd_of_all.has_died:
+        # A server that breaks by itself costs the test that it served, not all that come after it.
+        last_words = etcd_of_all.log()[-2000:]
+        etcd_of_all.revive()
+        pytest.fail(f"the etcd server died: {last_words or 'without a word'}")
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -445,42 +441,3 @@ async def _settled(call):
                 return await call()
             except (StoreUnavailable, OutcomeUnknown):
                 await asyncio.sleep(0.05)
-
-
-FORKING = """
-import asyncio, os, sys
-from holdfast.errors import UsageError
-from tests.process.etcd_drivers import Drivers
-
-async def main():
-    drivers = Drivers()
-    driver = await drivers.open(sys.argv[1])
-    child = os.fork()
-    if child == 0:
-        try:
-            driver.leases.get("k").send(None)
-        except UsageError:
-            os._exit(0)
-        os._exit(1)
-    _, status = os.waitpid(child, 0)
-    # The program counts namespaces from the first: other tests own keys there.
-    assert len(await driver.leases.get("never-granted")) == 0
-    await drivers.close()
-    sys.exit(os.waitstatus_to_exitcode(status))
-
-asyncio.run(main())
-"""
-
-
-def test_a_driver_is_not_inherited_by_a_child(etcd_server) -> None:
-    # gRPC's own handlers of a fork crash the child now and then; the driver's page says so.
-    environ = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING, etcd_server.url],
-        cwd=Path(__file__).parents[2],
-        env=environ,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

@@ -158,6 +158,11 @@ class EtcdServer:
         except OSError:
             return False
 
+    @property
+    def has_died(self) -> bool:
+        """Whether its process has ended, though nobody stopped it."""
+        return self._process is not None and self._process.poll() is not None
+
     def is_leader(self) -> bool:
         """Whether it leads its cluster, by its own metrics."""
         try:

@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from holdfast.drivers.etcd.library import import_rpc
 from holdfast.drivers.etcd.operations import Answer, Condition, Operation, Term
 from holdfast.drivers.etcd.renewals import KeepAlive
 from holdfast.drivers.etcd.settings import EtcdSettings
 from holdfast.drivers.etcd.translate import CallFailed, Verdict, judge, translate
-from holdfast.drivers.etcd.wire import Status, Watch, Wire, import_rpc
+from holdfast.drivers.etcd.wire import Status, Watch, Wire
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.ports.driver import DriverContext
 from holdfast.process import current

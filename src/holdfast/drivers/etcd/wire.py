@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, cast
 
+from holdfast.drivers.etcd.library import import_rpc
 from holdfast.drivers.etcd.operations import (
     Answer,
     Condition,
@@ -24,7 +25,6 @@ from holdfast.drivers.etcd.operations import (
 )
 from holdfast.drivers.etcd.settings import EtcdSettings
 from holdfast.drivers.etcd.translate import CallFailed
-from holdfast.errors import ConfigurationError
 
 # The largest folder is that of a key with thousands of waiters, at some 300 bytes each.
 _MESSAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -40,22 +40,6 @@ _RECONNECT_MOST_MS = 1_000
 # gRPC serves all event loops of a process from one thread, and tells the end of a cancelled call a
 # moment later. A loop that is closed by then breaks the delivery to the others.
 _AFTERMATH_S = 0.02
-
-
-def import_rpc() -> tuple[Any, Any]:
-    """The messages and stubs of etcd, and gRPC, imported on first use.
-
-    Raises:
-        ConfigurationError: They are not installed.
-    """
-    try:
-        import grpc  # pyright: ignore[reportMissingTypeStubs]
-        from aetcd import rpc  # pyright: ignore[reportMissingTypeStubs]
-    except ImportError:
-        raise ConfigurationError(
-            "the etcd driver needs aetcd: pip install 'holdfast[etcd]'"
-        ) from None
-    return rpc, grpc
 
 
 class Status(NamedTuple):
