@@ -6,6 +6,7 @@ Each class is named for what is wrong with it, and carries the sentences of the 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 from msgspec.structs import replace
 
@@ -13,7 +14,18 @@ from holdfast.drivers.memory import MemoryFactory
 from holdfast.drivers.memory.job_claim import leave_notes
 from holdfast.drivers.memory.job_store import MemoryJobStore
 from holdfast.drivers.memory.lines import Line
-from holdfast.model.job import FINAL, Changed, JobState, Reclaimed, Settled, Tended
+from holdfast.model.job import (
+    ALL_PARTS,
+    FINAL,
+    Changed,
+    Enqueued,
+    Entry,
+    JobState,
+    LimitsBy,
+    Reclaimed,
+    Settled,
+    Tended,
+)
 from holdfast.ports.wakeups import Wakeup
 
 
@@ -62,6 +74,19 @@ class LateSessionMayClaim(Defective):
         if session in self._space.sessions:
             self._space.sessions[session].expires_us = 2**62
         super()._check_session(step, session)
+
+
+class IdMeansNoQueue(Defective):
+    caught_by = (
+        "test_an_id_of_another_queue_is_a_conflict",
+        "test_a_conflict_is_that_of_its_job_alone",
+    )
+
+    async def enqueue(self, jobs):
+        added = await super().enqueue(jobs)
+        return [
+            Enqueued(one.id, Entry.CREATED) if one.entry is Entry.CONFLICT else one for one in added
+        ]
 
 
 class CompletionAsksForNoToken(Defective):
@@ -446,6 +471,20 @@ class PagesSkipWhatChanged(Defective):
     async def list(self, wanted, *, after, limit):
         page = await super().list(wanted, after=after, limit=limit)
         return [record for record in page if after is None or record.token == 0]
+
+
+class DeclarationOverrulesTheOperator(Defective):
+    caught_by = (
+        "test_limits_of_an_operator_stay_until_they_are_lifted",
+        "test_limits_that_an_operator_sets_first_are_kept_too",
+        "test_an_operator_a_handler_and_a_pause_at_once_lose_nothing",
+    )
+
+    async def put_queue(self, settings, *, parts=ALL_PARTS):
+        held = self.table.queue(settings.name)
+        if held.settings is not None:
+            held.settings = dataclasses.replace(held.settings, limits_by=LimitsBy.HANDLER)
+        await super().put_queue(settings, parts=parts)
 
 
 DEFECTS: tuple[type[Defective], ...] = tuple(Defective.__subclasses__())

@@ -89,12 +89,35 @@ class ParkingForgetsTheLetters(Defective):
 
 
 class LettersWakeNobody(Defective):
-    caught_by = ("test_a_parked_instance_wakes_by_a_letter", "test_a_letter_wakes_what_is_not_due")
+    caught_by = ("test_a_parked_instance_wakes_by_a_letter",)
 
     async def claim(self, request):
         for definition in self.table.definitions.values():
             for id_ in list(definition.mailed):
                 definition.mailed.remove(id_)
+        return await super().claim(request)
+
+
+class LettersBeginWhatIsDelayed(Defective):
+    caught_by = ("test_what_was_never_begun_waits_for_its_time_with_its_letters",)
+
+    async def claim(self, request):
+        for row in self.table.rows.values():
+            if row.letters and row.owner is None and row.ended is None and not row.suspended:
+                first = next(iter(row.letters.values()))
+                definition = self.table.definition(row.new.kind, row.new.name)
+                definition.mailed.remove(row.id)
+                definition.mailed.add(row.id, first.sent_at_us, row.number)
+        return await super().claim(request)
+
+
+class WishesToCancelWait(Defective):
+    caught_by = ("test_a_wish_to_cancel_does_not_wait_for_the_time",)
+
+    async def claim(self, request):
+        for row in self.table.rows.values():
+            if not row.token:
+                self.table.definition(row.new.kind, row.new.name).mailed.remove(row.id)
         return await super().claim(request)
 
 

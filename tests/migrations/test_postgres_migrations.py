@@ -15,7 +15,15 @@ from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.drivers.postgres.settings import read_settings
 from holdfast.errors import ConfigurationError, SchemaMismatch, StoreError, StoreUnavailable
 from holdfast.model.instance import NewInstance
-from holdfast.model.job import Completion, JobFilter, JobState, Settled
+from holdfast.model.job import (
+    Completion,
+    JobFilter,
+    JobState,
+    LimitsBy,
+    QueuePart,
+    QueueSettings,
+    Settled,
+)
 from holdfast.model.lease import AcquireRequest, Grant
 from holdfast.model.location import parse_url
 from holdfast.names import HostId, InstanceId, JobId, Owner, Token
@@ -290,6 +298,43 @@ async def test_claimed_jobs_are_listed_before_and_after_they_leave_the_index_of_
     await driver.close()
     assert await run(postgres_url, PAGE_6) == [(name,) for name in names]
     assert await run(postgres_url, NAMES_6) == [("q",)]
+
+
+# How the releases up to schema 7 put the settings of a queue.
+PUT_QUEUE_7 = """
+INSERT INTO holdfast.queue (namespace, name, mode, concurrency, rate, rate_period_us)
+VALUES ('n', '{}', '{}', {}, {}, 1000000)
+ON CONFLICT (namespace, name) DO UPDATE SET
+    mode = excluded.mode, concurrency = excluded.concurrency, rate = excluded.rate,
+    rate_period_us = excluded.rate_period_us
+"""
+
+
+async def test_limits_of_older_releases_count_as_declared(postgres_url) -> None:
+    """Those of before, and those that a host of an older release sets beside this one."""
+    settings = settings_of(postgres_url)
+    connections = Connections(settings, context())
+    await schema.prepare(connections, settings, migrate=False, steps=schema.migrations()[:7])
+    await connections.close()
+    await run(postgres_url, PUT_QUEUE_7.format("before", "paused", 5, "NULL"))
+    driver = await open_driver(postgres_url, migrate=True)
+    await run(postgres_url, PUT_QUEUE_7.format("beside", "open", "NULL", 3))
+    found = {queue.settings.name: queue.settings for queue in await driver.jobs.queues()}
+    assert {each.limited_by for each in found.values()} == {LimitsBy.HANDLER}
+    assert (found["before"].mode, found["before"].concurrency) == ("paused", 5)
+    limits = (QueuePart.LIMITS,)
+    for name in ("before", "beside"):
+        await driver.jobs.put_queue(QueueSettings(name=name, concurrency=2), parts=limits)
+        operators = QueueSettings(name=name, concurrency=1, limits_by=LimitsBy.OPERATOR)
+        await driver.jobs.put_queue(operators, parts=limits)
+    # One that lifts them does not know whose they are.
+    await run(postgres_url, PUT_QUEUE_7.format("before", "open", "NULL", "NULL"))
+    for name in ("before", "beside"):
+        await driver.jobs.put_queue(QueueSettings(name=name, concurrency=4), parts=limits)
+    found = {queue.settings.name: queue.settings for queue in await driver.jobs.queues()}
+    assert found["before"] == QueueSettings(name="before", concurrency=4)
+    assert found["beside"] == operators
+    await driver.close()
 
 
 async def test_a_failing_migration_changes_nothing(postgres_url) -> None:

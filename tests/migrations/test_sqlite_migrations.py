@@ -21,7 +21,10 @@ from holdfast.model.job import (
     Entry,
     JobFilter,
     JobState,
+    LimitsBy,
     NewJob,
+    QueuePart,
+    QueueSettings,
     Settled,
     Want,
 )
@@ -260,3 +263,39 @@ async def test_a_store_of_jobs_learns_to_keep_flows_and_loses_nothing(tmp_path: 
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+# How the releases up to schema 6 put the settings of a queue.
+PUT_QUEUE_6 = """
+INSERT INTO holdfast_queue (namespace, name, mode, concurrency, rate, rate_period_us)
+VALUES ('default', ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, name) DO UPDATE SET
+    mode = excluded.mode, concurrency = excluded.concurrency, rate = excluded.rate,
+    rate_period_us = excluded.rate_period_us
+"""
+
+
+async def test_limits_of_older_releases_count_as_declared(tmp_path: Path) -> None:
+    """Those of before, and those that a process of an older release sets beside this one."""
+    path = tmp_path / "store.db"
+    limits = (QueuePart.LIMITS,)
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        schema.bring_up(older, schema.steps()[:6])
+        older.execute(PUT_QUEUE_6, ("before", "paused", 5, None, 1_000_000))
+        driver = await SqliteFactory().open(parse_url(f"sqlite:///{path}"), context())
+        older.execute(PUT_QUEUE_6, ("beside", "open", None, 3, 1_000_000))
+        found = {queue.settings.name: queue.settings for queue in await driver.jobs.queues()}
+        assert {each.limited_by for each in found.values()} == {LimitsBy.HANDLER}
+        assert (found["before"].mode, found["before"].concurrency) == ("paused", 5)
+        for name in ("before", "beside"):
+            await driver.jobs.put_queue(QueueSettings(name=name, concurrency=2), parts=limits)
+            operators = QueueSettings(name=name, concurrency=1, limits_by=LimitsBy.OPERATOR)
+            await driver.jobs.put_queue(operators, parts=limits)
+        # One that lifts them does not know whose they are.
+        older.execute(PUT_QUEUE_6, ("before", "open", None, None, 1_000_000))
+        for name in ("before", "beside"):
+            await driver.jobs.put_queue(QueueSettings(name=name, concurrency=4), parts=limits)
+        found = {queue.settings.name: queue.settings for queue in await driver.jobs.queues()}
+        assert found["before"] == QueueSettings(name="before", concurrency=4)
+        assert found["beside"] == operators
+        await driver.close()

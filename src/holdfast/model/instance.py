@@ -150,12 +150,18 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     sent_at_us: int
 
 
+CANCEL_KIND = "cancel"
+"""The kind of a letter that wants an instance to end: it may have it before its time."""
+
+
 class ClaimedInstance(msgspec.Struct, frozen=True, gc=False):
     """An instance and the token of its claim. Every later write of its owner carries both.
 
     ``version`` is how often it was committed; ``base`` is the version after which its history
     begins: of the current run, ``version - base`` rows are in the store. ``began_at_us`` is when
-    the current run began. ``letters`` are the first ``LETTERS_MAX`` in its mailbox.
+    the current run began. ``letters`` are the first ``LETTERS_MAX`` in its mailbox. ``first``:
+    nobody has had it before, so that none of its code has run; a claim that is asked for again
+    may not know it.
     """
 
     id: InstanceId
@@ -171,15 +177,16 @@ class ClaimedInstance(msgspec.Struct, frozen=True, gc=False):
     attributes: str
     custom: str | None
     letters: tuple[Letter, ...] = ()
+    first: bool = False
 
 
 class ClaimedInstances(msgspec.Struct, frozen=True, gc=False):
     """The answer to a claim.
 
     ``next_due_s`` is when the next unowned instance of the names comes due, if there is one and
-    fewer than asked for were had. ``letters`` names instances that the session owned before and
-    whose mailbox is not empty: a ring that was lost is made good by it. ``at_us`` is the store's
-    wall clock.
+    fewer than asked for were had; or sooner, where the store wants to be asked again. ``letters``
+    names instances that the session owned before and whose mailbox is not empty: a ring that was
+    lost is made good by it. ``at_us`` is the store's wall clock.
     """
 
     instances: tuple[ClaimedInstance, ...]

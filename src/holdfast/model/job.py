@@ -7,6 +7,7 @@ an aware datetime. Payloads, results, errors and headers are JSON text that no s
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -82,8 +83,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         instance: When the job ends, in whichever way, the same step of the store puts a letter into
             this instance's mailbox: kind ``step``, name ``step``, id ``job/<job id>``, payload
             ``{"state": "done", "outcome": <result or error>}``. Such a job is kept for some time.
-            One that its queue does not take (``existing``, ``rejected``, ``closed``) is answered at
-            once, as ``cancelled`` with a sentence for an outcome.
+            One that its queue does not take (``existing``, ``rejected``, ``closed``,
+            ``conflict``) is answered at once, as ``cancelled`` with a sentence for an outcome.
         step: See ``instance``.
     """
 
@@ -114,14 +115,15 @@ class Entry(StrEnum):
     REPLACED = "replaced"
     REJECTED = "rejected"
     CLOSED = "closed"
+    CONFLICT = "conflict"
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The outcome for one ``NewJob``: what happened, and the job that stands in the queue now.
 
     ``existing`` and ``rejected`` name the live job that has the unique key; ``replaced`` names the
-    new job, whose predecessor was cancelled; ``closed`` means that the queue drains, and nothing
-    was added.
+    new job, whose predecessor was cancelled; ``closed`` means that the queue drains, and
+    ``conflict`` that a job of another queue has this id: nothing was added.
     """
 
     id: JobId
@@ -187,7 +189,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The answer to a claim.
 
     ``next_due_s`` is when the next scheduled or retrying job of the wanted queues comes due, if
-    there is one and fewer than asked for were had.
+    there is one and fewer than asked for were had; or sooner, where the store wants to be asked
+    again.
     """
 
     jobs: tuple[ClaimedJob, ...]
@@ -335,12 +338,19 @@ class QueueMode(StrEnum):
     DRAINING = "draining"
 
 
+class LimitsBy(StrEnum):
+    """Whose the limits of a queue are: a handler declares them, or an operator has set them."""
+
+    HANDLER = "handler"
+    OPERATOR = "operator"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
     """What holds for a queue in the whole fleet.
 
     At most ``concurrency`` of its jobs are claimed at a time, and at most ``rate`` claims are made
-    in any ``rate_period_us``.
+    in any ``rate_period_us``. ``limits_by`` is who put both of them.
     """
 
     name: str
@@ -348,6 +358,45 @@ class QueueSettings:
     concurrency: int | None = None
     rate: int | None = None
     rate_period_us: int = 1_000_000
+    limits_by: LimitsBy = LimitsBy.HANDLER
+
+    @property
+    def limited(self) -> bool:
+        """Whether it has any limit."""
+        return self.concurrency is not None or self.rate is not None
+
+    @property
+    def limited_by(self) -> LimitsBy | None:
+        """Whose its limits are; ``None`` where it has none."""
+        return self.limits_by if self.limited else None
+
+
+class QueuePart(StrEnum):
+    """A part of the settings of a queue that is put by itself, whatever becomes of the other."""
+
+    MODE = "mode"
+    LIMITS = "limits"
+
+
+ALL_PARTS: frozenset[QueuePart] = frozenset(QueuePart)
+
+
+def put_parts(
+    before: QueueSettings | None, settings: QueueSettings, parts: Collection[QueuePart]
+) -> QueueSettings:
+    """What holds for a queue once ``parts`` of ``settings`` were put; see ``JobDesk.put_queue``."""
+    held = before or QueueSettings(name=settings.name)
+    by_operator = settings.limits_by is LimitsBy.OPERATOR
+    kept = held.limited_by is LimitsBy.OPERATOR and not by_operator
+    limits = settings if QueuePart.LIMITS in parts and not kept else held
+    return QueueSettings(
+        name=settings.name,
+        mode=settings.mode if QueuePart.MODE in parts else held.mode,
+        concurrency=limits.concurrency,
+        rate=limits.rate,
+        rate_period_us=limits.rate_period_us,
+        limits_by=limits.limited_by or LimitsBy.HANDLER,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

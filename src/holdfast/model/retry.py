@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -125,6 +125,45 @@ class Retry:
             UsageError: It is no JSON object, or has an unknown key or a wrong value.
         """
         return self if text == "{}" else _overridden(self, text)
+
+
+class Tried(Protocol):
+    """What is known of a job that has failed once more."""
+
+    @property
+    def attempts(self) -> int:
+        """How often it had failed before."""
+        ...
+
+    @property
+    def max_attempts(self) -> int:
+        """Failures after which it is dead."""
+        ...
+
+    @property
+    def retry(self) -> str:
+        """What it says of its policy, as JSON."""
+        ...
+
+
+def pause_s(
+    job: Tried, error: BaseException | str | None, chance: float, *, asked_s: float | None
+) -> float | None:
+    """How long a job waits that somebody claimed by hand and failed, or ``None``: never again.
+
+    ``asked_s`` is the pause that the claimant asks for, whatever the policy says of pauses and of
+    errors; the number of attempts holds for it too.
+
+    Raises:
+        UsageError: The policy cannot be read.
+    """
+    failures = job.attempts + 1
+    if failures >= job.max_attempts:
+        return None
+    if asked_s is not None:
+        return asked_s
+    policy = Retry(max_attempts=job.max_attempts).overridden(job.retry)
+    return policy.delay_s(failures, error, chance)
 
 
 @lru_cache(maxsize=256)

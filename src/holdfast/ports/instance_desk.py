@@ -32,7 +32,7 @@ class InstanceDesk(Protocol):
         """What is known of one instance.
 
         With ``wait_us``, and if it is live, this host is rung with ``instance/<id>`` when it ends
-        or replies, for so long.
+        or replies, for so long. What was under way already may ring nobody.
         """
         ...
 

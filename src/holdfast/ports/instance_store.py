@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from holdfast.model.instance import (
     ClaimedInstances,
@@ -34,16 +34,18 @@ class InstanceRuns(Protocol):
     or nothing was applied). All of them may be repeated after that and then give the same answer.
 
     An instance can be claimed if it is live, not suspended, has no owner, and is due or has a
-    letter. What is owned stays so until its owner gives it up, it ends, or its owner's session has
-    ended and somebody reclaims it. Each claim and each reclaim makes the token greater. The first
-    token of an id that was purged and started anew is greater than all it had before, so that an
-    owner who slept through both is refused.
+    letter. One that nobody has ever had is not begun before it is due: letters wait for that with
+    it, unless one is of the kind ``cancel``. What is owned stays so until its owner gives it up, it
+    ends, or its owner's session has ended and somebody reclaims it. Each claim and each reclaim
+    makes the token greater. The first token of an id that was purged and started anew is greater
+    than all it had before, so that an owner who slept through both is refused.
 
     Rings: a host that waits hears ``instances/<kind>/<name>`` when an instance of that definition
     becomes claimable, by whichever method made it so. The owner of an instance hears
     ``mail/<id>`` of each letter, and ``operate/<id>`` when it was suspended, resumed or taken from
     it. A host that watches (``get`` with ``wait_us``) hears ``instance/<id>`` when it ends or
-    replies. The host of a claim is the one whose driver made it.
+    replies; of what was under way when it began to watch it may hear nothing, so it looks again
+    soon. The host of a claim is the one whose driver made it.
     """
 
     async def start(self, instances: Sequence[NewInstance]) -> Sequence[Started]:
@@ -134,3 +136,19 @@ class InstanceRuns(Protocol):
 
 class InstanceStore(InstanceRuns, InstanceDesk, Protocol):
     """Instances of one namespace in one store: their life, and what operators see and do."""
+
+
+@runtime_checkable
+class CommitsAtOnce(Protocol):
+    """Beside the port, where the store is in this process: a commit that nobody waits with.
+
+    A lone commit is then written where it was decided, and costs no task and no turn of the loop.
+    """
+
+    def commit_at_once(self, commit: Commit) -> Committed | None:
+        """Advance one instance before this returns, as ``commit`` does, and raise as it does.
+
+        ``None``, and nothing was written, where that would mean waiting: for others who write, or
+        for a slow disk. The event loop had no turn meanwhile; the caller owes it one.
+        """
+        ...

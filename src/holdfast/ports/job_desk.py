@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from holdfast.model.job import (
+    ALL_PARTS,
     Attempt,
     Changed,
     JobFilter,
     JobRecord,
+    QueuePart,
     QueueRecord,
     QueueSettings,
 )
@@ -59,8 +61,17 @@ class JobDesk(Protocol):
         """What went wrong with a job, newest first, ``ATTEMPTS_KEPT_MAX`` at most."""
         ...
 
-    async def put_queue(self, settings: QueueSettings) -> None:
+    async def put_queue(
+        self, settings: QueueSettings, *, parts: Collection[QueuePart] = ALL_PARTS
+    ) -> None:
         """Let these settings hold for a queue from now on. Repeatable.
+
+        Of ``parts`` alone: whatever else is set stays, also what somebody sets at the same time. A
+        part that is not put is as if by default where the queue had no settings.
+
+        Limits replace those that were there, all of them, unless they are a handler's and those of
+        before are an operator's: then these stay. An operator who puts none lifts them, and the
+        next handler's hold.
 
         Raises:
             UnsupportedByDriver: The backend keeps no limits, and some are asked for.

@@ -39,7 +39,10 @@ class JobClaims(Protocol):
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Add jobs, all of them or none, in their order; at most ``ENQUEUE_MAX``.
 
-        A job whose id is there already (whatever became of it) is ``created`` and changes nothing.
+        A job whose id is there already in its queue (whatever became of it, whatever else it
+        carries) is ``created`` and changes nothing: it is taken for a repeat, and who repeats a
+        call may have made the payload anew. One whose id is that of another queue's job is a
+        ``conflict``, and changes nothing either.
         A live job of its unique key is answered as its ``on_duplicate`` says; one that is claimed
         cannot be replaced, and rejects.
         """

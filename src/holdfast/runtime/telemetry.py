@@ -35,12 +35,14 @@ JOB_OUTCOMES = ("completed", "failed", "dead", "lost", "cancelled", "released")
 """How a claim of a job ends: ``failed`` is tried again, ``dead`` never."""
 
 FLOW_COUNTS = (
-    *("started", "claimed", "taken_over", "replayed", "parked"),
-    *("fenced", "conflict", "stuck"),
+    *("started", "claimed", "missed", "lost", "taken_over", "replayed", "parked"),
+    *("fenced", "conflict", "unknown", "stuck"),
 )
-"""What is counted of flows: ``fenced`` is a commit that was refused, because others own the flow
-by now; ``conflict`` one whose outcome stayed unknown until the session ended; ``stuck`` one whose
-code does not do what its history says."""
+"""What is counted of flows. Of claims: ``claimed`` was won, ``missed`` is a look after a ring that
+brought nothing, because others were quicker, ``lost`` a flow that was this host's and is not any
+more. Of commits: ``fenced`` was refused because others own the flow by now, ``conflict`` because
+its version was not the newest under the same token, ``unknown`` stayed without an answer until the
+session ended. ``stuck`` is a flow whose code does not do what its history says."""
 
 FLOW_OUTCOMES = ("completed", "failed", "cancelled", "terminated")
 """How a flow ends."""

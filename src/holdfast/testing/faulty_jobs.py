@@ -6,9 +6,10 @@ itself: what the store decided is passed on, late, twice or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.model.job import (
+    ALL_PARTS,
     Attempt,
     Changed,
     Claimed,
@@ -21,6 +22,7 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     NewJob,
+    QueuePart,
     QueueRecord,
     QueueSettings,
     Reclaimed,
@@ -179,9 +181,11 @@ class FaultyJobStore(FaultyPort):
         """See the port."""
         return await self._call(lambda: self._store.attempts(id))
 
-    async def put_queue(self, settings: QueueSettings) -> None:
+    async def put_queue(
+        self, settings: QueueSettings, *, parts: Collection[QueuePart] = ALL_PARTS
+    ) -> None:
         """See the port."""
-        await self._call(lambda: self._store.put_queue(settings))
+        await self._call(lambda: self._store.put_queue(settings, parts=parts))
 
     async def queues(self) -> Sequence[QueueRecord]:
         """See the port."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from holdfast.flows.events import SignalReceived, decode_events
 from holdfast.model.instance import (
+    CANCEL_KIND,
     FINAL,
+    LETTERS_MAX,
     Commit,
     Entry,
     Handback,
@@ -144,9 +146,19 @@ def _claim(model: Model, served: InstanceServed) -> Iterator[Finding]:
         yield "O4", f"{life.name} was claimed while it was suspended"
     if served.version != life.version:
         yield "O1", f"{life.name} was claimed at {served.version}; its newest is {life.version}"
-    if not served.letters and (life.due_us is None or served.at_us < life.due_us):
-        yield "O6", f"{life.name} was woken before its time, and without a letter"
+    yield from _too_early(life, served)
     life.own(served.token, served.session)
+
+
+def _too_early(life: Life, served: InstanceServed) -> Iterator[Finding]:
+    if life.due_us is not None and served.at_us >= life.due_us:
+        return
+    if not served.letters:
+        yield "O6", f"{life.name} was woken before its time, and without a letter"
+    # Behind those that come with a claim there may be more.
+    unbegun = life.newest == 0 and life.due_us is not None and len(served.letters) < LETTERS_MAX
+    if unbegun and all(letter.kind != CANCEL_KIND for letter in served.letters):
+        yield "O6", f"{life.name} was begun before its time, and nobody wants to cancel it"
 
 
 def _misread(life: Life, served: InstanceServed) -> Iterator[Finding]:

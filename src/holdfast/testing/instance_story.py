@@ -7,11 +7,12 @@ end. It knows nothing of stores and hosts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.flows.events import (
     Ended,
     Event,
+    Retried,
     Rewound,
     SignalReceived,
     StepEnded,
@@ -19,6 +20,7 @@ from holdfast.flows.events import (
     TimerFired,
     TimerSet,
     decode_events,
+    first_events,
 )
 
 Finding = tuple[str, str]
@@ -34,12 +36,16 @@ class _Timer:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One commit as a history keeps it: ``at_us`` is the store's wall clock when it was made."""
+    """One commit as a history keeps it: ``at_us`` is the store's wall clock when it was made.
+
+    ``cut``: it is the part of one that a retry has left.
+    """
 
     version: int
     token: int
     at_us: int
     events: str
+    cut: bool = False
 
 
 @dataclass(slots=True)
@@ -63,7 +69,7 @@ class Story:
         """Take one more row in, and tell what it contradicts."""
         events = decode_events(row.events)
         for event in events:
-            if self.ended is not None and not isinstance(event, Rewound):
+            if self.ended is not None and not isinstance(event, (Rewound, Retried)):
                 yield "O7", f"{self.name} has {event} after its end as {self.ended}"
             yield from self._add(event, row)
         self.rows.append(row)
@@ -103,6 +109,8 @@ class Story:
                 self.ended = status
             case Rewound(to=version):
                 self._rewind(version)
+            case Retried(to=version, kept=count):
+                self._rewind(version, count)
             case _:
                 return
 
@@ -131,9 +139,12 @@ class Story:
             early_us = timer.due_us - row.at_us
             yield "O6", f"{self.name} fired the timer {number} {early_us} us early"
 
-    def _rewind(self, version: int) -> None:
+    def _rewind(self, version: int, count: int = 0) -> None:
         # Void rows stay in the store, and what they read stays read.
         kept = [row for row in self.rows if row.version <= version]
+        if count:
+            cut = next(row for row in self.rows if row.version > version)
+            kept.append(replace(cut, events=first_events(cut.events, count), cut=True))
         fresh = Story(self.name)
         fresh.begin(kept)
         self.rows, self.ends, self.intended = fresh.rows, fresh.ends, fresh.intended

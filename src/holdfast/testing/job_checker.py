@@ -118,7 +118,7 @@ def _enqueue(model: _Model, served: JobServed) -> Iterator[Finding]:
         if holder is None or holder.ended_by is not None or holder.unique != unique:
             yield "Q6", f"{served.job} does not have the unique key that it is said to have"
         return
-    if served.outcome == Entry.CLOSED or served.job in model.jobs:
+    if served.outcome in (Entry.CLOSED, Entry.CONFLICT) or served.job in model.jobs:
         return
     holder = model.live(unique)
     if holder is not None:

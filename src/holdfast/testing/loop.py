@@ -83,7 +83,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _enqueue(self, handle: Callback) -> None:
         host = handle.host
-        if host.crashed:
+        # Of a loop that was closed nothing runs any more, whoever still reaches it; and the host
+        # that does may be one of another loop.
+        if host.crashed or self._closed:
             return
         ready = host.ready
         if not ready and not host.paused:

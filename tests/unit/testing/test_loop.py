@@ -319,3 +319,19 @@ def test_closing_ends_what_was_left_quietly():
 def test_a_runner_accepts_the_loop():
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         assert runner.run(asyncio.sleep(5, "done")) == "done"
+
+
+def test_whoever_reaches_a_closed_loop_does_not_stop_a_host_of_another():
+    closed = VirtualLoop()
+    closed.close()
+
+    async def busy():
+        for _ in range(3):
+            closed.call_soon(print)
+            await asyncio.sleep(0)
+        return "went on"
+
+    async def main():
+        return await on(LoopHost("a"), busy())
+
+    assert run(main()) == "went on"

@@ -42,7 +42,9 @@ def take(step: InstanceStep, request: InstanceClaimRequest, host: HostId) -> lis
         if not candidates:
             break
         row = table.rows[min(candidates).id]
-        owner = OwnerRow(request.session, host, request.worker, request.request, row.version)
+        owner = OwnerRow(
+            request.session, host, request.worker, request.request, row.version, row.token == 0
+        )
         step.take(row, owner)
         taken.append(row)
     return taken

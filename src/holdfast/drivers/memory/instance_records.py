@@ -44,6 +44,7 @@ def claimed_of(row: InstanceRow) -> ClaimedInstance:
         row.attributes,
         row.custom,
         letters_of(row, 0, LETTERS_MAX),
+        row.owner is not None and row.owner.first,
     )
 
 

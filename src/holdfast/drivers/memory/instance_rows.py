@@ -18,7 +18,7 @@ class OwnerRow:
     """One claim of an instance that stands.
 
     ``host`` is who asked for it, and hears of letters; ``session`` is whose end ends it.
-    ``version`` is the one that the instance had then.
+    ``version`` is the one that the instance had then; ``first``: nobody had it before.
     """
 
     session: HostId
@@ -26,6 +26,7 @@ class OwnerRow:
     worker: str
     request: str
     version: int
+    first: bool = False
 
 
 @dataclass(slots=True)

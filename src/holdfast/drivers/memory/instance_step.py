@@ -16,6 +16,7 @@ from holdfast.drivers.memory.instance_rows import (
 from holdfast.drivers.memory.job_step import JobStep
 from holdfast.drivers.memory.notes import take_notes
 from holdfast.model.instance import (
+    CANCEL_KIND,
     MAILBOX_MAX,
     Entry,
     HistoryRow,
@@ -95,11 +96,18 @@ class InstanceStep:
             return
         if row.due_us is not None:
             definition.due.add(row.id, row.due_us, row.number)
-        if row.letters:
+        mailed = bool(row.letters) and not self._waits_for_its_time(row)
+        if mailed:
             first = next(iter(row.letters.values()))
             definition.mailed.add(row.id, first.sent_at_us, row.number)
-        if row.letters or (row.due_us is not None and row.due_us <= self.now_us):
+        if mailed or (row.due_us is not None and row.due_us <= self.now_us):
             self.freshen(row)
+
+    def _waits_for_its_time(self, row: InstanceRow) -> bool:
+        """Whether nobody may begin it yet, whatever letters it has."""
+        if row.token or row.due_us is None or row.due_us <= self.now_us:
+            return False
+        return all(letter.kind != CANCEL_KIND for letter in row.letters.values())
 
     def freshen(self, row: InstanceRow) -> None:
         """Note that one more instance of a definition became claimable."""

@@ -65,8 +65,10 @@ class JobStep:
 
     def _add(self, job: NewJob) -> Enqueued:
         table = self.table
-        if job.id in table.rows:
-            return Enqueued(job.id, Entry.CREATED)
+        known = table.rows.get(job.id)
+        if known is not None:
+            repeats = known.job.queue == job.queue
+            return Enqueued(job.id, Entry.CREATED if repeats else Entry.CONFLICT)
         if table.queue(job.queue).mode is QueueMode.DRAINING:
             return Enqueued(job.id, Entry.CLOSED)
         entry = Entry.CREATED

@@ -6,7 +6,7 @@ while it holds the lock, and never rings under it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import NoReturn
@@ -33,6 +33,7 @@ from holdfast.drivers.memory.job_step import JobStep
 from holdfast.drivers.memory.rows import Space
 from holdfast.errors import StoreUnavailable, UnsupportedByDriver
 from holdfast.model.job import (
+    ALL_PARTS,
     Attempt,
     Changed,
     Claimed,
@@ -44,12 +45,14 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     NewJob,
+    QueuePart,
     QueueRecord,
     QueueSettings,
     Reclaimed,
     Return,
     Settled,
     Tended,
+    put_parts,
 )
 from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.names import HostId, JobId
@@ -206,11 +209,13 @@ class MemoryJobStore:
             row = step.table.rows.get(id)
             return () if row is None else row.troubles
 
-    async def put_queue(self, settings: QueueSettings) -> None:
+    async def put_queue(
+        self, settings: QueueSettings, *, parts: Collection[QueuePart] = ALL_PARTS
+    ) -> None:
         """Let these settings hold for a queue; see the port."""
         with self._step() as step:
             queue = step.table.queue(settings.name)
-            queue.settings = settings
+            queue.settings = put_parts(queue.settings, settings, parts)
             # While a queue is paused nobody is told when its next job is due.
             step.call(queue, len(queue.ready) + len(queue.due))
 

@@ -1,8 +1,8 @@
 """How instances change owners: claimed by a living session, given up, and taken from the dead.
 
 Owns what the answer of a claim means. A host that wants to wait looks once more after its note is
-committed, because an instance that was on its way meanwhile could see no note. Where its note from
-before stands yet, whatever came since has seen it, and one look is enough.
+committed, because an instance that was on its way meanwhile could see no note, and is told to look
+again soon (see ``doubts``). Where its note from before stands yet, it looks once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.drivers.postgres import instance_claim_sql, job_record_sql, job_sql
 from holdfast.drivers.postgres.coalescer import Coalescer
+from holdfast.drivers.postgres.doubts import Doubts
 from holdfast.drivers.postgres.job_tables import JobTables, judge_session, place
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
@@ -35,10 +36,6 @@ _SPARE = 10
 # Others took what was seen: looked for again so often. Each round lost means that they got some.
 _ROUNDS_MAX = 3
 
-# Somebody is starting or sending while a host is about to wait: it looks again after a commit's
-# time.
-_IN_FLIGHT_S = 0.02
-
 # One step must end within the command timeout whatever its caller asks for.
 _RECLAIM_MAX = 10_000
 
@@ -53,9 +50,11 @@ class _Answer:
     at_us: int = 0
     next_due_us: int | None = None
     boxes: Sequence[str] = ()
-    # Whether more was seen than was had, and whether the host's notes from before still last.
+    # Whether more was seen than was had; whether the host's notes from before last long enough, and
+    # whether they last at all.
     more: bool = False
     standing: bool = False
+    noted: bool = False
 
 
 class InstanceClaimer:
@@ -72,8 +71,7 @@ class InstanceClaimer:
         self._flight_sql = tables.text(job_sql.IN_FLIGHT)
         self._session_sql = tables.text(job_record_sql.SESSION)
         self._lock_session_sql = tables.text(job_record_sql.LOCK_SESSION)
-        # Topics of which something was on its way when a note was left: it may not have seen it.
-        self._unseen: set[str] = set()
+        self._doubts = Doubts()
         # One that is carried out late meets its own token, or changes nothing.
         self._releasing = Coalescer[Handback, bool](
             self._release, abandons=tables.abandons, lone=True
@@ -126,25 +124,32 @@ class InstanceClaimer:
 
     async def _take_all(self, request: InstanceClaimRequest, limit: int, answer: _Answer) -> None:
         """Fill ``answer`` up to ``limit``, and leave a note if there was less and one is wanted."""
-        standing = False
+        standing = noted = False
         for number in range(_ROUNDS_MAX):
             await self._attempt(request, limit, answer, wait_us=request.wait_us)
-            # The rounds behind the first see the note that it left.
-            standing = standing or (number == 0 and answer.standing)
+            if number == 0:
+                # The rounds behind it see the note that it left.
+                standing, noted = answer.standing, answer.noted
             if len(answer.instances) >= limit or not answer.more:
                 break
         if request.wait_us <= 0 or len(answer.instances) >= limit:
             return
         topics = [f"instances/{request.kind}/{name}" for name in request.names]
-        if standing and self._unseen.isdisjoint(topics):
-            return
-        (flight,) = await self._tables.fetch(self._flight_sql, topics, write=False)
-        await self._attempt(request, limit, answer, wait_us=0)
-        if not flight["busy"]:
-            self._unseen.difference_update(topics)
-        else:
-            self._unseen.update(topics)
-            soon_us = answer.at_us + round(_IN_FLIGHT_S * 1e6)
+        doubts, clock = self._doubts, self._tables.clock
+        if not noted:
+            doubts.noted(topics, clock.monotonic())
+        busy_s = None
+        if not standing or doubts.unseen(topics):
+            (flight,) = await self._tables.fetch(self._flight_sql, topics, write=False)
+            await self._attempt(request, limit, answer, wait_us=0)
+            if flight["busy"]:
+                busy_s = doubts.busy(topics)
+            else:
+                doubts.calm(topics)
+        soon_s = doubts.pause_s(topics, clock.monotonic(), wait_us=request.wait_us)
+        soon_s = min((pause_s for pause_s in (busy_s, soon_s) if pause_s is not None), default=None)
+        if soon_s is not None:
+            soon_us = answer.at_us + round(soon_s * 1e6)
             answer.next_due_us = min(soon_us, answer.next_due_us or soon_us)
 
     async def _attempt(
@@ -171,11 +176,12 @@ class InstanceClaimer:
         taken = [] if first["id"] is None else rows
         if len(taken) > 1:
             taken.sort(key=lambda row: (row["since_us"], row["number"]))
-        answer.instances += [_claimed(row, _OFFSET) for row in taken]
+        answer.instances += [_claimed(row, _OFFSET, first=row["first"]) for row in taken]
         answer.at_us = first["at_us"]
         answer.next_due_us = first["next_due_us"]
         answer.boxes = first["boxes"]
         answer.standing = first["standing"]
+        answer.noted = first["noted"]
         answer.more = first["seen"] > len(taken)
 
     async def _claimed_before(
@@ -214,10 +220,10 @@ class InstanceClaimer:
 
 
 # Where the columns of an instance begin: behind what is said of the attempt.
-_OFFSET = 8
+_OFFSET = 10
 
 
-def _claimed(row: Any, offset: int) -> ClaimedInstance:
+def _claimed(row: Any, offset: int, *, first: bool = False) -> ClaimedInstance:
     # By position: a claim of a hundred looks up a thousand values.
     (
         id_,
@@ -248,4 +254,5 @@ def _claimed(row: Any, offset: int) -> ClaimedInstance:
         attributes,
         custom,
         () if letters is None else _decode_letters(letters),
+        first,
     )

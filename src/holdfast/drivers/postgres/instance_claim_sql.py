@@ -32,11 +32,14 @@ _LETTERS = compose(
 # full_   the mailboxes that are not empty: one step in the index each.
 # mail    whose they are. Those of the session itself are named in the answer.
 # cand    what can be claimed, the longest due first: by index for each definition, and from the
-#         mailboxes. More than are wanted, because others are taking some.
+#         mailboxes. More than are wanted, because others are taking some. One that nobody has had
+#         waits for its time with its letters, unless one of these is to cancel it: only the
+#         letters of such an instance are looked through. OFFSET 0, so that it is not done for all
+#         mailboxes at once.
 # picked  those that nobody else is taking. Judged again under the lock: each claim changes the
 #         token, so the row is as the snapshot saw it.
 _CLAIM = """
-WITH RECURSIVE {instant}, host AS MATERIALIZED (
+WITH RECURSIVE {instant}, {before}host AS MATERIALIZED (
     SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
     FOR KEY SHARE
 ), gate AS MATERIALIZED (
@@ -58,7 +61,7 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
 ), mail AS MATERIALIZED (
     SELECT f.instance AS id, f.box_kind, f.box_name, i.* FROM full_ f
     CROSS JOIN LATERAL (
-        SELECT number, token, session, suspended FROM {s}.instance
+        SELECT number, token, session, suspended, due_at_us FROM {s}.instance
         WHERE id = f.instance AND namespace || '' = $1 AND ended_at_us IS NULL
             AND (session IS NULL OR session = $2) OFFSET 0
     ) i
@@ -80,10 +83,18 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
         ) l
         WHERE m.session IS NULL AND NOT m.suspended AND m.box_kind = $5
             AND m.box_name = ANY($6::text[])
+            AND (m.token > 0 OR m.due_at_us IS NULL
+                OR m.due_at_us <= (SELECT now_us FROM instant)
+                OR EXISTS (
+                    SELECT FROM {s}.letter
+                    WHERE namespace = $1 AND box_kind = $5 AND box_name = m.box_name
+                        AND instance = m.id AND kind = 'cancel' OFFSET 0
+                ))
     ) c
     GROUP BY c.id, c.number, c.token ORDER BY min(c.since_us), c.number LIMIT $8
 ), picked AS MATERIALIZED (
-    SELECT i.row, c.since_us, c.number FROM (SELECT * FROM cand ORDER BY since_us, number) c
+    SELECT i.row, c.since_us, c.number, c.token = 0 AS first
+    FROM (SELECT * FROM cand ORDER BY since_us, number) c
     CROSS JOIN LATERAL (
         SELECT ctid AS row FROM {s}.instance
         WHERE id = c.id AND namespace || '' = $1 AND token = c.token AND session IS NULL
@@ -97,7 +108,7 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
         request = $4,
         host = $9, status = 'running', updated_at_us = (SELECT now_us FROM instant)
     FROM picked p WHERE i.ctid = p.row
-    RETURNING p.since_us, i.number, {claimed}
+    RETURNING p.since_us, i.number, p.first, {claimed}
 ), state AS MATERIALIZED (
     SELECT g.alive, (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM cand) AS seen,
         (SELECT min(d.due_at_us)
@@ -109,11 +120,12 @@ WITH RECURSIVE {instant}, host AS MATERIALIZED (
                 ORDER BY due_at_us LIMIT 1
             ) d
         ) AS next_due_us,
-        ARRAY(SELECT m.id FROM mail m WHERE m.session = $2) AS boxes, {standing} AS standing
+        ARRAY(SELECT m.id FROM mail m WHERE m.session = $2) AS boxes, {standing} AS standing,
+        {noted} AS noted
     FROM gate g
 ){note}
-SELECT s.alive, s.at_us, s.seen, s.next_due_us, s.boxes, s.standing, i.since_us, i.number,
-    {claimed}, {letters}
+SELECT s.alive, s.at_us, s.seen, s.next_due_us, s.boxes, s.standing, s.noted, i.since_us,
+    i.number, i.first, {claimed}, {letters}
 FROM state s LEFT JOIN taken i ON true
 """
 
@@ -124,11 +136,12 @@ _PARTS = {
     "letters": _LETTERS,
 }
 
-CLAIM = compose(_CLAIM, note="", standing="false", **_PARTS)
+CLAIM = compose(_CLAIM, before="", note="", standing="false", noted="false", **_PARTS)
 
 # The same for a host that wants to be told of more: its notes enter with what was too little.
 # Where those from before last for this wait too (``standing``) they are left as they are: who
-# comes with something new passes over a note that is being written.
+# comes with something new passes over a note that is being written. ``noted`` says that they last
+# still, however long.
 CLAIM_WAITING = compose(
     _CLAIM,
     note=""", note AS (
@@ -143,13 +156,20 @@ CLAIM_WAITING = compose(
     ON CONFLICT (namespace, topic, host) DO UPDATE
     SET until_us = greatest(w.until_us, excluded.until_us)
 )""",
-    standing="""NOT EXISTS (
-            SELECT FROM unnest($6::text[]) AS v(name) WHERE NOT EXISTS (
-                SELECT FROM {s}.watch
-                WHERE namespace = $1 AND topic = 'instances/' || $5::text || '/' || v.name
-                    AND host = $9 AND until_us >= (SELECT now_us FROM instant) + $10::bigint
-            )
-        )""",
+    before="""before AS MATERIALIZED (
+    SELECT count(*) = count(w.until_us) AND coalesce(bool_and(w.until_us >= w.enough_us), true)
+            AS standing,
+        count(*) = count(w.until_us) AND coalesce(bool_and(w.until_us > w.now_us), true) AS noted
+    FROM unnest($6::text[]) AS v(name) LEFT JOIN LATERAL (
+        SELECT n.until_us, c.now_us, c.now_us + $10::bigint AS enough_us
+        FROM {s}.watch n CROSS JOIN instant c
+        WHERE n.namespace = $1 AND n.topic = 'instances/' || $5::text || '/' || v.name
+            AND n.host = $9
+        OFFSET 0
+    ) w ON true
+), """,
+    standing="(SELECT standing FROM before)",
+    noted="(SELECT noted FROM before)",
     **_PARTS,
 )
 

@@ -206,7 +206,10 @@ WITH {instant}, {held}, consumed AS (
         AS v("to" text, id text, kind text, name text, payload text)
     UNION ALL
     SELECT r.n, r.instance, 'job/' || r.id, 'step', r.step, $21
-    FROM req r JOIN name q ON q.queue = r.queue AND q.closed WHERE r.instance IS NOT NULL
+    FROM req r JOIN name q ON q.queue = r.queue
+    WHERE r.instance IS NOT NULL AND (q.closed OR r.id NOT IN (SELECT i.id FROM ins i) AND EXISTS (
+        SELECT FROM {s}.job j
+        WHERE j.id = r.id AND j.namespace || '' = $1 AND j.queue || '' <> r.queue))
 ), {post}, topic AS MATERIALIZED ({moved_topic}
     UNION ALL ({reached_topic})
     UNION ALL ({born_topic})

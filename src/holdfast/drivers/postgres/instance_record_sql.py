@@ -34,17 +34,8 @@ CROSS JOIN LATERAL (
 ) i
 ON CONFLICT (namespace, topic, host) DO UPDATE
 SET until_us = greatest(w.until_us, excluded.until_us)
-RETURNING w.topic
 """,
     instant=instance_sql.INSTANT,
-)
-
-# The row, unless somebody is changing it just now: he may have begun before the note.
-GET_QUIET = (
-    GET
-    + """
-FOR SHARE SKIP LOCKED
-"""
 )
 
 HISTORY = """

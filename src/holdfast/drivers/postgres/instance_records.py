@@ -17,11 +17,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
-# A commit under way may have begun before the note of a host that wants to hear of it: the row is
-# read again after so long, so often. Whoever still meets it locked then polls.
-_BUSY_PAUSE_S = 0.005
-_BUSY_TRIES = 20
-
 # Rows of one reading. Whoever replays a longer history reads on.
 _HISTORY_MAX = 10_000
 
@@ -32,7 +27,6 @@ class InstanceReader:
     def __init__(self, tables: JobTables) -> None:
         self._tables = tables
         self._get_sql = tables.text(instance_record_sql.GET)
-        self._quiet_sql = tables.text(instance_record_sql.GET_QUIET)
         self._watch_sql = tables.text(instance_record_sql.WATCH)
         self._history_sql = tables.text(instance_record_sql.HISTORY)
         self._list_sql = tables.text(instance_record_sql.LIST)
@@ -40,16 +34,9 @@ class InstanceReader:
 
     async def get(self, id_: InstanceId, *, wait_us: int) -> InstanceRecord | None:
         """What is known of one instance; see the port."""
-        rows: Sequence[Any] = ()
-        if wait_us > 0 and await self._tables.fetch(
-            self._watch_sql, id_, self._tables.host, wait_us
-        ):
-            for _ in range(_BUSY_TRIES):
-                rows = await self._tables.fetch(self._quiet_sql, id_)
-                if rows:
-                    break
-                await self._tables.clock.sleep(_BUSY_PAUSE_S)
-        rows = rows or await self._tables.fetch(self._get_sql, id_, write=False)
+        if wait_us > 0:
+            await self._tables.fetch(self._watch_sql, id_, self._tables.host, wait_us)
+        rows = await self._tables.fetch(self._get_sql, id_, write=False)
         return _record(rows[0]) if rows else None
 
     async def history(self, id_: InstanceId, *, after: int, limit: int) -> Sequence[HistoryRow]:

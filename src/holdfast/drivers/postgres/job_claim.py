@@ -1,8 +1,8 @@
 """How jobs are claimed: one statement as a rule, a transaction where a queue has limits.
 
 Owns what the answer of a claim means. A host that wants to wait looks once more after its note is
-committed, because a job that was on its way meanwhile could see no note. Where its note from before
-stands yet, whatever came since has seen it, and one look is enough.
+committed, because a job that was on its way meanwhile could see no note, and is told to look again
+soon (see ``doubts``). Where its note from before stands yet, it looks once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.drivers.postgres import job_record_sql, job_sql
+from holdfast.drivers.postgres.doubts import Doubts
 from holdfast.drivers.postgres.job_order_sql import RING_QUEUES
 from holdfast.drivers.postgres.job_tables import JobTables, judge_session
 from holdfast.drivers.postgres.transactions import Run
@@ -23,9 +24,6 @@ from holdfast.names import JobId, Token
 # Due jobs are promoted by claims, so many in each queue, or as many as are wanted: a backlog that
 # came due together is promoted claim by claim, and no claim pays for all of it.
 _PROMOTE_MIN = 100
-
-# Somebody is enqueueing while a host is about to wait: it looks again after a commit's time.
-_IN_FLIGHT_S = 0.02
 
 # Queues of which something is remembered; HTTP workers name as many as they like. Forgetting costs
 # a statement, or the time to the next poll.
@@ -40,7 +38,9 @@ class _Answer:
     alive: bool
     limited: bool
     next_due_s: float | None
+    # Whether the host's notes from before last long enough, and whether they last at all.
     standing: bool = False
+    noted: bool = False
 
 
 class JobClaimer:
@@ -69,8 +69,7 @@ class JobClaimer:
         self._limited: set[str] = set()
         # Queues that gave less than was asked for the last time. A hint too.
         self._short: set[str] = set()
-        # Queues into which somebody was enqueueing when a note was left: it may not have been seen.
-        self._unseen: set[str] = set()
+        self._doubts = Doubts()
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim for a living session; see the port."""
@@ -136,20 +135,24 @@ class JobClaimer:
         if request.wait_us <= 0 or len(jobs) >= limit:
             return answer.next_due_s
         queues = [want.queue for want in request.wants]
-        if answer.standing and self._unseen.isdisjoint(queues):
-            return answer.next_due_s
-        (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
-        (glance,) = await self._tables.fetch(self._glance_sql, queues, write=False)
-        due_s: float | None = glance["next_due_s"]
-        if glance["found"]:
-            again = await self._attempt(request, limit - len(jobs))
-            jobs += again.jobs
-            due_s = again.next_due_s
-        if flight["busy"]:
-            _remember(self._unseen, queues)
-            return min(_IN_FLIGHT_S, due_s or _IN_FLIGHT_S)
-        self._unseen.difference_update(queues)
-        return due_s
+        doubts, clock = self._doubts, self._tables.clock
+        if not answer.noted:
+            doubts.noted(queues, clock.monotonic())
+        due_s, busy_s = answer.next_due_s, None
+        if not answer.standing or doubts.unseen(queues):
+            (flight,) = await self._tables.fetch(self._flight_sql, queues, write=False)
+            (glance,) = await self._tables.fetch(self._glance_sql, queues, write=False)
+            due_s = glance["next_due_s"]
+            if glance["found"]:
+                again = await self._attempt(request, limit - len(jobs))
+                jobs += again.jobs
+                due_s = again.next_due_s
+            if flight["busy"]:
+                busy_s = doubts.busy(queues)
+            else:
+                doubts.calm(queues)
+        soon_s = doubts.pause_s(queues, clock.monotonic(), wait_us=request.wait_us)
+        return min((at_s for at_s in (due_s, busy_s, soon_s) if at_s is not None), default=None)
 
     async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
         queues = [want.queue for want in request.wants]
@@ -278,7 +281,7 @@ class JobClaimer:
 
 
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
-_OFFSET = 6
+_OFFSET = 7
 _SEQ_OFFSET = 1
 
 
@@ -291,13 +294,13 @@ def _remember(hints: set[str], queues: Iterable[str]) -> None:
 def _answer(rows: Sequence[Any], queues: Sequence[str]) -> _Answer:
     first = rows[0]
     alive, limited, due_s = first["alive"], first["limited"], first["next_due_s"]
-    standing = first["standing"]
+    standing, noted = first["standing"], first["noted"]
     if first["id"] is None:
-        return _Answer([], alive, limited, due_s, standing)
+        return _Answer([], alive, limited, due_s, standing, noted)
     if len(rows) > 1:
         place = {queue: number for number, queue in enumerate(queues)}
         rows = sorted(rows, key=lambda row: (place[row["queue"]], -row["priority"], row["seq"]))
-    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s, standing)
+    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s, standing, noted)
 
 
 def _job(row: Any, offset: int) -> ClaimedJob:

@@ -98,14 +98,13 @@ class JobEnqueuer:
 
     async def _enqueue_plain(self, run: Run, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         (row,) = await run(self._plain_sql, *_columns(jobs), self._tables.channel)
-        closed = set(row["closed"])
-        if not closed:
-            # Whatever was not made had been there.
+        if row["made"] == len(jobs):
             return [Enqueued(job.id, Entry.CREATED) for job in jobs]
+        closed = set(row["closed"])
         looks = await self._look(run, jobs)
         return [
-            Enqueued(job.id, Entry.CLOSED if job.queue in closed and not known else Entry.CREATED)
-            for job, known in zip(jobs, (look["known"] for look in looks), strict=True)
+            Enqueued(job.id, _plain_entry(job, look["home"], closed))
+            for job, look in zip(jobs, looks, strict=True)
         ]
 
     async def _look(self, run: Run, jobs: Sequence[NewJob]) -> Sequence[Row]:
@@ -134,7 +133,7 @@ class JobEnqueuer:
         outcomes: dict[int, Enqueued],
         keys: dict[tuple[str, str], None],
     ) -> None:
-        """Enqueue jobs of which no two have the same unique key."""
+        """Enqueue jobs of which no two have the same id or the same unique key."""
         pending = dict(wave)
         replaced: set[JobId] = set()
         for _ in range(_ROUNDS_MAX):
@@ -177,7 +176,7 @@ class JobEnqueuer:
         rivals = {
             look["rival"]: job.id
             for job, look in zip(replacing, looks, strict=True)
-            if look["rival"] is not None and not look["known"] and not look["closed"]
+            if look["rival"] is not None and look["home"] is None and not look["closed"]
         }
         if not rivals:
             return set()
@@ -213,10 +212,19 @@ def has_key(job: NewJob) -> bool:
     return job.unique_key is not None or job.ordering_key is not None
 
 
+def _plain_entry(job: NewJob, home: str | None, closed: set[str]) -> Entry:
+    """What became of a job without keys; ``home`` is the queue of the job that has its id."""
+    if home is None:
+        # One that had been there, and was removed since, was a repeat as far as anybody can tell.
+        return Entry.CLOSED if job.queue in closed else Entry.CREATED
+    return Entry.CREATED if home == job.queue else Entry.CONFLICT
+
+
 def _refused(job: NewJob, look: Row) -> Enqueued | None:
     """What kept a job from being made; ``None`` if that is over."""
-    if look["known"]:
-        return Enqueued(job.id, Entry.CREATED)
+    home = look["home"]
+    if home is not None:
+        return Enqueued(job.id, Entry.CREATED if home == job.queue else Entry.CONFLICT)
     if look["closed"]:
         return Enqueued(job.id, Entry.CLOSED)
     rival = look["rival"]
@@ -230,15 +238,17 @@ def _refused(job: NewJob, look: Row) -> Enqueued | None:
 
 
 def _waves(jobs: Sequence[NewJob]) -> list[dict[int, NewJob]]:
-    """The jobs by their places, split so that each unique key stands once in a part."""
+    """The jobs by their places, split so that each id and each unique key is once in a part."""
     waves: list[dict[int, NewJob]] = []
     counts: dict[tuple[str, str], int] = {}
+    ids: dict[JobId, int] = {}
     for index, job in enumerate(jobs):
-        turn = 0
+        turn = ids.get(job.id, 0)
         if job.unique_key is not None:
             key = (job.queue, job.unique_key)
-            turn = counts.get(key, 0)
+            turn = max(turn, counts.get(key, 0))
             counts[key] = turn + 1
+        ids[job.id] = turn + 1
         while len(waves) <= turn:
             waves.append({})
         waves[turn][index] = job

@@ -103,10 +103,10 @@ FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
 # What stands in the way of new jobs: the id is known, the queue drains, a live job has the unique
 # key.
 LOOK_NEW = """
-SELECT k.known, c.closed, j.id AS rival, j.state
+SELECT k.home, c.closed, j.id AS rival, j.state
 FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS r(id, queue, key, n)
 LEFT JOIN LATERAL (
-    SELECT true AS known FROM {s}.job WHERE id = r.id AND namespace || '' = $1 OFFSET 0
+    SELECT queue AS home FROM {s}.job WHERE id = r.id AND namespace || '' = $1 OFFSET 0
 ) k ON true
 LEFT JOIN LATERAL (
     SELECT true AS closed FROM {s}.queue

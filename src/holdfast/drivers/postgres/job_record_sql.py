@@ -183,12 +183,27 @@ INSERT INTO {s}.queue_pace (namespace, queue, at, claims)
 SELECT m.namespace, m.queue, clock_timestamp(), m.claims FROM made m
 """
 
-PUT_QUEUE = """
-INSERT INTO {s}.queue (namespace, name, mode, concurrency, rate, rate_period_us)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (namespace, name) DO UPDATE
-SET mode = $3, concurrency = $4, rate = $5, rate_period_us = $6
-"""
+# Limits are put, and the operator puts them or has none there.
+_MAY_LIMIT = """$9 AND (
+        $10 OR held.limits_by IS DISTINCT FROM 'operator'
+        OR num_nonnulls(held.concurrency, held.rate) = 0
+    )"""
+
+PUT_QUEUE = compose(
+    """
+INSERT INTO {s}.queue AS held (
+    namespace, name, mode, concurrency, rate, rate_period_us, limits_by
+) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (namespace, name) DO UPDATE SET
+    mode = CASE WHEN $8 THEN $3 ELSE held.mode END,
+    concurrency = CASE WHEN {may_limit} THEN $4 ELSE held.concurrency END,
+    rate = CASE WHEN {may_limit} THEN $5 ELSE held.rate END,
+    rate_period_us = CASE WHEN {may_limit} THEN $6 ELSE held.rate_period_us END,
+    limits_by = CASE WHEN {may_limit} THEN $7 ELSE held.limits_by END
+RETURNING mode
+""",
+    may_limit=_MAY_LIMIT,
+)
 
 # How many of the first jobs of a queue can be claimed now, or when they are due.
 READY = """
@@ -211,10 +226,11 @@ QUEUES = compose(
     """{names}, name AS MATERIALIZED (
     SELECT queue FROM walk UNION SELECT name FROM {s}.queue WHERE namespace = $1
 )
-SELECT n.queue, q.mode, q.concurrency, q.rate, q.rate_period_us, c.state, c.jobs, c.oldest_ready_s
+SELECT n.queue, q.mode, q.concurrency, q.rate, q.rate_period_us, q.limits_by, c.state, c.jobs,
+    c.oldest_ready_s
 FROM name n
 LEFT JOIN LATERAL (
-    SELECT mode, concurrency, rate, rate_period_us FROM {s}.queue
+    SELECT mode, concurrency, rate, rate_period_us, limits_by FROM {s}.queue
     WHERE namespace = $1 AND name = n.queue OFFSET 0
 ) q ON true
 LEFT JOIN LATERAL (

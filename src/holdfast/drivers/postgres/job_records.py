@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.drivers.postgres import job_record_sql
@@ -17,9 +17,12 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     JobState,
+    LimitsBy,
     QueueMode,
+    QueuePart,
     QueueRecord,
     QueueSettings,
+    put_parts,
 )
 from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.names import HostId, JobId, Token
@@ -75,22 +78,27 @@ class JobReader:
             for row in rows
         ]
 
-    async def put_queue(self, settings: QueueSettings) -> None:
+    async def put_queue(self, settings: QueueSettings, parts: Collection[QueuePart]) -> None:
         """Keep the settings; hosts that wait hear of what they let through, now or later.
 
         While a queue is paused nobody is told when its next job is due.
         """
+        fresh = put_parts(None, settings, parts)
 
         async def body(run: Run) -> None:
-            await run(
+            (kept,) = await run(
                 self._put_queue_sql,
-                settings.name,
-                settings.mode.value,
-                settings.concurrency,
-                settings.rate,
-                settings.rate_period_us,
+                fresh.name,
+                fresh.mode.value,
+                fresh.concurrency,
+                fresh.rate,
+                fresh.rate_period_us,
+                fresh.limits_by.value,
+                QueuePart.MODE in parts,
+                QueuePart.LIMITS in parts,
+                settings.limits_by is LimitsBy.OPERATOR,
             )
-            if settings.mode is QueueMode.PAUSED:
+            if kept["mode"] == QueueMode.PAUSED.value:
                 return
             (row,) = await run(self._ready_sql, settings.name, CLAIM_MAX)
             if row["jobs"]:
@@ -133,6 +141,7 @@ def _settings(row: Any) -> QueueSettings:
         concurrency=row["concurrency"],
         rate=row["rate"],
         rate_period_us=row["rate_period_us"],
+        limits_by=LimitsBy(row["limits_by"] or LimitsBy.HANDLER),
     )
 
 

@@ -252,24 +252,26 @@ RETURNING j.seq, {columns}
 )
 
 _ANSWER = """
-SELECT g.alive, g.due, g.limited, g.next_due_s, {standing} AS standing, t.*
+SELECT g.alive, g.due, g.limited, g.next_due_s, {standing} AS standing, {noted} AS noted, t.*
 FROM gate g LEFT JOIN taken t ON true
 """
 
-CLAIM = _CLAIM + compose(_ANSWER, standing="false")
+CLAIM = _CLAIM + compose(_ANSWER, standing="false", noted="false")
 
 # The same for a host that wants to be told of more: its notes enter with what was too little.
 # Where those from before last for this wait too (``standing``) they are left as they are: who
-# comes with something new passes over a note that is being written.
+# comes with something new passes over a note that is being written. ``noted`` says that they last
+# still, however long.
 CLAIM_WAITING = compose(
     """{claim}, before AS MATERIALIZED (
-    SELECT NOT EXISTS (
-        SELECT FROM want v WHERE NOT EXISTS (
-            SELECT FROM {s}.waiting
-            WHERE namespace = $1 AND queue = v.queue AND host = $10
-                AND until >= clock_timestamp() + $11::bigint * interval '1 microsecond'
-        )
-    ) AS standing
+    SELECT coalesce(bool_and(
+            w.until >= clock_timestamp() + $11::bigint * interval '1 microsecond'), true)
+            AND count(*) = count(w.until) AS standing,
+        coalesce(bool_and(w.until > clock_timestamp()), true) AND count(*) = count(w.until) AS noted
+    FROM want v LEFT JOIN LATERAL (
+        SELECT until FROM {s}.waiting
+        WHERE namespace = $1 AND queue = v.queue AND host = $10 OFFSET 0
+    ) w ON true
 ), note AS (
     INSERT INTO {s}.waiting AS w (namespace, queue, host, since, until)
     SELECT $1, v.queue, $10, clock_timestamp(),
@@ -282,7 +284,11 @@ CLAIM_WAITING = compose(
     ON CONFLICT (namespace, queue, host) DO UPDATE SET until = greatest(w.until, excluded.until)
 ){answer}""",
     claim=_CLAIM,
-    answer=compose(_ANSWER, standing="(SELECT standing FROM before)"),
+    answer=compose(
+        _ANSWER,
+        standing="(SELECT standing FROM before)",
+        noted="(SELECT noted FROM before)",
+    ),
 )
 
 # One job by its id, whatever stands before it. Its state is asked for in words that no partial

@@ -6,7 +6,7 @@ shared with whatever else is under way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.job_claim import JobClaimer
@@ -19,6 +19,7 @@ from holdfast.drivers.postgres.job_tables import JobTables
 from holdfast.drivers.postgres.settings import PostgresSettings
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.model.job import (
+    ALL_PARTS,
     Attempt,
     Changed,
     Claimed,
@@ -30,6 +31,7 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     NewJob,
+    QueuePart,
     QueueRecord,
     QueueSettings,
     Reclaimed,
@@ -127,9 +129,11 @@ class PostgresJobStore:
         """What went wrong with a job; see the port."""
         return await self._reader.attempts(id)
 
-    async def put_queue(self, settings: QueueSettings) -> None:
+    async def put_queue(
+        self, settings: QueueSettings, *, parts: Collection[QueuePart] = ALL_PARTS
+    ) -> None:
         """Let these settings hold for a queue; see the port."""
-        await self._reader.put_queue(settings)
+        await self._reader.put_queue(settings, parts)
 
     async def queues(self) -> Sequence[QueueRecord]:
         """Every queue that has settings or jobs; see the port."""

@@ -6,7 +6,7 @@ the scripts decide, by the server's clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from holdfast.drivers.redis.epoch import Epoch
@@ -22,6 +22,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model.job import (
+    ALL_PARTS,
     CLAIM_MAX,
     ENQUEUE_MAX,
     Changed,
@@ -34,6 +35,7 @@ from holdfast.model.job import (
     Failure,
     JobState,
     NewJob,
+    QueuePart,
     QueueSettings,
     Reclaimed,
     Return,
@@ -216,14 +218,17 @@ class RedisJobStore(JobReader):
                 break
         return Tended(expired, pruned)
 
-    async def put_queue(self, settings: QueueSettings) -> None:
+    async def put_queue(
+        self, settings: QueueSettings, *, parts: Collection[QueuePart] = ALL_PARTS
+    ) -> None:
         """Let a mode hold for a queue; see the port."""
-        if settings.concurrency is not None or settings.rate is not None:
+        if settings.limited:
             raise UnsupportedByDriver(
                 f"Redis keeps no limits of a queue, and some are asked for queue "
                 f"{settings.name!r}; limit each host, or use SQLite or Postgres"
             )
-        await self._change(self._scripts.put_queue, settings.name, settings.mode)
+        if QueuePart.MODE in parts:
+            await self._change(self._scripts.put_queue, settings.name, settings.mode)
 
     async def _change(self, script: Script, *words: Any) -> Any:
         return await self._link.run(script, 1, self._queues, self._keys, *words)

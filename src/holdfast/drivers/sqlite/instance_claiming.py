@@ -55,9 +55,10 @@ class InstanceClaiming:
             rows = turn.cursor.execute(sql.CLAIMED_BEFORE, values).fetchall()
         limit = min(request.limit, CLAIM_MAX)
         known = bool(rows)
+        new = frozenset[int]()
         if not known and limit > 0:
-            rows = self._take(turn, request, limit)
-        claimed = self._described(turn, rows)
+            rows, new = self._take(turn, request, limit)
+        claimed = self._described(turn, rows, new)
         values = (self._namespace, request.session, as_json([row[0] for row in rows]))
         letters = tuple(
             InstanceId(id_) for (id_,) in turn.cursor.execute(sql.OWN_MAIL, values).fetchall()
@@ -66,26 +67,36 @@ class InstanceClaiming:
             return ClaimedInstances(claimed, turn.wall_us, None, letters)
         return ClaimedInstances(claimed, turn.wall_us, self._wait(turn, request), letters)
 
-    def _take(self, turn: Turn, request: InstanceClaimRequest, limit: int) -> _Rows:
+    def _take(
+        self, turn: Turn, request: InstanceClaimRequest, limit: int
+    ) -> tuple[_Rows, frozenset[int]]:
+        """Rows that are this session's now, and the numbers of those that nobody had before."""
         names = as_json(request.names)
         values = (self._namespace, request.kind, names, turn.wall_us, limit)
         found = turn.cursor.execute(sql.CLAIMABLE, values).fetchall()
         if not found:
-            return []
+            return [], frozenset()
         turn.savepoint()
-        order = {number: place for place, (number,) in enumerate(found)}
+        order = {number: place for place, (number, _) in enumerate(found)}
         who = (request.session, self._host, request.worker, request.request, turn.wall_us)
         rows = turn.cursor.execute(sql.TAKE, (*who, as_json(list(order)))).fetchall()
         rows.sort(key=lambda row: order[row[0]])
-        return rows
+        return rows, frozenset([number for number, token in found if not token])
 
-    def _described(self, turn: Turn, rows: _Rows) -> tuple[ClaimedInstance, ...]:
+    def _described(
+        self, turn: Turn, rows: _Rows, new: frozenset[int]
+    ) -> tuple[ClaimedInstance, ...]:
         if not rows:
             return ()
         numbers = as_json([row[0] for row in rows])
         with_mail = [n for (n,) in turn.cursor.execute(sql.HAVE_MAIL, (numbers,)).fetchall()]
         letters = self._mail.first_letters(turn, with_mail)
-        return tuple([ClaimedInstance(*row[1:], letters=letters.get(row[0], ())) for row in rows])
+        return tuple(
+            [
+                ClaimedInstance(*row[1:], letters=letters.get(row[0], ()), first=row[0] in new)
+                for row in rows
+            ]
+        )
 
     def _wait(self, turn: Turn, request: InstanceClaimRequest) -> float | None:
         """Leave a note for what comes later, and say when the next one is due."""

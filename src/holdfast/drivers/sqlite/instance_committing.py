@@ -73,10 +73,16 @@ class InstanceCommitting:
     def one(self, turn: Turn, commit: Commit) -> tuple[Committed, bool]:
         """Advance one instance; the second value says whether anything was changed by it."""
         turn.savepoint()
-        changed = self._change(turn, [commit])
-        return self._answer(turn, commit, changed, self._follow(turn, [commit], changed)), bool(
-            changed
-        )
+        row = self._change_one(turn, commit)
+        if row is None:
+            return self._repeated(turn, commit), False
+        if not _is_plain(commit):
+            changed: dict[str, _Changed] = {commit.id: row}
+            taken = self._follow(turn, [commit], changed)
+            return self._answer(turn, commit, changed, taken), True
+        if commit.status in FINAL:
+            self._mail.tell(turn, {row[0]: commit.id}, ended=(row[0],))
+        return Committed(True, turn.wall_us, row[1]), True
 
     def _advance(self, turn: Turn, commits: Mapping[str, Commit]) -> dict[str, Committed]:
         turn.savepoint()
@@ -117,6 +123,27 @@ class InstanceCommitting:
         return tuple(s.id for s in starts if requests.get(s.id, s.request) != s.request)
 
     # -- the row and its history -------------------------------------------------------------------
+
+    def _change_one(self, turn: Turn, commit: Commit) -> _Changed | None:
+        """Fence and write one row and its history."""
+        now, version = turn.wall_us, commit.version
+        if commit.status in FINAL:
+            values = (None, commit.status.value, commit.outcome, now, self._namespace)
+            statement = sql.GIVE_UP_ONE
+        elif commit.release:
+            values = (commit.due_at_us, commit.status.value, None, None, self._namespace)
+            statement = sql.GIVE_UP_ONE
+        else:
+            values = (commit.due_at_us, self._namespace)
+            statement = sql.GO_ON_ONE
+        execute = turn.cursor.execute
+        rows = execute(statement, (commit.id, commit.token, version, now, *values)).fetchall()
+        if not rows:
+            return None
+        number, worker, suspended = rows[0]
+        entry = (number, version, commit.commit, commit.token, worker, now, commit.events)
+        execute(sql.ADD_HISTORY, entry)
+        return number, bool(suspended)
 
     def _change(self, turn: Turn, commits: Sequence[Commit]) -> dict[str, _Changed]:
         """Fence and write rows and histories; returns what was changed, by id."""
@@ -237,3 +264,18 @@ def _write(turn: Turn, statement: str, rows: Sequence[_Row]) -> None:
         turn.cursor.execute(statement, rows[0])
     elif rows:
         turn.cursor.executemany(statement, rows)
+
+
+def _is_plain(commit: Commit) -> bool:
+    """Whether it changes the row and the history, and nothing else."""
+    return not (
+        commit.consumed
+        or commit.sends
+        or commit.starts
+        or commit.jobs
+        or commit.replies
+        or commit.release
+        or commit.restart is not None
+        or commit.custom is not None
+        or commit.attributes is not None
+    )

@@ -33,6 +33,24 @@ INSERT INTO holdfast_instance (
 )
 """
 
+# One that its session owns from the beginning, unless the id is there. Looks up the floor of its
+# token by itself; says that token.
+START_OWNED = """
+INSERT INTO holdfast_instance (
+    namespace, began_at_us, updated_at_us, created_at_us, id, kind, name, status, token, version,
+    session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input,
+    first_token, outlives
+) VALUES (
+    ?1, ?2, ?2, ?2, ?3, ?4, ?5, 'running',
+    1 + coalesce((SELECT token FROM holdfast_instance_floor WHERE namespace = ?1), 0),
+    0, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+    1 + coalesce((SELECT token FROM holdfast_instance_floor WHERE namespace = ?1), 0),
+    ?16
+)
+ON CONFLICT (id, namespace) DO NOTHING
+RETURNING token
+"""
+
 # The greatest token of what was removed; no row if nothing was.
 FLOOR = "SELECT token FROM holdfast_instance_floor WHERE namespace = ?"
 
@@ -61,10 +79,17 @@ STANDING = Lookup(
 # statements, because one writes the entries of every index whose columns it names: an instance that
 # goes on with its owner has none to be written.
 _FENCE = "WHERE number = ?1 AND token = ?2 AND version = ?3 - 1 AND session IS NOT NULL"
+# A commit that comes alone looks nothing up before: the fence is judged by the change itself.
+_FENCE_ONE = """
+WHERE id = ?1 AND namespace = {namespace} AND token = ?2 AND version = ?3 - 1
+    AND session IS NOT NULL
+RETURNING number, worker, suspended
+"""
 _GO_ON = """
 UPDATE holdfast_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL
 """
 GO_ON = _GO_ON + _FENCE
+GO_ON_ONE = _GO_ON + _FENCE_ONE.format(namespace="?6")
 _GIVE_UP = """
 UPDATE holdfast_instance
 SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NULL, status = ?6,
@@ -72,6 +97,7 @@ SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NU
     suspended = CASE WHEN ?8 IS NULL THEN suspended ELSE 0 END
 """
 GIVE_UP = _GIVE_UP + _FENCE
+GIVE_UP_ONE = _GIVE_UP + _FENCE_ONE.format(namespace="?9")
 
 # The commit that made a version, for callers who ask again.
 COMMITTED = """
@@ -106,20 +132,26 @@ FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.number = j.value
 _DUE = """d.namespace = ?1 AND d.kind = ?2 AND d.name = j.value AND d.session IS NULL
           AND d.ended_at_us IS NULL AND d.suspended = 0 AND d.due_at_us IS NOT NULL"""
 
-# The longest due of each name, and those that have letters; one may be both.
+# The longest due of each name, and those that have letters; one may be both. One that nobody has
+# had waits for its time with its letters, unless one of these is to cancel it: the letters are
+# looked through for those only, which are few.
 _CLAIMABLE = """
-SELECT number FROM (
-    SELECT i.number AS number, i.due_at_us AS since
+SELECT number, token FROM (
+    SELECT i.number AS number, i.token AS token, i.due_at_us AS since
     FROM json_each(?3) AS j CROSS JOIN holdfast_instance AS i ON i.number IN (
         SELECT d.number FROM holdfast_instance AS d INDEXED BY holdfast_instance_due
         WHERE {due} AND d.due_at_us <= ?4 ORDER BY d.due_at_us LIMIT ?5
     )
     UNION ALL
-    SELECT i.number, m.since_at_us
+    SELECT i.number, i.token, m.since_at_us
     FROM json_each(?3) AS j
     CROSS JOIN holdfast_mailbox AS m ON m.namespace = ?1 AND m.kind = ?2 AND m.name = j.value
     CROSS JOIN holdfast_instance AS i ON i.number = m.instance
         AND i.session IS NULL AND i.ended_at_us IS NULL AND i.suspended = 0
+        AND (i.token > 0 OR i.due_at_us IS NULL OR i.due_at_us <= ?4 OR EXISTS (
+            SELECT 1 FROM holdfast_letter AS l
+            WHERE l.instance = i.number AND l.payload IS NOT NULL AND l.kind = 'cancel'
+        ))
 )
 GROUP BY number ORDER BY min(since), number LIMIT ?5
 """

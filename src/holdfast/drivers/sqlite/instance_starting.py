@@ -6,6 +6,7 @@ sessions: the instant is given, and whoever is to own an instance was found aliv
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ from holdfast.names import HostId, InstanceId, Token
 # A row is written anew by each commit. Up to this many characters that costs less than a row in a
 # table of its own costs once; above, every commit would pay for pages that it does not change.
 INPUT_INLINE_MAX = 1024
+
+# A namespace, the host that starts, and the instant.
+Where = tuple[str, HostId, int]
 
 
 def check_batch(instances: Sequence[NewInstance]) -> None:
@@ -36,6 +40,29 @@ def check_batch(instances: Sequence[NewInstance]) -> None:
 def inline(given: str) -> str | None:
     """What the row itself keeps of an input."""
     return given if len(given) <= INPUT_INLINE_MAX else None
+
+
+def start_owned(cursor: sqlite3.Cursor, where: Where, instance: NewInstance) -> Started | None:
+    """Start one instance that a session owns, by one statement.
+
+    ``None``, and nothing was written, where it takes more than that: its id is there, or it brings
+    more than a row holds.
+    """
+    if instance.history or len(instance.input) > INPUT_INLINE_MAX:
+        return None
+    namespace, host, now_us = where
+    due = instance.due_at_us
+    values = (
+        *(namespace, now_us, instance.id, instance.kind, instance.name, instance.session, host),
+        *(instance.worker, now_us + instance.delay_us if due is None else due),
+        *(instance.retention_us, instance.request, instance.parent, instance.headers),
+        *(instance.attributes, instance.input, instance.outlives),
+    )
+    rows = cursor.execute(sql.START_OWNED, values).fetchall()
+    if not rows:
+        return None
+    made = (instance.id, Entry.CREATED, instance.name, instance.parent)
+    return Started(*made, Token(rows[0][0]), now_us)
 
 
 class Starting:

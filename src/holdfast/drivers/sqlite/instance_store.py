@@ -22,7 +22,7 @@ from holdfast.drivers.sqlite.instance_committing import Enqueue, InstanceCommitt
 from holdfast.drivers.sqlite.instance_mail import InstanceMail
 from holdfast.drivers.sqlite.instance_moves import InstanceMoves
 from holdfast.drivers.sqlite.instance_reader import InstanceReader, record
-from holdfast.drivers.sqlite.instance_starting import Starting, check_batch
+from holdfast.drivers.sqlite.instance_starting import Starting, check_batch, start_owned
 from holdfast.drivers.sqlite.instance_transact import InstanceTransact, Undone
 from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.joint import joined
@@ -79,7 +79,7 @@ class SqliteInstanceStore:
         namespace = self._namespace = context.namespace
         host = self._host = context.host
         self._clock: Clock = context.clock
-        _, self._reader, self._users, self._sessions = parts[:4]
+        self._writer, self._reader, self._users, self._sessions = parts[:4]
         self._submit = partial(parts.users.write, parts.writer)
         self._mail, self._bells = parts.mail, parts.bells
         self._watch = parts.watch
@@ -110,6 +110,14 @@ class SqliteInstanceStore:
         return await self._submit(self._starting, instances, large=len(instances) > _LARGE)
 
     def _start(self, turn: Turn, batches: Sequence[Sequence[NewInstance]]) -> list[list[Started]]:
+        if len(batches) == 1 and len(batches[0]) == 1:
+            (new,) = batches[0]
+            if new.session is not None:
+                self._sessions.check(new.session, turn.now_us)
+                where = (self._namespace, self._host, turn.wall_us)
+                started = start_owned(turn.cursor, where, new)
+                if started is not None:
+                    return [[started]]
         instances = [instance for batch in batches for instance in batch]
         for session in {i.session for i in instances if i.session is not None}:
             self._sessions.check(session, turn.now_us)
@@ -155,6 +163,13 @@ class SqliteInstanceStore:
         if len(commits) > 1 and len({commit.id for commit in commits}) < len(commits):
             raise UsageError("two commits of one instance in one call; send the second afterwards")
         return await self._submit(self._committing, commits, large=len(commits) > _LARGE)
+
+    def commit_at_once(self, commit: Commit) -> Committed | None:
+        """Advance one instance now; ``None``, and nothing was done, where that means waiting."""
+        if self._users.used:
+            return None
+        answers = self._writer.at_once(self._committing, (commit,))
+        return None if answers is None else answers[0]
 
     async def transact(self, id: InstanceId, body: Body) -> Committed:  # noqa: A002 - it is one
         """Run ``body`` in the writer, and commit what it says with what it wrote.

@@ -17,6 +17,9 @@ from holdfast.errors import UsageError
 from holdfast.model.job import ENQUEUE_MAX, Enqueued, Entry, JobState, NewJob, OnDuplicate
 from holdfast.names import JobId
 
+# Where the id stands in the values of a row.
+_ID = 2
+
 
 def check_batch(jobs: Sequence[NewJob]) -> None:
     """Refuse more jobs than one call may bring.
@@ -44,6 +47,8 @@ class Enqueueing:
         self._now_us = now_us
         self._closed: frozenset[str] = frozenset()
         self._has_ordered = False
+        # Where ids were that are there already, of jobs without a unique key.
+        self._homes: dict[str, str] = {}
         self.fresh: Counter[str] = Counter()
         self.last = 0
         self.answered: list[str] = []
@@ -70,7 +75,17 @@ class Enqueueing:
         if self._has_ordered:
             counted = yield Statement(sql.UNBLOCKED, (first, last))
             self.fresh.update({text(queue): count for queue, count in counted})
+        if self._homes:
+            yield from self._look_at_repeats(answers)
         return answers
+
+    def _look_at_repeats(self, answers: list[Enqueued]) -> Operation[None]:
+        """Tell repeats from jobs whose id is in use in another queue."""
+        for place, job in enumerate(self._jobs):
+            elsewhere = self._homes.get(job.id, job.queue) != job.queue
+            if elsewhere and answers[place].entry is Entry.CREATED:
+                answers[place] = Enqueued(job.id, Entry.CONFLICT)
+                yield from self._answer(job)
 
     def _row(self, number: int, job: NewJob) -> tuple[Any, ...]:
         due = self._now_us + job.delay_us if job.due_at_us is None else job.due_at_us
@@ -88,24 +103,33 @@ class Enqueueing:
         )
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> Operation[None]:
-        if len(rows) == 1:
-            yield Statement(sql.INSERT, rows[0])
-        elif rows:
-            yield Statement(sql.INSERT, rows, many=True)
+        if not rows:
+            return
+        ((made,),) = yield Statement(sql.INSERT, rows, many=True)
+        if made < len(rows):
+            ids = as_json([row[_ID] for row in rows])
+            homes = yield Statement(sql.HOMES, (self._namespace, ids))
+            self._homes.update((text(id_), text(queue)) for id_, queue in homes)
 
     def _one(self, number: int, job: NewJob) -> Operation[Enqueued]:
         """Add a job whose unique key, or whose queue, may stand in its way."""
         added = yield from self._try(number, job)
-        if job.instance is not None and added.entry not in (Entry.CREATED, Entry.REPLACED):
+        if added.entry not in (Entry.CREATED, Entry.REPLACED):
+            yield from self._answer(job)
+        return added
+
+    def _answer(self, job: NewJob) -> Operation[None]:
+        """Tell its instance that the job was not taken."""
+        if job.instance is not None:
             values = (job.instance, self._namespace, job.id, job.step, self._now_us)
             yield Statement(sql.ANSWER_REFUSED, values)
             self.answered.append(job.instance)
-        return added
 
     def _try(self, number: int, job: NewJob) -> Operation[Enqueued]:
         known = yield Statement(sql.FIND_ID, (self._namespace, job.id))
         if known:
-            return Enqueued(job.id, Entry.CREATED)
+            repeats = text(known[0][0]) == job.queue
+            return Enqueued(job.id, Entry.CREATED if repeats else Entry.CONFLICT)
         if job.queue in self._closed:
             return Enqueued(job.id, Entry.CLOSED)
         entry = Entry.CREATED

@@ -25,7 +25,8 @@ WHERE b.namespace = ? AND b.id = ? ORDER BY a.entry DESC LIMIT ?
 """
 
 SETTINGS = """
-SELECT name, mode, concurrency, rate, rate_period_us FROM holdfast_queue WHERE namespace = ?
+SELECT name, mode, concurrency, rate, rate_period_us, limits_by FROM holdfast_queue
+WHERE namespace = ?
 """
 
 # Queue, state, how many, and since when the oldest waits. Each reads one index alone, however

@@ -19,6 +19,7 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     JobState,
+    LimitsBy,
     QueueMode,
     QueueRecord,
     QueueSettings,
@@ -99,17 +100,19 @@ class JobReader:
             rows = cursor.execute(sql.SETTINGS, (self._namespace,)).fetchall()
         finally:
             cursor.execute("COMMIT")
-        return counted, {row[0]: _settings(row) for row in rows}
+        return counted, {row[0]: settings_of(row) for row in rows}
 
 
-def _settings(row: _Row) -> QueueSettings:
-    name, mode, concurrency, rate, period = row
+def settings_of(row: _Row) -> QueueSettings:
+    """The settings of a queue, of its row."""
+    name, mode, concurrency, rate, period, limits_by = row
     return QueueSettings(
         name=name,
         mode=QueueMode(mode),
         concurrency=concurrency,
         rate=rate,
         rate_period_us=period,
+        limits_by=LimitsBy(limits_by or LimitsBy.HANDLER),
     )
 
 

@@ -28,7 +28,7 @@ INSERT INTO holdfast_job (
     ?6, ?1, ?1, ?7, ?8, ?13 + ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
 )
 """
-# An id that is there already means that this very call was made before.
+# An id that is there already in the same queue means that this very call was made before.
 INSERT = _ROW + "ON CONFLICT (namespace, id) DO NOTHING"
 
 # Of the jobs with ordering keys among those just added, the ones whose turn it is.
@@ -38,7 +38,12 @@ WHERE number BETWEEN ? AND ? AND ordering_key IS NOT NULL AND +state = 'ready' A
 GROUP BY +queue
 """
 
-FIND_ID = "SELECT 1 FROM holdfast_job WHERE namespace = ? AND id = ?"
+FIND_ID = "SELECT queue FROM holdfast_job WHERE namespace = ? AND id = ?"
+# The queues in which ids of a batch are.
+HOMES = """
+SELECT id, queue FROM holdfast_job
+WHERE namespace = ? AND id IN (SELECT value FROM json_each(?))
+"""
 UNIQUE_OWNER = """
 SELECT number, id, state FROM holdfast_job
 WHERE namespace = ? AND queue = ? AND unique_key = ?

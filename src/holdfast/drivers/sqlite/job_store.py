@@ -6,7 +6,7 @@ Owns the job port. The steps are in ``job_enqueueing``, ``job_claiming``, ``job_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import islice
 
@@ -26,6 +26,7 @@ from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.drivers.sqlite.user_transactions import UserTransactions
 from holdfast.drivers.sqlite.writer import Writer
 from holdfast.model.job import (
+    ALL_PARTS,
     Attempt,
     Changed,
     Claimed,
@@ -37,6 +38,7 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     NewJob,
+    QueuePart,
     QueueRecord,
     QueueSettings,
     Reclaimed,
@@ -169,9 +171,11 @@ class SqliteJobStore:
         """What went wrong with a job, newest first."""
         return await self._reader.attempts(id)
 
-    async def put_queue(self, settings: QueueSettings) -> None:
+    async def put_queue(
+        self, settings: QueueSettings, *, parts: Collection[QueuePart] = ALL_PARTS
+    ) -> None:
         """Let these settings hold for a queue from now on."""
-        await self._submit(self._upkeep.put_queue, settings)
+        await self._submit(self._upkeep.put_queue, (settings, parts))
 
     async def queues(self) -> Sequence[QueueRecord]:
         """Every queue that has settings or jobs, by name."""

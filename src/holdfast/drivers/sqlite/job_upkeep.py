@@ -6,13 +6,14 @@ Owns the moves that no claimant makes. Each runs inside one write transaction, i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.drivers.sqlite import job_sql as sql
 from holdfast.drivers.sqlite import job_upkeep_sql as upkeep
 from holdfast.drivers.sqlite.bells import Bells
 from holdfast.drivers.sqlite.job_moves import Ended, JobMoves
+from holdfast.drivers.sqlite.job_reader import settings_of
 from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Bell, Turn
@@ -22,9 +23,11 @@ from holdfast.model.job import (
     Changed,
     JobState,
     QueueMode,
+    QueuePart,
     QueueSettings,
     Reclaimed,
     Tended,
+    put_parts,
 )
 from holdfast.names import HostId, JobId
 
@@ -138,18 +141,22 @@ class JobUpkeep:
         pruned = turn.cursor.execute(upkeep.PRUNE, values).rowcount
         return Tended(expired, pruned)
 
-    def put_queue(self, turn: Turn, settings: QueueSettings) -> None:
+    def put_queue(self, turn: Turn, asked: tuple[QueueSettings, Collection[QueuePart]]) -> None:
         """Let settings hold for a queue, and ring for what they let through, now or later.
 
         While a queue is paused nobody is told when its next job is due.
         """
         turn.savepoint()
-        name = settings.name
+        wanted, parts = asked
+        name = wanted.name
+        rows = turn.cursor.execute(upkeep.QUEUE, (self._namespace, name)).fetchall()
+        settings = put_parts(settings_of(rows[0]) if rows else None, wanted, parts)
         turn.cursor.execute(
             upkeep.PUT_QUEUE,
             (
                 *(self._namespace, name, settings.mode.value),
                 *(settings.concurrency, settings.rate, settings.rate_period_us),
+                settings.limits_by.value,
             ),
         )
         if settings.mode is not QueueMode.PAUSED:

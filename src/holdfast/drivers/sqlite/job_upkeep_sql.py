@@ -91,12 +91,16 @@ RETURNING blocked
 """
 HASTEN = "UPDATE holdfast_job SET due_at_us = ? WHERE number = ? RETURNING blocked"
 
+QUEUE = """
+SELECT name, mode, concurrency, rate, rate_period_us, limits_by FROM holdfast_queue
+WHERE namespace = ? AND name = ?
+"""
 PUT_QUEUE = """
-INSERT INTO holdfast_queue (namespace, name, mode, concurrency, rate, rate_period_us)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO holdfast_queue (namespace, name, mode, concurrency, rate, rate_period_us, limits_by)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (namespace, name) DO UPDATE SET
     mode = excluded.mode, concurrency = excluded.concurrency, rate = excluded.rate,
-    rate_period_us = excluded.rate_period_us
+    rate_period_us = excluded.rate_period_us, limits_by = excluded.limits_by
 """
 # How many jobs of a queue can be claimed now, or when they are due, each up to a limit.
 COUNT_READY = """

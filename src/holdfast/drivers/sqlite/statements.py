@@ -30,7 +30,10 @@ def text(value: str | bytes) -> str:
 
 
 class Statement(NamedTuple):
-    """One statement and its parameters; with ``many``, a list of them, and no rows come back."""
+    """One statement and its parameters.
+
+    With ``many``, a list of them; what comes back is the number of rows that were changed.
+    """
 
     sql: str
     values: Sequence[Any]
@@ -85,7 +88,7 @@ def _execute(statement: Statement, cursor: sqlite3.Cursor) -> list[tuple[Any, ..
     sql, values, many = statement
     if many:
         cursor.executemany(sql, values)
-        return []
+        return [(cursor.rowcount,)]
     return cursor.execute(sql, values).fetchall()
 
 
@@ -100,7 +103,7 @@ async def run_awaiting(
             sql, values, many = statement
             try:
                 await (cursor.executemany if many else cursor.execute)(sql, values)
-                rows = [] if many else list(await cursor.fetchall())
+                rows = [(cursor.rowcount,)] if many else list(await cursor.fetchall())
             except sqlite3.Error as error:
                 statement = operation.throw(error)
                 continue

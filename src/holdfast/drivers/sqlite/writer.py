@@ -39,6 +39,10 @@ _ROWS_PER_PAGE = 4
 _CLOSED = "the SQLite driver is closed"
 
 
+# Stands for a caller that has its result when its call returns.
+_NOBODY = AtOnce(lambda: None)
+
+
 class Writer:
     """Takes operations on the event loop that made it, and runs them in transactions."""
 
@@ -109,6 +113,27 @@ class Writer:
         if self._pages >= _CHECKPOINT_PAGES:
             self._hand_over([])
         return outcome
+
+    def at_once(self, call: Call, argument: Any) -> Any:
+        """The result of an operation that nobody waits with, ``None`` where it would have to wait.
+
+        It is carried out before this returns; nobody is given a turn in between, so that the caller
+        owes one to everybody else. Raises as the operation does, and as ``submit``.
+        """
+        if not self._alone or self._pending or not self._is_idle():
+            return None
+        self._check()
+        self._alone = False
+        self._loop.call_soon(self._turned)
+        try:
+            ((_, value, error),) = self._transact([(_NOBODY, call, argument)], wait=False)
+        except Busy:
+            return None
+        if self._pages >= _CHECKPOINT_PAGES:
+            self._hand_over([])
+        if error is not None:
+            raise error
+        return value
 
     def _turned(self) -> None:
         # Whatever was submitted meanwhile is still to be flushed, or at the thread.

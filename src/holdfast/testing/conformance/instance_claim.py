@@ -141,6 +141,50 @@ class ClaimCases:
         assert {one.version for one in found} == {1}
 
     @scenario
+    async def test_what_was_never_begun_waits_for_its_time_with_its_letters(self, lab: Lab) -> None:
+        a = await runner(lab)
+        now_us = await a.now_us()
+        due_us = now_us + round(SOON_S * 1e6)
+        await a.put("soon", due_at_us=due_us)
+        await a.put("later", delay=LONG_S)
+        for id_ in ("soon", "later"):
+            await a.send(id_, f"{id_}/1")
+            await a.send(id_, f"{id_}/2", kind="update", name="u")
+        while not (answer := await a.ask()).instances:
+            await lab.advance(SOON_S / 100)
+        assert answer.at_us >= due_us
+        (claimed,) = answer.instances
+        assert (claimed.id, claimed.first) == ("soon", True)
+        assert [letter.id for letter in claimed.letters] == ["soon/1", "soon/2"]
+        await a.suspend("later")
+        await a.resume("later")
+        assert await a.ids() == []
+
+    @scenario
+    async def test_a_wish_to_cancel_does_not_wait_for_the_time(self, lab: Lab) -> None:
+        a, b = await runners(lab, 2)
+        await a.put("i", "other", delay=LONG_S)
+        await a.send("i", "m1")
+        await a.send("other", "m2")
+        await a.send("i", "m3", kind="cancel")
+        (claimed,) = await b.claim(5)
+        assert [letter.id for letter in claimed.letters] == ["m1", "m3"]
+        assert (claimed.id, claimed.first) == ("i", True)
+
+    @scenario
+    async def test_only_the_first_claim_is_the_first(self, lab: Lab) -> None:
+        a = await runner(lab)
+        await a.put("i", delay=SOON_S)
+        await lab.advance(SOON_S + PAST_S)
+        claimed = await a.claim_one()
+        assert claimed.first
+        later = await a.now_us() + round(LONG_S * 1e6)
+        await a.advance(claimed, release=True, due_at_us=later)
+        # It has begun: a letter wakes it whenever it is due.
+        await a.send("i", "m")
+        assert not (await a.claim_one()).first
+
+    @scenario
     async def test_the_first_letters_come_with_a_claim(self, lab: Lab) -> None:
         a = await runner(lab)
         await a.put("i")

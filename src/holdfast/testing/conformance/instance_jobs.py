@@ -157,10 +157,13 @@ class JobAnswerCases:
             remote("rejected", unique_key="u"),
             remote("existing", unique_key="u", on_duplicate=OnDuplicate.RETURN),
             remote("closed", queue="closed"),
+            remote("theirs", queue="other"),
         )
-        await a.advance(held, jobs=jobs)
+        held = await a.advance(held, jobs=jobs)
+        await a.advance(held, jobs=(remote("theirs", queue="third"),))
         letters = await a.mail("i")
-        assert [letter.id for letter in letters] == ["job/rejected", "job/existing", "job/closed"]
+        names = ["rejected", "existing", "closed", "theirs"]
+        assert [letter.id for letter in letters] == [f"job/{name}" for name in names]
         for letter in letters:
             state, outcome = told(letter)
             assert state == "cancelled"

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.model.instance import Entry, InstanceStatus, Opened, Reply, Sent
+from holdfast.model.instance import (
+    ClaimedInstance,
+    ClaimedInstances,
+    Entry,
+    InstanceStatus,
+    Opened,
+    Reply,
+    Sent,
+)
 from holdfast.names import InstanceId
 from holdfast.testing.conformance.instance_runner import message, runner, runners
 from holdfast.testing.conformance.lab import Lab, scenario
@@ -43,8 +51,8 @@ class RepeatCases:
         request = a.request(3)
         first = await a.instances.claim(request)
         again = await a.ask(3, request=request.request, again=True)
-        assert sorted(again.instances, key=lambda found: found.id) == sorted(
-            first.instances, key=lambda found: found.id
+        assert sorted(_told(again), key=lambda found: found.id) == sorted(
+            _told(first), key=lambda found: found.id
         )
         assert len(await a.ids()) == 2
 
@@ -56,7 +64,7 @@ class RepeatCases:
         first = await a.instances.claim(request)
         await a.put("j")
         again = await a.ask(3, request=request.request, again=True)
-        assert again.instances == first.instances
+        assert _told(again) == _told(first)
         assert await a.status("j") is InstanceStatus.PENDING
 
     @scenario
@@ -70,7 +78,7 @@ class RepeatCases:
         await a.release(found[InstanceId("taken")], due=True)
         assert await b.ids() == ["taken"]
         again = await a.ask(4, request=request.request, again=True)
-        assert again.instances == (found[InstanceId("kept")],)
+        assert _told(again) == [replace(found[InstanceId("kept")], first=False)]
 
     @scenario
     async def test_a_claim_asked_again_that_never_arrived_is_a_claim(self, lab: Lab) -> None:
@@ -196,3 +204,8 @@ class RepeatCases:
         assert await a.reopen("i", 2, "[2]") is Opened.REFUSED
         assert (await a.commit(claimed)).ok
         assert await a.versions("i") == [1, 2, 3]
+
+
+def _told(answer: ClaimedInstances) -> list[ClaimedInstance]:
+    """What a claim gives, without what a store need not know when it is asked again."""
+    return [replace(one, first=False) for one in answer.instances]

@@ -189,13 +189,6 @@ class DueCases:
         assert await a.status("soon") is InstanceStatus.RUNNING
         assert await a.status("later") is InstanceStatus.PENDING
 
-    @scenario
-    async def test_a_letter_wakes_what_is_not_due(self, lab: Lab) -> None:
-        a = await runner(lab)
-        await a.put("i", delay=LONG_S)
-        await a.send("i", "m")
-        assert await a.ids() == ["i"]
-
 
 class ForkCases:
     """A fork brings along what came before."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import UnsupportedByDriver, UsageError
-from holdfast.model.job import ENQUEUE_MAX, PAYLOAD_BYTES_MAX, Enqueued, Entry, JobState
+from holdfast.model.job import ENQUEUE_MAX, PAYLOAD_BYTES_MAX, Enqueued, Entry, JobState, QueueMode
 from holdfast.names import JobId
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, Worker, job, worker
 from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
@@ -95,11 +95,44 @@ class EnqueueCases:
     async def test_an_id_that_is_there_changes_nothing(self, lab: Lab) -> None:
         a = await worker(lab)
         await a.put("j")
-        outcomes = await a.enqueue(job("j", "other", payload='"new"', priority=9))
-        assert outcomes == [Enqueued(JobId("j"), Entry.CREATED)]
+        for new in (job("j", payload='"new"', priority=9), job("j", unique_key="u")):
+            assert await a.enqueue(new) == [Enqueued(JobId("j"), Entry.CREATED)]
         found = await a.record("j")
         assert (found.queue, found.payload, found.priority) == ("q", '{"n":1}', 0)
-        assert await a.ids(queues=("q", "other")) == ["j"]
+        assert await a.ids() == ["j"]
+
+    @scenario
+    async def test_an_id_of_another_queue_is_a_conflict(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("j", "k")
+        await a.complete(await a.claim_one())
+        conflict = [Enqueued(JobId("j"), Entry.CONFLICT)]
+        assert await a.enqueue(job("j", "other", payload='"new"')) == conflict
+        assert await a.enqueue(job("j", "other", unique_key="u")) == conflict
+        await a.set_queue(QueueMode.DRAINING, name="other")
+        assert await a.enqueue(job("j", "other")) == conflict
+        found = await a.record("j")
+        assert (found.queue, found.payload, found.state) == ("q", '{"n":1}', JobState.DONE)
+        assert await a.ids(queues=("q", "other")) == ["k"]
+
+    @scenario
+    async def test_a_conflict_is_that_of_its_job_alone(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("j", "k")
+        for keyed in (None, "u"):
+            outcomes = await a.enqueue(
+                job("j", "other"),
+                job("k"),
+                job(f"l-{keyed}", "other", unique_key=keyed),
+                job(f"l-{keyed}", "third"),
+            )
+            assert [outcome.entry for outcome in outcomes] == [
+                Entry.CONFLICT,
+                Entry.CREATED,
+                Entry.CREATED,
+                Entry.CONFLICT,
+            ]
+        assert await a.ids(9, queues=("other", "third")) == ["l-None", "l-u"]
 
     @scenario
     async def test_an_id_that_has_ended_does_not_live_again(self, lab: Lab) -> None:

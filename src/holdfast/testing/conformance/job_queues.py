@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from holdfast.errors import UnsupportedByDriver
-from holdfast.model.job import Enqueued, Entry, JobState, QueueMode, QueueSettings
+from holdfast.model.job import (
+    Enqueued,
+    Entry,
+    JobState,
+    LimitsBy,
+    QueueMode,
+    QueuePart,
+    QueueSettings,
+)
 from holdfast.names import JobId
 from holdfast.testing.conformance.job_operate import one_of_each
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, job, worker, workers
@@ -225,6 +236,16 @@ class QueueCases:
         await a.set_queue()
         assert (await b.queue()).settings == QueueSettings(name="q")
 
+    @scenario
+    async def test_a_mode_stays_where_it_is_not_put(self, lab: Lab) -> None:
+        a = await worker(lab)
+        draining = QueueSettings(name="q", mode=QueueMode.DRAINING)
+        await a.jobs.put_queue(draining, parts=(QueuePart.MODE,))
+        for limits_by in LimitsBy:
+            none = QueueSettings(name="q", limits_by=limits_by)
+            await a.jobs.put_queue(none, parts=(QueuePart.LIMITS,))
+        assert (await a.queue()).settings == draining
+
 
 class LimitCases:
     """Limits hold for all hosts together."""
@@ -248,6 +269,90 @@ class LimitCases:
         assert (await a.queue()).settings == QueueSettings(
             name="q", concurrency=3, rate=7, rate_period_us=2_000_000
         )
+
+    @scenario
+    async def test_the_limits_and_the_mode_are_put_by_themselves(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a = await worker(lab)
+        wanted = QueueSettings(
+            name="q", mode=QueueMode.PAUSED, concurrency=3, rate=7, rate_period_us=2_000_000
+        )
+        await a.jobs.put_queue(wanted, parts=(QueuePart.LIMITS,))
+        assert (await a.queue()).settings == replace(wanted, mode=QueueMode.OPEN)
+        await a.jobs.put_queue(replace(wanted, concurrency=9, rate=None), parts=(QueuePart.MODE,))
+        assert (await a.queue()).settings == wanted
+        await a.jobs.put_queue(QueueSettings(name="q", rate=1), parts=(QueuePart.LIMITS,))
+        assert (await a.queue()).settings == QueueSettings(name="q", mode=QueueMode.PAUSED, rate=1)
+
+    @scenario
+    async def test_limits_that_a_handler_declares_replace_those_of_before(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a, b = await workers(lab, 2)
+        first = QueueSettings(name="q", concurrency=5, rate=9, rate_period_us=3_000_000)
+        for declared in (first, replace(first, concurrency=2), QueueSettings(name="q", rate=4)):
+            await a.jobs.put_queue(declared, parts=(QueuePart.LIMITS,))
+            assert (await b.queue()).settings == declared
+
+    @scenario
+    async def test_limits_of_an_operator_stay_until_they_are_lifted(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a, b = await workers(lab, 2)
+        limits = (QueuePart.LIMITS,)
+        declared = QueueSettings(name="q", concurrency=5, rate=9, rate_period_us=3_000_000)
+        await a.jobs.put_queue(declared, parts=limits)
+        # The limit that an operator leaves out is none, and is the operator's as well.
+        for operators in (
+            QueueSettings(name="q", concurrency=1, limits_by=LimitsBy.OPERATOR),
+            QueueSettings(name="q", rate=2, limits_by=LimitsBy.OPERATOR),
+        ):
+            await b.jobs.put_queue(operators, parts=limits)
+            await a.jobs.put_queue(declared, parts=limits)
+            assert (await a.queue()).settings == operators
+        paused = replace(operators, mode=QueueMode.PAUSED)
+        await a.jobs.put_queue(replace(declared, mode=QueueMode.PAUSED))
+        assert (await a.queue()).settings == paused
+        none = QueueSettings(name="q", limits_by=LimitsBy.OPERATOR)
+        await b.jobs.put_queue(none, parts=limits)
+        lifted = QueueSettings(name="q", mode=QueueMode.PAUSED)
+        assert (await a.queue()).settings == lifted
+        await a.jobs.put_queue(declared, parts=limits)
+        assert (await a.queue()).settings == replace(declared, mode=QueueMode.PAUSED)
+
+    @scenario
+    async def test_limits_that_an_operator_sets_first_are_kept_too(self, lab: Lab) -> None:
+        """Where the queue had no settings, and where a declaration says the same."""
+        lab.require("queue_limits")
+        a = await worker(lab)
+        declared = QueueSettings(name="q", concurrency=5)
+        operators = replace(declared, limits_by=LimitsBy.OPERATOR)
+        await a.jobs.put_queue(operators, parts=(QueuePart.LIMITS,))
+        await a.jobs.put_queue(declared, parts=(QueuePart.LIMITS,))
+        assert (await a.queue()).settings == operators
+
+    @scenario
+    async def test_an_operator_a_handler_and_a_pause_at_once_lose_nothing(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        several = await workers(lab, 4)
+        for number in range(5):
+            name = f"q{number}"
+            operators = QueueSettings(name=name, concurrency=1, limits_by=LimitsBy.OPERATOR)
+            declared = QueueSettings(name=name, concurrency=5, rate=9)
+            paused = QueueSettings(name=name, mode=QueueMode.PAUSED)
+            puts = [
+                (declared, QueuePart.LIMITS),
+                (operators, QueuePart.LIMITS),
+                (paused, QueuePart.MODE),
+                (declared, QueuePart.LIMITS),
+            ]
+            puts = puts[number % 4 :] + puts[: number % 4]
+            await asyncio.gather(
+                *(
+                    each.jobs.put_queue(settings, parts=(part,))
+                    for each, (settings, part) in zip(several, puts, strict=True)
+                )
+            )
+            found = (await several[0].queue(name)).settings
+            assert found == replace(operators, mode=QueueMode.PAUSED)
 
     @scenario
     async def test_no_more_jobs_are_claimed_than_may_run(self, lab: Lab) -> None:

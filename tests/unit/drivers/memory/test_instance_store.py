@@ -61,7 +61,7 @@ async def test_the_driver_offers_what_its_capabilities_say(driver):
 
 async def test_a_letter_wakes_after_the_wall_clock_went_back(driver, clock):
     await driver.instances.start([new("i", delay_us=10**12)])
-    await driver.instances.send([Message(InstanceId("i"), "m", "signal", "go", "null")])
+    await driver.instances.send([Message(InstanceId("i"), "m", "cancel", "", "{}")])
     clock.jump_wall(-86_400)
     assert await claim(driver) == ["i"]
 

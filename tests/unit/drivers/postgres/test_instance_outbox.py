@@ -14,6 +14,7 @@ import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
+from holdfast.drivers.postgres import doubts
 from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.errors import UsageError
 from holdfast.model.instance import Entry, InstanceFilter
@@ -164,11 +165,14 @@ async def test_what_is_refused_leaves_the_transaction_alone(
 
 
 async def test_hosts_that_wait_hear_of_it_when_it_commits(
-    driver: PostgresDriver, postgres_url: str
+    driver: PostgresDriver, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
     driver.wakeups.subscribe(lambda wakeup: heard.put_nowait(wakeup.topic))
-    assert (await driver.instances.claim(ask(wait_us=120_000_000))).instances == ()
+    # A new note is doubted.
+    first = await driver.instances.claim(ask(wait_us=120_000_000))
+    assert first.next_due_s == pytest.approx(0.25, abs=0.25)
+    monkeypatch.setattr(doubts, "_LOOKS_S", ())
     async with by_asyncpg(postgres_url) as opened:
         await driver.instances.start_in(news(1), opened.tx)
         # It has seen the note that stands since: there is nothing to look for meanwhile.

@@ -119,3 +119,33 @@ async def test_a_closed_writer_refuses(bench: Bench) -> None:
     await bench.writer.close()
     with pytest.raises(StoreUnavailable):
         bench.writer.perform(note, "a")
+
+
+async def test_a_result_may_be_had_without_awaiting(bench: Bench) -> None:
+    assert bench.writer.at_once(note, "a") == "a"
+    assert bench.committed() == ["first", "a"]
+
+
+async def test_whoever_comes_in_that_turn_is_company(bench: Bench) -> None:
+    assert bench.writer.at_once(note, "a") == "a"
+    assert bench.writer.at_once(note, "b") is None
+    await asyncio.sleep(0)
+    assert bench.writer.at_once(note, "b") == "b"
+    assert bench.committed() == ["first", "a", "b"]
+
+
+async def test_nothing_is_done_at_once_beside_what_waits(bench: Bench) -> None:
+    waiting = bench.writer.submit(note, "a")
+    assert bench.writer.at_once(note, "b") is None
+    await waiting
+    assert bench.committed() == ["first", "a"]
+
+
+async def test_a_failure_at_once_is_raised(bench: Bench) -> None:
+    def refuse(_turn: Turn, _argument: object) -> None:
+        raise LookupError("nothing there")
+
+    with pytest.raises(LookupError):
+        bench.writer.at_once(refuse, None)
+    await asyncio.sleep(0)
+    assert bench.writer.at_once(note, "a") == "a"

@@ -116,7 +116,9 @@ def test_a_hundred_thousand_that_sleep_cost_a_claim_nothing(
     assert [cost(connection, *claim) for claim in claims] == few
     found = connection.execute(*claims[0]).fetchall()
     ids = [
-        connection.execute("SELECT id FROM holdfast_instance WHERE number = ?", row).fetchone()[0]
+        connection.execute("SELECT id FROM holdfast_instance WHERE number = ?", row[:1]).fetchone()[
+            0
+        ]
         for row in found
     ]
     assert sorted(ids) == ["due1", "due2", "due3", "mail"]

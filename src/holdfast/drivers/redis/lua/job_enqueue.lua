@@ -130,14 +130,18 @@ for first = 2, #ARGV, WORDS do
   local id, queue, unique = ARGV[first], ARGV[first + 1], ARGV[first + 6]
   local entry, standing = 'created', id
   number = number + 1
-  if not (seen[id] or (some_known and redis.call('EXISTS', job_key(id)) == 1)) then
+  local home = seen[id] or (some_known and redis.call('HGET', job_key(id), 'queue'))
+  if home then
+    -- A repeat, unless somebody uses the id in another queue.
+    entry = home == queue and 'created' or 'conflict'
+  else
     if mode_of(queue) == 'draining' then
       entry = 'closed'
     elseif unique ~= '' then
       entry, standing = rival_of(queue, string.sub(unique, 2), ARGV[first + 7])
     end
     if entry == 'created' or entry == 'replaced' then
-      seen[id] = true
+      seen[id] = queue
       add(first, number)
     end
   end
