@@ -147,13 +147,14 @@ class Acquirer:
                 raise LeaseHeld(request.key, result.owner)
             return result
         waiting = _Waiting(self, request, plan)
+        if timeout_s is None:
+            return await waiting.run()
         try:
             async with asyncio.timeout(timeout_s):
                 return await waiting.run()
         except TimeoutError:
             if waiting.error is not None:
                 raise waiting.error from None
-            assert timeout_s is not None
             raise AcquireTimeout(request.key, waiting.owner, timeout_s) from None
 
     def refuse_reentry(self, request: AcquireRequest, held: Held) -> None:
@@ -225,17 +226,19 @@ class _Waiting:
         self.error: StoreError | None = None
 
     async def run(self) -> Acquired:
-        acquirer, waiters = self._acquirer, self._acquirer.waiters
-        rng = acquirer.runtime.random
-        poll = Backoff(self._plan.poll_first_s, self._plan.poll_most_s, rng)
-        waiters.listen()
+        acquirer = self._acquirer
+        poll: Backoff | None = None
+        acquirer.waiters.listen()
         try:
             while True:
-                pause_s = poll.next_s()
                 result = await self._ask()
                 if isinstance(result, Acquired):
                     self._forget()
                     return result
+                if poll is None:
+                    rng = acquirer.runtime.random
+                    poll = Backoff(self._plan.poll_first_s, self._plan.poll_most_s, rng)
+                pause_s = poll.next_s()
                 if result is None:
                     await acquirer.runtime.clock.sleep(pause_s)
                     continue

@@ -15,6 +15,7 @@ from holdfast.errors import Conflict, HoldfastError, LeaseLost, StoreError, Usag
 from holdfast.leases.lease import Lease
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.tasks import is_current
 
 _log = logging.getLogger("holdfast.leases")
 
@@ -113,6 +114,7 @@ class Election:
 
 
 async def _run(body: Body, lease: Lease) -> None:
+    task = asyncio.current_task()
     try:
         # The task starts a turn later than the grant: time enough for a pause to pass the deadline.
         lease.check()
@@ -120,6 +122,11 @@ async def _run(body: Body, lease: Lease) -> None:
     except asyncio.CancelledError:
         # Cancelled by us on stepping down: the function has ended as asked.
         return
+    except GeneratorExit as error:
+        if not is_current(task):
+            # Nobody raised it: the coroutine is thrown away with its loop.
+            raise
+        raise RuntimeError("the leader's function raised GeneratorExit") from error
     except HoldfastError:
         if lease.is_held:
             raise

@@ -195,10 +195,12 @@ class Leases:
         if wait is not None:
             deadline = clock.monotonic() + seconds(wait, "timeout")
         leases: list[Lease] = []
+        origin = caller_line(2)
         try:
             for key in self._sorted(keys):
                 left = None if deadline is None else max(0.0, deadline - clock.monotonic())
                 leases.append(await self.acquire(key, timeout=left, **options))
+                leases[-1].tenure.origin = origin
         except asyncio.CancelledError:
             for lease in reversed(leases):
                 self._ownership.later(self._ownership.release_or_later(lease.tenure))

@@ -100,10 +100,10 @@ class Alarm:
         """Forget rings until now."""
         self._rung = False
 
-    async def sleep(self, seconds: float | None) -> None:
-        """Sleep until rung, for ``seconds`` at most."""
+    async def sleep(self, seconds: float | None) -> bool:
+        """Sleep until rung, for ``seconds`` at most; whether it was rung."""
         if self._rung or (seconds is not None and seconds <= 0):
-            return
+            return self._rung
         loop = asyncio.get_running_loop()
         self._future = future = loop.create_future()
         timer = None if seconds is None else loop.call_later(seconds, _end, future)
@@ -113,6 +113,7 @@ class Alarm:
             self._future = None
             if timer is not None:
                 timer.cancel()
+        return self._rung
 
 
 def _end(future: asyncio.Future[None]) -> None:

@@ -16,7 +16,7 @@ from holdfast.model.job import (
     Settled,
 )
 from holdfast.model.options import TTL_MAX_S, Duration, seconds
-from holdfast.model.retry import Retry
+from holdfast.model.retry import pause_s
 from holdfast.names import JobId, Token
 from holdfast.ports.job_store import JobStore
 from holdfast.runtime.runtime import Runtime
@@ -24,8 +24,6 @@ from holdfast.runtime.session import LiveSession
 from holdfast.work.failures import Failed, describe, kind_of
 from holdfast.work.payload import Codec, decode_plain, encode
 from holdfast.work.repeating import while_held
-
-_DEFAULT_RETRY = Retry()
 
 
 class Claims(Protocol):
@@ -153,8 +151,8 @@ class Claim:
     ) -> None:
         """The job failed with ``error``: an exception, a sentence, or its type and message.
 
-        It is tried again after ``retry_in``, or when its retry policy says, or, if that is used up
-        or ``final``, never again. Raises what ``complete`` raises.
+        It is tried again after ``retry_in``, or when its retry policy says, or, if its attempts are
+        used up or ``final``, never again. Raises what ``complete`` raises.
         """
         delay_s = None if final else self._retry_s(error, retry_in)
         failure = Failure(
@@ -190,12 +188,11 @@ class Claim:
         await self._settle(self._claims.store.extend, extension, None)
 
     def _retry_s(self, error: Failed, retry_in: Duration | None) -> float | None:
+        asked_s = None
         if retry_in is not None:
-            return seconds(retry_in, "retry_in", most=TTL_MAX_S)
-        job = self._job
-        policy = _DEFAULT_RETRY.overridden(job.retry)
+            asked_s = seconds(retry_in, "retry_in", most=TTL_MAX_S)
         chance = self._claims.runtime.random.random()
-        return policy.delay_s(job.attempts + 1, kind_of(error), chance)
+        return pause_s(self._job, kind_of(error), chance, asked_s=asked_s)
 
     async def _settle(
         self,

@@ -144,6 +144,8 @@ class Drafts:
         carried = self._telemetry.carrier() if self._telemetry.tracing else None
         if not given and not carried:
             return "{}"
+        if not isinstance(given, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"headers are text by name, as {{'tenant': 'a'}}, not {given!r}")
         headers = {**(carried or {}), **(given or {})}
         for name, value in cast("dict[object, object]", headers).items():
             if not isinstance(name, str) or not isinstance(value, str):

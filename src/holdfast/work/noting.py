@@ -35,5 +35,5 @@ class Noting:
         return wait_s
 
     def gone(self) -> None:
-        """Somebody rang: the note is used up."""
+        """There is no note: somebody rang, or none was left, because there was enough."""
         self._until = -math.inf

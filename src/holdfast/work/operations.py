@@ -14,9 +14,12 @@ from holdfast.model.job import (
     JobFilter,
     JobRecord,
     JobState,
+    LimitsBy,
     QueueMode,
+    QueuePart,
     QueueRecord,
     QueueSettings,
+    put_parts,
 )
 from holdfast.model.options import TTL_MAX_S, Duration, seconds
 from holdfast.names import JobId, check_key, check_queue
@@ -145,20 +148,40 @@ class Operations:
         """Open, pause or drain a queue; its limits stay."""
         settings = await self.settings(queue)
         if settings.mode is not mode:
-            await self._store.put_queue(replace(settings, mode=mode))
+            wanted = QueueSettings(name=queue, mode=mode)
+            await self._store.put_queue(wanted, parts=(QueuePart.MODE,))
 
     async def declare_limits(
         self, queue: str, concurrency: int | None, rate: tuple[int, float] | None
-    ) -> None:
-        """Set the limits that a handler declares; what it does not declare stays."""
-        settings = await self.settings(queue)
-        number, per_s = rate or (settings.rate, settings.rate_period_us / 1e6)
-        await self.put_limits(queue, concurrency or settings.concurrency, number, per_s)
+    ) -> QueueSettings:
+        """Let the limits that a handler declares hold, unless an operator's do; say what holds."""
+        number, per_s = rate or (None, 1.0)
+        wanted = self._limits(queue, concurrency, number, per_s, LimitsBy.HANDLER)
+        return await self._put_limits(wanted)
 
     async def put_limits(
         self, queue: str, concurrency: int | None, rate: int | None, per: Duration
     ) -> None:
-        """Set or lift the limits of a queue; its mode stays."""
+        """Set an operator's limits of a queue, or lift them; its mode stays."""
+        await self._put_limits(self._limits(queue, concurrency, rate, per, LimitsBy.OPERATOR))
+
+    async def _put_limits(self, wanted: QueueSettings) -> QueueSettings:
+        # Workers start often, and nearly always find what they declare: whoever puts rings.
+        held = await self.settings(wanted.name)
+        parts = (QueuePart.LIMITS,)
+        if put_parts(held, wanted, parts) == held:
+            return held
+        await self._store.put_queue(wanted, parts=parts)
+        return await self.settings(wanted.name)
+
+    def _limits(
+        self,
+        queue: str,
+        concurrency: int | None,
+        rate: int | None,
+        per: Duration,
+        limits_by: LimitsBy,
+    ) -> QueueSettings:
         if concurrency is not None:
             count_of(concurrency, "concurrency", LIMIT_MAX)
         if rate is not None:
@@ -168,7 +191,10 @@ class Operations:
             raise UnsupportedByDriver(
                 f"{self._capabilities.backend} keeps no limits for a queue in the whole fleet"
             )
-        settings = await self.settings(queue)
-        wanted = replace(settings, concurrency=concurrency, rate=rate, rate_period_us=period_us)
-        if wanted != settings:
-            await self._store.put_queue(wanted)
+        return QueueSettings(
+            name=check_queue(queue),
+            concurrency=concurrency,
+            rate=rate,
+            rate_period_us=period_us,
+            limits_by=limits_by,
+        )

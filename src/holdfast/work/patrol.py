@@ -114,6 +114,11 @@ class Reporter:
     def beat(self) -> None:
         """Nothing to keep: who wants to hear of it asks ``current()``."""
 
+    def unwritten(self) -> str | None:
+        """What was told and is not written yet; it is the caller's now."""
+        text, self._newest = self._newest, None
+        return text
+
     def _plan(self) -> None:
         now = self._loop.time()
         at = max(now, self._due)
@@ -121,6 +126,6 @@ class Reporter:
         self._loop.call_at(at, self._write)
 
     def _write(self) -> None:
-        text, self._newest = self._newest, None
-        if text is not None and not self._run.over:
+        text = None if self._run.over else self.unwritten()
+        if text is not None:
             self._patrol.ask(self._run, text)

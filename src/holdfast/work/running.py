@@ -13,13 +13,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.errors import InvalidPayload, UsageError
-from holdfast.model.job import ClaimedJob, Completion, Failure, Return, Settled
+from holdfast.model.job import ClaimedJob, Completion, Extension, Failure, Return, Settled
 from holdfast.ports.job_store import JobStore
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
+from holdfast.runtime.tasks import is_current
+from holdfast.runtime.threads import call_in
 from holdfast.work.claim import Claim, headers_of
 from holdfast.work.current import Current, Middleware, Reporting, running
 from holdfast.work.failures import describe
@@ -36,6 +38,14 @@ _KEY_RETRY_S = 1.0
 
 # Why a run must stop.
 CANCELLED, LOST, STOPPED = "cancelled", "lost", "stopped"
+
+
+class Reports(Reporting, Protocol):
+    """What takes the progress of a run, and writes it when it is time."""
+
+    def unwritten(self) -> str | None:
+        """What was told and is not written yet; it is the caller's now."""
+        ...
 
 
 class Lanes:
@@ -65,6 +75,7 @@ class House:
         *,
         host: str,
         log: logging.Logger,
+        ended: Callable[[], bool],
     ) -> None:
         self.runtime = work.runtime
         self.store = work.store
@@ -74,6 +85,8 @@ class House:
         self.middlewares = tuple(middlewares)
         self.host = host
         self.log = log
+        # Whether the worker is at its end, and with it whatever it could still write.
+        self.ended = ended
 
     def settled(self, claim: Claim, outcome: str) -> None:
         """Nothing to do: what a run ends with is told by its runner."""
@@ -143,14 +156,14 @@ class Runner:
         )
 
     def run(
-        self, run: Run, reporting: Reporting, freed: Callable[[], None]
+        self, run: Run, reporting: Reports, freed: Callable[[], None]
     ) -> Coroutine[Any, Any, str]:
         """Run the job, settle it, and say how it ended. ``freed`` is called when its slot is."""
         if self._house.telemetry.active:
             return self._measured(run, reporting, freed)
         return self._settled(run, reporting, freed)
 
-    async def _measured(self, run: Run, reporting: Reporting, freed: Callable[[], None]) -> str:
+    async def _measured(self, run: Run, reporting: Reports, freed: Callable[[], None]) -> str:
         clock, job, telemetry = self._runtime.clock, run.job, self._house.telemetry
         started = clock.monotonic()
         waited_s = clock.now().timestamp() - job.enqueued_at_us / 1e6
@@ -169,7 +182,7 @@ class Runner:
         telemetry.job_ended(outcome, clock.monotonic() - started)
         return outcome
 
-    async def _settled(self, run: Run, reporting: Reporting, freed: Callable[[], None]) -> str:
+    async def _settled(self, run: Run, reporting: Reports, freed: Callable[[], None]) -> str:
         slot = _Slot(freed)
         try:
             try:
@@ -184,13 +197,15 @@ class Runner:
             try:
                 result = await self._body(run, current, payload, slot)
             except asyncio.CancelledError as error:
-                return await self._interrupted(run, slot, error)
+                return await self._interrupted(run, reporting, slot, error)
             except KeyBusy:
                 pause_s = _KEY_RETRY_S * self._runtime.random.uniform(0.5, 1.5)
                 return await self._release(run, slot, pause_s)
             except (KeyboardInterrupt, GeneratorExit):
+                # Ctrl-C, and a coroutine that is thrown away.
                 raise
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure
+                await self._keep_told(run, reporting)
                 return await self._fail(run, slot, error)
             return await self._complete(run, slot, result)
         finally:
@@ -203,9 +218,16 @@ class Runner:
             if self._plain:
                 return await self.handler.function(payload)
             return await self._execute(run, current, payload, slot)
+        except GeneratorExit as error:
+            if not is_current(run.task):
+                # Nobody raised it: the coroutine is thrown away with its loop.
+                raise
+            raise RuntimeError("the handler raised GeneratorExit") from error
         finally:
-            # From here on it is settled, which nothing may interrupt.
+            # From here on it is settled, which nothing may interrupt. Cut apart from its task,
+            # it is freed with that, and not by a search for cycles.
             run.over = True
+            run.task = run.current = None
 
     async def _execute(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Any:
         if self._options.concurrency_key is None:
@@ -240,7 +262,8 @@ class Runner:
 
     async def _in_thread(self, pool: Executor, payload: Any, slot: _Slot) -> Any:
         loop = asyncio.get_running_loop()
-        working = pool.submit(copy_context().run, self.handler.function, payload)
+        function = partial(self.handler.function, payload)
+        working = call_in(pool, partial(copy_context().run, function))
         slot.occupied = True
 
         def ended(_: object) -> None:
@@ -253,19 +276,30 @@ class Runner:
         working.add_done_callback(ended)
         return await asyncio.wrap_future(working)
 
-    async def _interrupted(self, run: Run, slot: _Slot, error: asyncio.CancelledError) -> str:
+    async def _interrupted(
+        self, run: Run, reporting: Reports, slot: _Slot, error: asyncio.CancelledError
+    ) -> str:
         """The body ended by cancellation: ours, its own, or that of whoever ends the loop."""
         task = asyncio.current_task()
-        if run.why is None:
-            if task is not None and task.cancelling():
-                raise error
-            return await self._fail(run, slot, error)
-        if task is not None:
+        if run.why is None and self._house.ended():
+            raise error
+        while task is not None and task.cancelling():
             task.uncancel()
+        if run.why is None:
+            failed = RuntimeError("the handler was cancelled, and not by its worker")
+            failed.__cause__ = error
+            return await self._fail(run, slot, failed)
         if run.why == LOST:
             return self._outcome(run, Settled.LOST, LOST)
+        await self._keep_told(run, reporting)
         # The store ends a job as cancelled if that was asked for.
         return await self._release(run, slot, 0.0)
+
+    async def _keep_told(self, run: Run, reporting: Reports) -> None:
+        """Write what the body told last, before others have the job: they may go on from there."""
+        text, job = reporting.unwritten(), run.job
+        if text is not None:
+            await self._lanes.extend.put(Extension(job.id, job.token, text), run.session)
 
     async def _complete(self, run: Run, slot: _Slot, result: Any) -> str:
         try:

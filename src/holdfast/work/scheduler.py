@@ -184,6 +184,14 @@ class Scheduler:
                 queue,
                 extra=fields,
             )
+        elif entry is Entry.CONFLICT:
+            self._log.warning(
+                "schedule %r fired into queue %r, and a job of another queue has the id of this "
+                "tick: no job was added",
+                name,
+                queue,
+                extra=fields,
+            )
         elif entry in (Entry.REJECTED, Entry.EXISTING):
             self._log.info("the job of an earlier tick of %r is still there", name, extra=fields)
 

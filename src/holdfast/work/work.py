@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
-from holdfast.errors import DuplicateJob, JobNotFound, QueueClosed, UsageError
+from holdfast.errors import DuplicateJob, JobExists, JobNotFound, QueueClosed, UsageError
 from holdfast.model.job import (
     CLAIM_MAX,
     ENQUEUE_MAX,
@@ -16,6 +16,7 @@ from holdfast.model.job import (
     Enqueued,
     Entry,
     JobState,
+    LimitsBy,
     NewJob,
     QueueMode,
     QueueRecord,
@@ -48,6 +49,8 @@ class QueueInfo:
     """A queue: what holds for it in the fleet, and how many jobs are in each state.
 
     At most ``concurrency`` of its jobs are claimed at a time, and ``rate`` in any ``per_s``.
+    ``limits_by`` says whether a handler declares these limits or an operator has set them; it is
+    ``None`` where there are none.
     """
 
     name: str
@@ -55,6 +58,7 @@ class QueueInfo:
     concurrency: int | None
     rate: int | None
     per_s: float
+    limits_by: LimitsBy | None
     counts: dict[JobState, int]
     oldest_ready_s: float | None
 
@@ -100,15 +104,16 @@ class Work:
             target: A handler, whose payload's type is checked, or a queue's name.
             payload: A dataclass, Struct, attrs or pydantic object, or plain JSON.
             tx: An open transaction of the same database.
-            **options: ``id`` (default: a fresh one; enqueueing an id twice adds it once),
-                ``priority`` (higher first), ``delay`` or ``at``, ``unique_key`` (one live job of
-                the queue has it) with ``on_duplicate`` (``reject``, ``replace``, ``return``),
-                ``ordering_key`` (one at a time, in order), ``max_attempts``, ``retry``,
-                ``expires`` (dead if not claimed by then), ``retention`` (how long it is kept after
-                its end) and ``headers``.
+            **options: ``id`` (default: a fresh one; enqueueing an id twice into one queue adds it
+                once, as it was first), ``priority`` (higher first), ``delay`` or ``at``,
+                ``unique_key`` (one live job of the queue has it) with ``on_duplicate``
+                (``reject``, ``replace``, ``return``), ``ordering_key`` (one at a time, in order),
+                ``max_attempts``, ``retry``, ``expires`` (dead if not claimed by then),
+                ``retention`` (how long it is kept after its end) and ``headers``.
 
         Raises:
             DuplicateJob: A live job has the unique key; carries its id.
+            JobExists: The id is that of another queue's job.
             QueueClosed: The queue drains and takes no more.
             UsageError, InvalidName: The arguments are wrong; nothing was sent.
             UnsupportedByDriver: The backend has no ordering keys, or no transactions.
@@ -153,9 +158,7 @@ class Work:
         out is not an error here: its ``entry`` is ``rejected``. Otherwise raises as ``enqueue``.
         """
         _check_options(options)
-        if not isinstance(payloads, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"payloads are a list or the like, not {type(payloads).__name__}")
-        jobs = self._drafts.drafts(target, list(payloads), options)
+        jobs = self._drafts.drafts(target, _payloads(payloads), options)
         if not jobs:
             return []
         outcomes = await self.submit(jobs, tx=tx)
@@ -177,6 +180,7 @@ class Work:
 
         Raises:
             QueueClosed: A queue drains; the jobs of other queues were added.
+            JobExists: An id is that of another queue's job; the other jobs were added.
             UsageError: More than 10,000 at once.
             StoreUnavailable, OutcomeUnknown: As ``enqueue``.
         """
@@ -189,6 +193,8 @@ class Work:
         for outcome, job in zip(outcomes, jobs, strict=True):
             if outcome.entry is Entry.CLOSED:
                 raise QueueClosed(job.queue)
+            if outcome.entry is Entry.CONFLICT:
+                raise JobExists(job.id, job.queue)
         if self.telemetry.active:
             self.telemetry.enqueued(len(jobs))
         if tx is None:
@@ -215,7 +221,7 @@ class Work:
             StoreError: The store did not answer; nothing is claimed, or it is given back when
                 this host closes.
         """
-        targets = [queues] if isinstance(queues, (str, Handler)) else list(queues)
+        targets = _targets(queues)
         count_of(limit, "limit", CLAIM_MAX)
         wait_s = seconds(wait, "wait")
         if not targets and job is None:
@@ -378,7 +384,9 @@ class Work:
     ) -> None:
         """Let ``concurrency`` jobs of a queue be claimed at a time, and ``rate`` in any ``per``.
 
-        In the whole fleet, from now on; ``None`` lifts a limit.
+        In the whole fleet, from now on, and whatever handlers declare: both limits are the
+        operator's then, a ``None`` among them too. With neither, all limits are lifted, and the
+        next worker that starts sets those that its handler declares.
 
         Raises:
             UnsupportedByDriver: The backend keeps no such limits.
@@ -414,6 +422,21 @@ class Work:
         return Job(outcome.id, job.queue, self.books, codec=codec, entry=outcome.entry)
 
 
+def _payloads(payloads: object) -> list[Any]:
+    # A text would be a job for each of its letters.
+    if isinstance(payloads, (str, bytes)) or not isinstance(payloads, Iterable):
+        raise UsageError(f"payloads are a list or the like, not {type(payloads).__name__}")
+    return [*cast("Iterable[Any]", payloads)]
+
+
+def _targets(queues: Target | Iterable[Target]) -> list[Target]:
+    if isinstance(queues, (str, Handler)):
+        return [queues]
+    if not isinstance(queues, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"claim from a queue or several, by name or handler, not {queues!r}")
+    return list(queues)
+
+
 def _check_options(options: JobOptions) -> None:
     if not options.keys() <= _OPTIONS:
         unknown = ", ".join(sorted(options.keys() - _OPTIONS))
@@ -444,6 +467,7 @@ def _queue_of(record: QueueRecord) -> QueueInfo:
         concurrency=settings.concurrency,
         rate=settings.rate,
         per_s=settings.rate_period_us / 1e6,
+        limits_by=settings.limited_by,
         counts=dict(record.counts),
         oldest_ready_s=record.oldest_ready_s,
     )

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.leases.leases import Leases
-from holdfast.model.job import ClaimedJob, Return, Want
+from holdfast.model.job import ClaimedJob, LimitsBy, QueueSettings, Return, Want
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.session import LiveSession
 from holdfast.work.bell import Alarm
 from holdfast.work.claiming import POLL_S
 from holdfast.work.current import Middleware
-from holdfast.work.handler import Handler
+from holdfast.work.handler import Handler, HandlerOptions
 from holdfast.work.keys import KeyLimits
 from holdfast.work.noting import Noting
 from holdfast.work.patrol import Patrol
@@ -57,13 +57,15 @@ _THREADS_MAX = 256
 class _Line:
     """One queue of this worker: its runner, its free slots, and whether there may be jobs."""
 
-    __slots__ = ("free", "hopeful", "limited", "queue", "rings", "runner")
+    __slots__ = ("free", "hopeful", "limited", "look_at", "queue", "rings", "runner")
 
     def __init__(self, handler: Handler[Any, Any], runner: Runner) -> None:
         self.queue = handler.queue
         self.runner = runner
         self.free = handler.options.concurrency
         self.hopeful = True
+        # When to look though nobody rang, once it was found empty.
+        self.look_at = 0.0
         self.rings = 0
         options = handler.options
         self.limited = options.queue_concurrency is not None or options.rate is not None
@@ -95,9 +97,8 @@ class Worker:
         self._alarm = Alarm()
         self._noting = Noting()
         self._stopping = False
-        # When to look at queues that were empty, and the soonest job of ours that came to wait
-        # since we last asked, which the answer may not know of.
-        self._look_at = 0.0
+        # The soonest job of ours that came to wait since we last asked, which the answer may not
+        # know of.
         self._soonest = math.inf
         self._backoff = Backoff(0.1, 5.0, work.runtime.random)
         self.runs: dict[str, Run] = {}
@@ -105,8 +106,19 @@ class Worker:
         # Slots in use; a task whose slot is free again only waits for the store.
         self._busy = 0
         self._ended: asyncio.Future[None] | None = None
+        # Ends what is listened to for the sake of what runs.
+        self._heeds: list[Callable[[], object]] = []
+        # Who runs the worker, or stops it.
+        self._host_task: asyncio.Task[Any] | None = None
         self._pool = self._make_pool(handlers)
-        house = House(work, KeyLimits(work.runtime, leases, log), middlewares, host=host, log=log)
+        house = House(
+            work,
+            KeyLimits(work.runtime, leases, log),
+            middlewares,
+            host=host,
+            log=log,
+            ended=self._has_ended,
+        )
         self._lanes = house.lanes
         self._patrol = Patrol(self, house.lanes.extend, claimer, log)
         self._lines = {
@@ -129,32 +141,43 @@ class Worker:
             UnsupportedByDriver: A handler asks for limits that the backend does not keep.
         """
         bell = self._claimer.bell
-        ends = [
-            bell.listen(self._lines, self._on_ring),
-            self._claimer.sessions.on_lost(self._on_lost),
-        ]
+        deafen = bell.listen(self._lines, self._on_ring)
+        # As long as anything runs, which may be longer than claims are made.
+        self._heeds = [self._claimer.sessions.on_lost(self._on_lost)]
         bell.cancelled = self._on_cancel
         patrol = self._runtime.spawn(self._patrol.run(), name="holdfast-patrol")
+        self._heeds.append(patrol.cancel)
         self._ended = asyncio.get_running_loop().create_future()
+        self._host_task = asyncio.current_task()
         try:
             await self._put_limits()
             while not self._stopping:
                 await self._turn()
         finally:
             self._ended.set_result(None)
-            patrol.cancel()
-            for end in ends:
-                end()
-            bell.cancelled = None
+            deafen()
 
     async def stop(self, grace_s: float) -> None:
         """Claim no more; let handlers end within ``grace_s``; give back what did not. Repeatable.
 
-        Bodies that run longer are cancelled first. A synchronous one cannot be: its job is given
-        back while its thread goes on, and what it returns is dropped.
+        Bodies that run longer are cancelled first, and so are those whose job is cancelled or whose
+        session is lost meanwhile. A synchronous one cannot be: its job is given back while its
+        thread goes on, and what it returns is dropped.
         """
         self._stopping = True
+        self._host_task = asyncio.current_task()
         self._alarm.ring()
+        try:
+            await self._let_end(grace_s)
+        finally:
+            for end in self._heeds:
+                end()
+            self._heeds.clear()
+            self._claimer.bell.cancelled = None
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _let_end(self, grace_s: float) -> None:
         if self._ended is not None:
             # A claim under way is waited for: what it brings is given back.
             await asyncio.wait([self._ended], timeout=_CANCEL_PATIENCE_S)
@@ -174,12 +197,21 @@ class Worker:
                 await self._lanes.flushed()
         except TimeoutError:
             self._log.warning("the store does not take what became of jobs; their session ends it")
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _has_ended(self) -> bool:
+        """Whether nobody is left to write what becomes of a job: the loop is being torn down.
+
+        Whoever does that cancels all tasks before any of them goes on.
+        """
+        task = self._host_task
+        return task is None or task.done() or task.cancelling() > 0
 
     async def _turn(self) -> None:
         """Claim what fits, or wait until something does."""
         self._alarm.reset()
+        now = self._runtime.clock.monotonic()
+        for line in self._lines.values():
+            line.hopeful = line.hopeful or line.look_at <= now
         lines = self._hungry()
         if not lines:
             await self._pause()
@@ -209,15 +241,21 @@ class Worker:
             due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)
             if any(line.limited for line in lines):
                 due_s = min(due_s, _LIMITED_POLL_S)
-            self._look_at = min(self._runtime.clock.monotonic() + due_s, self._soonest)
+            # Of these queues alone: the others are looked at in their own time.
+            look_at = min(self._runtime.clock.monotonic() + due_s, self._soonest)
+            for line in lines:
+                line.look_at = look_at
+        else:
+            self._noting.gone()
 
     def _look_in(self, seconds: float) -> None:
         """A job of ours comes due so soon: look then, if nothing else makes us look before."""
         at = self._runtime.clock.monotonic() + seconds
         self._soonest = min(self._soonest, at)
-        if at < self._look_at:
-            self._look_at = at
-            self._alarm.ring()
+        for line in self._lines.values():
+            if at < line.look_at:
+                line.look_at = at
+                self._alarm.ring()
 
     def _hungry(self) -> list[_Line]:
         if len(self._tasks) - self._busy >= _UNSETTLED_MAX:
@@ -241,12 +279,10 @@ class Worker:
 
     async def _pause(self) -> None:
         """Sleep until a ring, a free slot, or the next look at queues that were empty."""
-        if any(line.free > 0 and not line.hopeful for line in self._lines.values()):
-            left_s = self._look_at - self._runtime.clock.monotonic()
-            await self._alarm.sleep(left_s)
-            if self._runtime.clock.monotonic() >= self._look_at:
-                for line in self._lines.values():
-                    line.hopeful = True
+        idle = [line for line in self._lines.values() if line.free > 0 and not line.hopeful]
+        if idle:
+            look_at = min(line.look_at for line in idle)
+            await self._alarm.sleep(look_at - self._runtime.clock.monotonic())
         else:
             await self._alarm.sleep(None)
 
@@ -311,24 +347,45 @@ class Worker:
         run.stop(CANCELLED, interrupt=self._lines[run.job.queue].runner.handler.is_async)
 
     async def _put_limits(self) -> None:
-        """Let the limits that handlers declare hold in the fleet; those of operators stay."""
+        """Let the limits that handlers declare hold in the fleet, where no operator has set any."""
         for line in self._lines.values():
             options = line.runner.handler.options
             if not line.limited:
                 continue
             while not self._stopping:
                 try:
-                    await self._work.operations.declare_limits(
+                    held = await self._work.operations.declare_limits(
                         line.queue, options.queue_concurrency, options.rate
                     )
                 except StoreError as error:
                     self._log.warning("the limits of queue %r wait: %s", line.queue, error)
                     await self._alarm.sleep(self._backoff.next_s())
                 else:
+                    self._tell_overruled(options, held)
                     break
+
+    def _tell_overruled(self, options: HandlerOptions, held: QueueSettings) -> None:
+        declared = _limits_in_words(options.queue_concurrency, options.rate)
+        rate = None if held.rate is None else (held.rate, held.rate_period_us / 1e6)
+        holds = _limits_in_words(held.concurrency, rate)
+        if held.limited_by is LimitsBy.OPERATOR and declared != holds:
+            self._log.warning(
+                "queue %r keeps the limits that an operator set (%s), not those of its handler "
+                "(%s): `holdfast work limit %s --lift` lifts them, and the next worker that starts "
+                "sets its own",
+                *(held.name, holds, declared, held.name),
+                extra={"queue": held.name},
+            )
 
     def _make_pool(self, handlers: Sequence[Handler[Any, Any]]) -> Executor | None:
         threads = sum(each.options.concurrency for each in handlers if not each.is_async)
         if not threads:
             return None
         return self._runtime.start_pool(min(threads, _THREADS_MAX), name="holdfast-handler")
+
+
+def _limits_in_words(concurrency: int | None, rate: tuple[int, float] | None) -> str:
+    words = [] if concurrency is None else [f"{concurrency} at once"]
+    if rate is not None:
+        words.append(f"{rate[0]} in {rate[1]:g} s")
+    return ", ".join(words)

@@ -51,12 +51,13 @@ async def test_one_host_leads_and_the_next_follows_a_graceful_step_down():
     assert trace[:4] == ["a leads", "a cleans up, held=False", "a done", "b leads"]
 
 
-async def test_a_failing_leader_is_elected_again(caplog):
+@pytest.mark.parametrize("error", [RuntimeError, GeneratorExit])
+async def test_a_failing_leader_is_elected_again(caplog, error):
     calls = asyncio.Queue()
 
     async def body(lease: holdfast.Lease) -> None:
         calls.put_nowait(lease.token)
-        raise RuntimeError("a dependency is down")
+        raise error("a dependency is down")
 
     async with holdfast.connect("memory://failing") as hf:
         task = asyncio.create_task(hf.leases.lead("k", body))

@@ -113,6 +113,14 @@ async def test_a_dropped_handle_stops_renewing_and_the_log_names_the_line(pair, 
     assert await b.leases.acquire("k", timeout=5)
 
 
+async def test_a_dropped_handle_of_several_keys_names_the_line_too(pair, caplog):
+    leases = await pair[0].leases.acquire_all(["k1", "k2"], ttl=0.3)
+    with caplog.at_level(logging.WARNING, "holdfast.leases"):
+        del leases
+        gc.collect()
+    assert caplog.text.count("test_handle.py") == 2
+
+
 async def test_a_raising_handler_is_logged_and_harms_nothing(pair, caplog):
     a, _ = pair
     heard = []

@@ -13,7 +13,7 @@ from holdfast import (
     App,
     ClaimLost,
     DuplicateJob,
-    InvalidName,
+    JobExists,
     JobFailed,
     JobNotFound,
     JobState,
@@ -21,7 +21,7 @@ from holdfast import (
     Retry,
     UsageError,
 )
-from holdfast.errors import StoreUnavailable, UnsupportedByDriver
+from holdfast.errors import StoreUnavailable
 
 
 @dataclass
@@ -121,6 +121,16 @@ async def test_a_unique_key_keeps_out_replaces_or_returns(hf):
     assert (await first.status()).state is JobState.CANCELLED
     many = await hf.work.enqueue_many("q", [5, 6], unique_key="k")
     assert [(job.id, job.entry) for job in many] == [(new.id, "rejected")] * 2
+
+
+async def test_an_id_of_another_queue_is_refused_and_a_repeat_is_not(hf):
+    first = await hf.work.enqueue("q", 1, id="order-1")
+    assert (await hf.work.enqueue("q", 2, id="order-1")).entry == "created"
+    with pytest.raises(JobExists) as caught:
+        await hf.work.enqueue("other", 2, id="order-1")
+    assert (caught.value.id, caught.value.queue) == ("order-1", "other")
+    info = await first.status()
+    assert (info.queue, info.payload) == ("q", 1)
 
 
 async def test_priority_then_order(hf):
@@ -226,6 +236,15 @@ async def test_a_failure_may_say_when_or_never(hf):
     await second.fail("hopeless", final=True)
     assert (await one.status()).state is JobState.RETRYING
     assert (await two.status()).state is JobState.DEAD
+
+
+async def test_a_pause_that_is_asked_for_gives_no_more_attempts(hf):
+    job = await hf.work.enqueue("q", 1, max_attempts=2)
+    for _ in range(2):
+        (claim,) = await hf.work.claim("q")
+        await claim.fail("no", retry_in=0)
+    info = await job.status()
+    assert (info.state, info.attempts) == (JobState.DEAD, 2)
 
 
 async def test_a_released_job_is_as_if_never_claimed(hf):
@@ -352,83 +371,6 @@ async def test_what_is_not_settled_is_given_back_at_close():
             await a.work.claim("q")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"priority": 1 << 20},
-        {"priority": True},
-        {"delay": -1},
-        {"at": datetime(2030, 1, 1)},  # noqa: DTZ001
-        {"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1},
-        {"on_duplicate": "ignore"},
-        {"max_attempts": 0},
-        {"retry": 3},
-        {"expires": 0},
-        {"retention": -1},
-        {"headers": {"a": 1}},
-        {"headers": {"a": "x" * 9000}},
-        {"colour": "red"},
-        {"unique_key": ""},
-        {"id": "a\nb"},
-        {"delay": 1e12},
-    ],
-)
-async def test_wrong_options_are_refused_before_anything_is_sent(hf, options):
-    with pytest.raises((UsageError, InvalidName)):
-        await hf.work.enqueue("q", 1, **options)
-    assert await hf.work.queues() == []
-
-
-async def test_wrong_calls_are_refused(hf):
-    for wrong in (
-        hf.work.claim([]),
-        hf.work.claim("q", limit=0),
-        hf.work.claim("q", wait=-1),
-        hf.work.claim(""),
-        hf.work.list(limit=1001),
-        hf.work.list(state="broken"),
-        hf.work.cancel(),
-        hf.work.cancel("a", queue="q"),
-        hf.work.retry(),
-        hf.work.purge(),
-        hf.work.enqueue_many("q", [1, 2], id="one"),
-        hf.work.enqueue_many("q", range(10_001)),
-        hf.work.limit("q", concurrency=0),
-        hf.work.limit("q", rate=1, per=0),
-        hf.work.limit("q", rate=1, per=1e13),
-        hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC)),
-        hf.work.enqueue("q", 1, at=datetime.min.replace(tzinfo=UTC)),
-        hf.work.enqueue("q", object()),
-        hf.work.enqueue("q", float("nan")),
-        hf.work.enqueue("q", "x" * (1 << 20)),
-    ):
-        with pytest.raises(UsageError):
-            await wrong
-
-
-async def test_a_pause_that_ends_beyond_the_calendar_is_refused(hf):
-    await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
-    with pytest.raises(UsageError, match="at most"):
-        await claim.fail("no", retry_in=1e13)
-    with pytest.raises(UsageError, match="at most"):
-        await claim.release(delay=1e13)
-    await claim.complete()
-
-
-async def test_a_tool_without_a_session_cannot_claim():
-    async with holdfast.connect("memory://", session=False) as hf:
-        await hf.work.enqueue("q", 1)
-        with pytest.raises(UsageError, match="session"):
-            await hf.work.claim("q")
-
-
-async def test_a_backend_without_jobs_says_so(hf, monkeypatch):
-    monkeypatch.setattr(hf, "_work", None)
-    with pytest.raises(UnsupportedByDriver, match="keeps no jobs"):
-        _ = hf.work
-
-
 @pytest.mark.parametrize("how", ["at", "fail", "release"])
 async def test_a_job_that_soon_comes_due_is_not_left_to_the_poll(how):
     async with holdfast.connect("memory://", host="h") as hf:
@@ -448,20 +390,6 @@ async def test_a_job_that_soon_comes_due_is_not_left_to_the_poll(how):
                 await claim.release(delay=0.2)
         # The poll would be five seconds after the beginning.
         assert len(await asyncio.wait_for(waiting, 3)) == 1
-
-
-async def test_times_beyond_the_calendar_are_refused(hf):
-    await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
-    with pytest.raises(UsageError, match="retry_in must be at most"):
-        await claim.fail("x", retry_in=1e15)
-    with pytest.raises(UsageError, match="delay must be at most"):
-        await claim.release(delay=1e15)
-    with pytest.raises(UsageError, match=r"Retry\.longest must be at most"):
-        Retry(longest=1e15)
-    with pytest.raises(UsageError, match="no time that every store can keep"):
-        await hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC))
-    assert len(await hf.work.list()) == 1
 
 
 async def test_errors_of_jobs_are_short_sentences(hf):

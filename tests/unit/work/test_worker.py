@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -325,22 +324,6 @@ async def test_middleware_stands_around_every_run(fleet):
         steps.clear()
 
 
-async def test_a_body_that_cancels_or_exits_by_itself_has_failed(fleet):
-    app = App("a")
-
-    @app.handler("q", retry=Retry(max_attempts=1, on=(BaseException,)))
-    async def handle(payload: str) -> None:
-        if payload == "cancel":
-            raise asyncio.CancelledError
-        sys.exit(3)
-
-    hf, _ = await fleet.run(app)
-    for payload in ("cancel", "exit"):
-        with pytest.raises(JobFailed) as caught:
-            await (await hf.work.enqueue(handle, payload)).result(timeout=5)
-        assert caught.value.state == "dead"
-
-
 async def test_jobs_of_one_concurrency_key_take_turns_in_the_fleet(fleet):
     app, running, most = App("a"), {}, {}
 
@@ -358,40 +341,6 @@ async def test_jobs_of_one_concurrency_key_take_turns_in_the_fleet(fleet):
     await until(lambda: _all_done(a, 6), 20)
     assert most == {0: 1, 1: 1}
     assert all(info.attempts == 0 for info in await a.work.list())
-
-
-async def test_limits_of_the_fleet_are_declared_by_handlers(fleet):
-    app = App("a")
-
-    @app.handler("q", concurrency=10, queue_concurrency=2, rate=(1000, 60))
-    async def handle(payload: int) -> None:
-        await asyncio.sleep(0.02)
-
-    hf, _ = await fleet.run(app)
-    await hf.work.enqueue_many(handle, range(6))
-    await until(lambda: _all_done(hf, 6), 20)
-    (queue,) = await hf.work.queues()
-    assert (queue.concurrency, queue.rate, queue.per_s) == (2, 1000, 60.0)
-
-
-async def test_what_a_handler_does_not_declare_stays_as_an_operator_set_it(fleet):
-    app = App("a")
-
-    @app.handler("q", queue_concurrency=2)
-    async def handle(payload: int) -> int:
-        return payload
-
-    looker = await fleet.host()
-    await looker.work.limit("q", concurrency=9, rate=500, per=30)
-    await looker.work.drain("q")
-    await fleet.run(app)
-    await until(lambda: _limited(looker, 2))
-    (queue,) = await looker.work.queues()
-    assert (queue.mode, queue.rate, queue.per_s) == ("draining", 500, 30.0)
-
-
-async def _limited(hf, concurrency):
-    return (await hf.work.queues())[0].concurrency == concurrency
 
 
 async def test_a_backend_without_limits_refuses_to_run_such_a_handler(fleet, monkeypatch):

@@ -54,6 +54,34 @@ async def test_signals_are_left_to_a_program_that_listens(fleet):
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.parametrize("what", ["job", "session"])
+async def test_a_host_that_stops_still_hears_what_is_taken_from_it(fleet, what):
+    app, seen = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        seen.append("began")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    hf = await fleet.host(app=app, session_ttl=0.6)
+    task = asyncio.create_task(hf.run(grace=60))
+    job = await hf.work.enqueue(handle, 1)
+    await until(lambda: seen)
+    hf.stop()
+    # It claims no more, and lets the handler end.
+    await until(lambda: hf._duties is None or hf._duties._worker._ended.done())
+    if what == "job":
+        await job.cancel()
+    else:
+        await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
+    await asyncio.wait_for(task, 8)
+    assert seen == ["began", "cancelled"]
+
+
 @pytest.mark.parametrize("mode", ["async", "sync"])
 async def test_stopping_gives_back_what_does_not_end_in_time(fleet, mode):
     app, began, go = App("a"), threading.Event(), threading.Event()

@@ -1,0 +1,95 @@
+"""Limits of queues: what handlers declare, what operators set, and which of them holds."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast import App, LimitsBy
+from tests.unit.work.conftest import until
+
+
+async def test_limits_of_the_fleet_are_declared_by_handlers(fleet):
+    app = App("a")
+
+    @app.handler("q", concurrency=10, queue_concurrency=2, rate=(1000, 60))
+    async def handle(payload: int) -> None:
+        await asyncio.sleep(0.02)
+
+    hf, _ = await fleet.run(app)
+    jobs = await hf.work.enqueue_many(handle, range(6))
+    await asyncio.gather(*(job.result(timeout=20) for job in jobs))
+    (queue,) = await hf.work.queues()
+    assert (queue.concurrency, queue.rate, queue.per_s) == (2, 1000, 60.0)
+
+
+async def test_what_an_operator_set_stays_when_a_worker_starts(fleet, caplog):
+    app = App("a")
+
+    @app.handler("q", queue_concurrency=5, rate=(7, 2))
+    async def handle(payload: int) -> int:
+        return payload
+
+    looker = await fleet.host()
+    await looker.work.limit("q", concurrency=1)
+    await looker.work.drain("q")
+    await fleet.run(app)
+    told = "(1 at once), not those of its handler (5 at once, 7 in 2 s)"
+    await until(lambda: told in caplog.text)
+    (queue,) = await looker.work.queues()
+    # The rate that the operator left out is none.
+    assert (queue.mode, queue.concurrency, queue.rate) == ("draining", 1, None)
+    assert queue.limits_by is LimitsBy.OPERATOR
+    # Lifted, they are the handler's again as soon as a worker starts.
+    await looker.work.limit("q")
+    (queue,) = await looker.work.queues()
+    assert (queue.mode, queue.concurrency, queue.limits_by) == ("draining", None, None)
+    await fleet.run(app, "another")
+    await until(lambda: _limited(looker, 5))
+    (queue,) = await looker.work.queues()
+    assert (queue.rate, queue.per_s, queue.limits_by) == (7, 2.0, LimitsBy.HANDLER)
+    assert caplog.text.count("not those of its handler") == 1
+
+
+async def test_a_changed_declaration_holds_when_a_worker_starts(fleet, caplog):
+    looker = await fleet.host()
+    for number, declared in enumerate(
+        ({"queue_concurrency": 5, "rate": 7}, {"queue_concurrency": 9}, {}, {"rate": (3, 60)})
+    ):
+        app = App("a")
+
+        @app.handler("q", **declared)
+        async def handle(payload: int) -> int:
+            return payload
+
+        hf = await fleet.host(f"w{number}", app=app)
+        async with hf.running():
+            assert await (await hf.work.enqueue(handle, number)).result(timeout=20) == number
+        (queue,) = await looker.work.queues()
+        # Whoever declares nothing leaves what is there.
+        assert (queue.concurrency, queue.rate) == ((5, 7), (9, None), (9, None), (None, 3))[number]
+        assert queue.limits_by is LimitsBy.HANDLER
+    assert caplog.messages == []
+
+
+async def test_a_pause_while_a_worker_starts_is_not_lost(fleet, monkeypatch):
+    app = App("a")
+
+    @app.handler("q", queue_concurrency=5)
+    async def handle(payload: int) -> None: ...
+
+    looker = await fleet.host()
+    hf = await fleet.host("worker", app=app)
+    put = hf.work.store.put_queue
+
+    async def paused_meanwhile(*args, **kwargs):
+        await looker.work.pause("q")
+        await put(*args, **kwargs)
+
+    monkeypatch.setattr(hf.work.store, "put_queue", paused_meanwhile)
+    async with hf.running():
+        await until(lambda: _limited(looker, 5))
+    assert (await looker.work.queues())[0].mode == "paused"
+
+
+async def _limited(hf, concurrency):
+    return [queue.concurrency for queue in await hf.work.queues()] == [concurrency]

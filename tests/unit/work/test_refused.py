@@ -1,0 +1,116 @@
+"""Calls of ``hf.work`` that are wrong: refused with a reason, and nothing is sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import holdfast
+from holdfast import App, InvalidName, Retry, UsageError
+from holdfast.errors import UnsupportedByDriver
+
+app = App("shop")
+
+
+@pytest.fixture
+async def hf():
+    async with holdfast.connect("memory://", host="a") as host:
+        yield host
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": 1 << 20},
+        {"priority": True},
+        {"delay": -1},
+        {"at": datetime(2030, 1, 1)},  # noqa: DTZ001
+        {"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1},
+        {"on_duplicate": "ignore"},
+        {"max_attempts": 0},
+        {"retry": 3},
+        {"expires": 0},
+        {"retention": -1},
+        {"headers": {"a": 1}},
+        {"headers": {"a": "x" * 9000}},
+        {"colour": "red"},
+        {"unique_key": ""},
+        {"id": "a\nb"},
+        {"delay": 1e12},
+    ],
+)
+async def test_wrong_options_are_refused_before_anything_is_sent(hf, options):
+    with pytest.raises((UsageError, InvalidName)):
+        await hf.work.enqueue("q", 1, **options)
+    assert await hf.work.queues() == []
+
+
+async def test_wrong_calls_are_refused(hf):
+    for wrong in (
+        hf.work.claim([]),
+        hf.work.claim("q", limit=0),
+        hf.work.claim("q", wait=-1),
+        hf.work.claim(""),
+        hf.work.claim(None),
+        hf.work.claim(5),
+        hf.work.list(limit=1001),
+        hf.work.list(state="broken"),
+        hf.work.cancel(),
+        hf.work.cancel("a", queue="q"),
+        hf.work.retry(),
+        hf.work.purge(),
+        hf.work.enqueue_many("q", [1, 2], id="one"),
+        hf.work.enqueue_many("q", range(10_001)),
+        hf.work.enqueue_many("q", "abc"),
+        hf.work.enqueue_many("q", b"abc"),
+        hf.work.enqueue("q", 1, headers=[1]),
+        hf.work.enqueue("q", 1, headers="ab"),
+        hf.work.limit("q", concurrency=0),
+        hf.work.limit("q", rate=1, per=0),
+        hf.work.limit("q", rate=1, per=1e13),
+        hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC)),
+        hf.work.enqueue("q", 1, at=datetime.min.replace(tzinfo=UTC)),
+        hf.work.enqueue("q", object()),
+        hf.work.enqueue("q", float("nan")),
+        hf.work.enqueue("q", "x" * (1 << 20)),
+    ):
+        with pytest.raises(UsageError):
+            await wrong
+
+
+async def test_a_pause_that_ends_beyond_the_calendar_is_refused(hf):
+    await hf.work.enqueue("q", 1)
+    (claim,) = await hf.work.claim("q")
+    with pytest.raises(UsageError, match="at most"):
+        await claim.fail("no", retry_in=1e13)
+    with pytest.raises(UsageError, match="at most"):
+        await claim.release(delay=1e13)
+    await claim.complete()
+
+
+async def test_a_tool_without_a_session_cannot_claim():
+    async with holdfast.connect("memory://", session=False) as hf:
+        await hf.work.enqueue("q", 1)
+        with pytest.raises(UsageError, match="session"):
+            await hf.work.claim("q")
+
+
+async def test_a_backend_without_jobs_says_so(hf, monkeypatch):
+    monkeypatch.setattr(hf, "_work", None)
+    with pytest.raises(UnsupportedByDriver, match="keeps no jobs"):
+        _ = hf.work
+
+
+async def test_times_beyond_the_calendar_are_refused(hf):
+    await hf.work.enqueue("q", 1)
+    (claim,) = await hf.work.claim("q")
+    with pytest.raises(UsageError, match="retry_in must be at most"):
+        await claim.fail("x", retry_in=1e15)
+    with pytest.raises(UsageError, match="delay must be at most"):
+        await claim.release(delay=1e15)
+    with pytest.raises(UsageError, match=r"Retry\.longest must be at most"):
+        Retry(longest=1e15)
+    with pytest.raises(UsageError, match="no time that every store can keep"):
+        await hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC))
+    assert len(await hf.work.list()) == 1

@@ -1,0 +1,103 @@
+"""Bodies of handlers that end in a way of their own: failures, as any other."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import pytest
+
+import holdfast
+from holdfast import App, JobFailed, Retry
+
+
+async def test_a_body_that_exits_has_failed(fleet):
+    app = App("a")
+
+    @app.handler("q", retry=Retry(max_attempts=1, on=(BaseException,)))
+    async def handle(payload: int) -> None:
+        sys.exit(3)
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(JobFailed) as caught:
+        await (await hf.work.enqueue(handle, 1)).result(timeout=5)
+    assert caught.value.state == "dead"
+
+
+async def _cancels_itself() -> None:
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+async def _raises(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (_cancels_itself, "cancelled"),
+        (lambda: _raises(asyncio.CancelledError()), "cancelled"),
+        (lambda: _raises(GeneratorExit()), "GeneratorExit"),
+        (lambda: _raises(StopIteration()), "StopIteration"),
+    ],
+)
+async def test_a_body_that_ends_as_only_its_worker_may_end_it_has_failed(fleet, ends, said):
+    app, ran = App("a"), []
+
+    @app.handler("q", concurrency=1, retry=Retry(max_attempts=2, first=0))
+    async def handle(payload: int) -> int:
+        ran.append(payload)
+        if payload == 0:
+            await ends()
+        return payload
+
+    hf, _ = await fleet.run(app)
+    bad = await hf.work.enqueue(handle, 0)
+    with pytest.raises(JobFailed) as caught:
+        await bad.result(timeout=5)
+    assert caught.value.state == "dead"
+    assert said in (await bad.status()).error["message"]
+    # Its slot is free again, and the worker goes on.
+    assert await (await hf.work.enqueue(handle, 1)).result(timeout=5) == 1
+    assert ran == [0, 0, 1]
+
+
+async def test_a_sync_body_that_stops_an_iteration_has_failed(fleet):
+    app, ran = App("a"), []
+
+    @app.handler("q", concurrency=1, retry=Retry(max_attempts=2, first=0))
+    def handle(payload: int) -> int:
+        ran.append(payload)
+        return payload or next(iter([]))
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(JobFailed):
+        await (await hf.work.enqueue(handle, 0)).result(timeout=5)
+    assert await (await hf.work.enqueue(handle, 1)).result(timeout=5) == 1
+    assert ran == [0, 0, 1]
+
+
+def test_a_loop_that_is_torn_down_under_its_jobs_ends_at_once():
+    app, ended = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(payload)
+
+    async def main() -> None:
+        hf = await holdfast.connect("memory://torn-down", app=app, host="a").__aenter__()
+        kept.append((hf, asyncio.create_task(hf.run())))
+        await hf.work.enqueue(handle, 1)
+        await began.wait()
+
+    began, kept = asyncio.Event(), []
+    started = time.monotonic()
+    asyncio.run(main())
+    assert ended == [1]
+    assert time.monotonic() - started < 5
