@@ -73,6 +73,7 @@ class Api:
         query: str = "",
         headers: Sequence[tuple[str, str]] = (JSON,),
         hang_up: asyncio.Event | None = None,
+        raw_path: bytes | None = None,
     ) -> Got:
         parts = [body] if isinstance(body, bytes) else list(body)
         given = {"host": "127.0.0.1:8420", **dict(headers)}
@@ -96,7 +97,7 @@ class Api:
             "method": method,
             "scheme": "http",
             "path": path,
-            "raw_path": path.encode(),
+            "raw_path": path.encode() if raw_path is None else raw_path,
             "root_path": "",
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],

@@ -8,9 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 import holdfast
 from holdfast import Retry
+from holdfast.flows.events import StepIntended, encode_events
 from holdfast.model.bearer import Scope
+from holdfast.model.instance import NewInstance
+from holdfast.names import InstanceId
 from holdfast.ports.driver import Driver
 from tests.server.api import Api, Got, application, make_token
 
@@ -37,6 +42,20 @@ class Shop:
         assert got.status == 202, got.body
         return got.document["id"]
 
+    async def leave_unknown(self, flow: str) -> None:
+        """A flow whose host died in a step that is to run once."""
+        intent = StepIntended(at=1, step="wire#0", input=msgspec.Raw(b"{}"))
+        new = NewInstance(
+            id=InstanceId(flow),
+            kind="flow",
+            name="wired",
+            input="{}",
+            request=flow,
+            history=(encode_events([intent]),),
+        )
+        assert self.driver.instances is not None
+        await self.driver.instances.start([new])
+
     async def ended(self, flow: str, query: str = "") -> Any:
         """What is shown of a flow when it has ended."""
         got: Got = await self.api.get(f"{FLOWS}/{flow}", f"wait=50&{query}".rstrip("&"))
@@ -60,6 +79,20 @@ class Shop:
         async def checkout(amount: int = 1) -> str:
             holdfast.set_status({"seen": "CANARY"})
             return await charge(amount)
+
+        @app.step(once=True)
+        async def wire() -> str:
+            return "wired"
+
+        @app.flow
+        async def wired() -> str:
+            return await wire()
+
+        @app.flow
+        async def undone() -> str:
+            async with holdfast.saga() as saga:
+                saga.add(charge, -1)
+                raise ZeroDivisionError
 
         @app.flow
         async def approval(order: str) -> str:

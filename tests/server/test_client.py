@@ -74,6 +74,23 @@ async def test_an_enqueue_whose_answer_was_lost_is_sent_again_under_the_same_id(
     assert all(b"Authorization: Bearer hft_x\r\n" in request for request in heard)
 
 
+async def test_what_is_too_large_is_not_sent():
+    async with listening([CREATED]) as (url, heard), Client(url) as client:
+        with pytest.raises(UsageError, match="too large"):
+            await client.enqueue("mail", "x" * 1_100_000)
+        assert heard == []
+
+
+async def test_a_heartbeat_that_an_older_server_refuses_is_sent_as_it_knows_it():
+    beaten = answer(200, b'{"claims": [], "expires_in": 30}')
+    answers = [problem(400, "invalid-request"), beaten, beaten]
+    async with listening(answers) as (url, heard), Client(url) as client:
+        for _ in range(2):
+            _, states = await client.heartbeat([], complete=True)
+            assert states == {}
+    assert [b'"complete":true' in request for request in heard] == [True, False, False]
+
+
 async def test_one_connection_serves_many_requests_and_a_closed_one_is_replaced():
     answers = [CREATED, CREATED, None, CREATED]
     async with listening(answers) as (url, heard), Client(url) as client:
@@ -272,11 +289,18 @@ async def test_a_stop_during_a_wait_leaves_nothing_claimed(real):
 def test_what_a_worker_says_of_an_error_shows_no_secret_and_never_fails():
     said = worker_module._said(ValueError("postgresql://ann:s3cret@db/x is away \udcff"))
     assert "s3cret" not in said
-    assert said.startswith("ValueError: postgresql://ann:***@db/x")
+    assert said.startswith("postgresql://ann:***@db/x")
     said.encode()
 
     class Odd(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert worker_module._said(Odd()) == "Odd: (unprintable: RuntimeError)"
+    assert worker_module._said(Odd()) == "(unprintable: RuntimeError)"
+    assert worker_module._said(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_a_name_that_no_policy_can_know_is_not_sent():
+    assert worker_module._type_of(ValueError()) == "ValueError"
+    assert worker_module._type_of(type("x" * 200, (Exception,), {})()) is None
+    assert worker_module._type_of(type("a\nb", (Exception,), {})()) is None

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.server import limits
+from holdfast.server import bodies, limits
 from holdfast.server.serving import ServePlan, serve
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -138,3 +138,61 @@ async def test_a_request_may_wait_for_longer_than_a_head(port):
         path = b"/worker/next?worker_id=w&queues=q&wait=1"
         writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"HTTP/1.1 204" in await ended(reader)
+
+
+POST = b"POST /queues/mail/items HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
+async def test_who_sends_too_much_hears_it_though_it_goes_on_sending(port, declared):
+    size = 5_000_000
+    length = b"Content-Length: %d" % size if declared else b"Transfer-Encoding: chunked"
+    async with connected(port) as (reader, writer):
+        writer.write(POST + length + b"\r\n\r\n")
+        if not declared:
+            writer.write(b"%x\r\n" % size)
+        for _ in range(size // 50_000):
+            writer.write(b"a" * 50_000)
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        if not declared:
+            writer.write(b"\r\n0\r\n\r\n")
+        found = await ended(reader)
+        assert b"HTTP/1.1 413" in found
+        assert b"too-large" in found
+
+
+async def test_who_sends_without_end_is_cut_off(port):
+    async with connected(port) as (reader, writer):
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        dripping = asyncio.create_task(drip(writer, b"100000\r\n" + b"a" * 0x100000 + b"\r\n"))
+        found = await ended(reader)
+        assert b"HTTP/1.1 413" in found or found == b""
+        await dripping
+
+
+async def test_who_asks_before_sending_too_much_is_answered_at_once(port):
+    async with connected(port) as (reader, writer):
+        writer.write(POST + b"Content-Length: 2000000\r\nExpect: 100-continue\r\n\r\n")
+        assert (await ended(reader)).startswith(b"HTTP/1.1 413")
+
+
+async def test_a_body_that_is_not_there_when_the_server_stops_is_asked_for_again(
+    monkeypatch, caplog
+):
+    monkeypatch.setattr(bodies, "STOP_BODY_S", 0.3)
+    address = asyncio.get_running_loop().create_future()
+    plan = ServePlan(url="memory://stopping", namespaces=("default",), port=0)
+    serving = asyncio.create_task(serve(plan, started=lambda at, _: address.set_result(at)))
+    async with connected(int((await address).rpartition(":")[2])) as (reader, writer):
+        writer.write(HEALTH + b"\r\n")
+        await reader.readuntil(b'"ok"}')
+        writer.write(POST + b"Content-Length: 100\r\n\r\n{")
+        await asyncio.sleep(0.2)
+        serving.cancel()
+        found = await ended(reader)
+    await asyncio.wait([serving])
+    assert found.startswith(b"HTTP/1.1 503")
+    assert b"application/problem+json" in found
+    assert b"server-stopping" in found
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -182,6 +182,28 @@ async def test_a_failed_flow_is_tried_again_from_the_step_that_failed(shop):
     assert (got.status, got.code) == (409, "conflict")
 
 
+async def test_what_a_retry_does_not_do_by_itself_is_said(shop):
+    await shop.run()
+    flow = await shop.start("undone")
+    await shop.ended(flow)
+    got = await shop.api.send("POST", f"{FLOWS}/{flow}/retry")
+    assert (got.status, got.code) == (409, "conflict")
+    assert "fork" in got.document["detail"]
+    flow = "unknown"
+    await shop.leave_unknown(flow)
+    shown = await shop.ended(flow)
+    assert shown["outcome"]["type"] == "holdfast.errors.StepOutcomeUnknown"
+    got = await shop.api.send("POST", f"{FLOWS}/{flow}/retry")
+    assert (got.status, got.code) == (409, "conflict")
+    assert "rerunUnknown=true" in got.document["detail"]
+    path = f"{FLOWS}/{flow}/retry"
+    got = await shop.api.send("POST", path, query="rerunUnknown=perhaps")
+    assert got.status == 400
+    got = await shop.api.send("POST", path, query="rerunUnknown=true")
+    assert got.status == 202
+    assert (await shop.ended(flow))["outcome"] == "wired"
+
+
 async def test_a_fork_runs_a_step_again_with_other_arguments(shop):
     await shop.run()
     flow = await shop.start("checkout", input={"amount": 7})
@@ -192,6 +214,9 @@ async def test_a_fork_runs_a_step_again_with_other_arguments(shop):
         assert (got.status, got.headers["location"]) == (202, f"{FLOWS}/again")
     assert (await shop.ended("again"))["outcome"] == "paid 9"
     assert (await shop.ended(flow))["outcome"] == "paid 7"
+    for other in ({**wanted, "at": 0}, {**wanted, "input": {"amount": 8}}, {"at": 0, "id": flow}):
+        got = await shop.api.post(f"{FLOWS}/{flow}/fork", other)
+        assert (got.status, got.code) == (409, "conflict")
     for at in ("no-such-step#0", 99):
         got = await shop.api.post(f"{FLOWS}/{flow}/fork", {"at": at})
         assert (got.status, got.code) == (404, "not-found")

@@ -72,6 +72,7 @@ class Client:
         self._runtime = runtime or Runtime()
         self.worker_id = worker_id
         self.ttl = ttl
+        self._old_server = False
         # With a nonce of its own, every server of a fleet knows this worker's session.
         self._session = self._runtime.new_id()
 
@@ -181,27 +182,43 @@ class Client:
         await self._settle("complete", item, {"result": result})
 
     async def fail(
-        self, item: Item, error: str, *, retry_in: float | None = None, dead: bool = False
+        self,
+        item: Item,
+        error: str,
+        *,
+        error_type: str | None = None,
+        retry_in: float | None = None,
+        dead: bool = False,
     ) -> None:
-        """The item was tried and failed; raises as ``complete``."""
-        await self._settle("fail", item, {"error": error, "retry_in": retry_in, "dead": dead})
+        """The item was tried and failed; raises as ``complete``.
+
+        ``error_type`` names the class of the error, by which a retry policy decides.
+        """
+        more = {"error": error, "error_type": error_type, "retry_in": retry_in, "dead": dead}
+        await self._settle("fail", item, more)
 
     async def release(self, item: Item, *, delay: float = 0.0) -> None:
         """Give the item back untried; raises as ``complete``."""
         await self._settle("release", item, {"delay": delay})
 
     async def heartbeat(
-        self, items: Sequence[Item], progress: Mapping[str, Any] | None = None
+        self,
+        items: Sequence[Item],
+        progress: Mapping[str, Any] | None = None,
+        *,
+        complete: bool = False,
     ) -> tuple[float, dict[str, str]]:
         """Keep the claims: the new deadline, and ``ok``, ``cancel`` or ``lost`` by item id.
 
-        Sent once: the next one is due soon. ``progress`` maps ids to what people may see.
+        Sent once: the next one is due soon. ``progress`` maps ids to what people may see. With
+        ``complete``, ``items`` are all that this worker has: what it was given a ttl ago, in a
+        reply that never came, goes back to its queue.
 
         Raises:
             StoreUnavailable, OutcomeUnknown: The server did not answer.
         """
         begun = self._runtime.clock.monotonic()
-        document = {
+        document: dict[str, Any] = {
             "worker_id": self.worker_id,
             "session": self._session,
             "ttl": self.ttl,
@@ -211,7 +228,15 @@ class Client:
             ],
         }
         timeout = min(_TIMEOUT_S, self.ttl / 3)
+        if complete and not self._old_server:
+            document["complete"] = True
         answer = await self._http.request("POST", "/worker/heartbeat", document, timeout=timeout)
+        if answer.status == 400 and document.pop("complete", False):  # noqa: PLR2004
+            # A server of the release before this one refuses what it does not know.
+            self._old_server = True
+            answer = await self._http.request(
+                "POST", "/worker/heartbeat", document, timeout=timeout
+            )
         found = _expect(answer, 200)
         states = zip(items, found["claims"], strict=True)
         return begun + found["expires_in"], {item.id: beat["state"] for item, beat in states}

@@ -20,6 +20,10 @@ from holdfast.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _HEAD_BYTES_MAX = 64 * 1024
 
+# What a server takes in one request. Asked here: a server may hang up on a larger one before the
+# client has sent all of it, which then never learns why.
+_BODY_BYTES_MAX = 1024 * 1024
+
 # Idle connections to one server; a worker has a handful of requests under way.
 _IDLE_MAX = 8
 
@@ -66,11 +70,16 @@ class Http:
         """Send one request, and return the answer whatever it is.
 
         Raises:
-            UsageError: The document cannot be said in JSON; nothing was sent.
+            UsageError: The document cannot be said in JSON, or is too large; nothing was sent.
             StoreUnavailable: The server was not reached; nothing was done.
             OutcomeUnknown: It was sent, and no whole answer came in time.
         """
         body = b"" if document is None else _json(document)
+        if len(body) > _BODY_BYTES_MAX:
+            raise UsageError(
+                f"a request of {len(body):,} bytes is too large, a server takes "
+                f"{_BODY_BYTES_MAX:,}: send fewer items, or keep large things elsewhere"
+            )
         message = self._message(method, path, body)
         try:
             async with asyncio.timeout(timeout):

@@ -16,22 +16,30 @@ import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.client.client import Client, Item
 from holdfast.errors import ClaimLost, HoldfastError, StoreError, UsageError
+from holdfast.model.retry import name_of
 from holdfast.runtime.logs import printable
+from holdfast.runtime.tasks import is_current
 
 _log = logging.getLogger("holdfast.client")
 
 Work = Callable[[Item], Awaitable[Any]]
 """What is done with an item; its result is kept, and whatever it raises is a failure."""
 
+_Settle = Callable[[], Coroutine[Any, Any, None]]
+
 # Longest pause while the server is away, and the first one.
 _OUTAGE_S = (0.2, 10.0)
 
 # The server keeps no more of an error than this, with every failed attempt.
 _ERROR_CHARS_MAX = 2000
+
+# The longest name that a server takes.
+_TYPE_CHARS_MAX = 128
 
 # How long one request waits for work: most of what a server allows.
 _WAIT_S = 25.0
@@ -49,12 +57,39 @@ _OUTAGE_BEAT_S = 1.0
 # For the last request of a worker that stops; the claim's ttl does what it could not.
 _LAST_WORD_S = 5.0
 
+# A task that was cancelled at the end gets this long to clean up.
+_CANCEL_PATIENCE_S = 5.0
+
+
+class _Run:
+    """One item being worked on."""
+
+    __slots__ = ("gone", "item", "left", "over", "task", "told")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.task: asyncio.Task[None] | None = None
+        # Whether this worker told it to stop, and whether that was because its claim is gone.
+        self.told = self.gone = False
+        # Whether the user's function has ended: what became of it is being sent.
+        self.over = False
+        # Whether it was given back while the function went on: what that returns is dropped.
+        self.left = False
+
+    def stop(self) -> None:
+        """Cancel what works on it."""
+        self.told = True
+        if self.task is not None:
+            self.task.cancel()
+
 
 class HttpWorker:
     """Runs ``work`` on items of ``queues``, ``concurrency`` at a time, until it is stopped.
 
     A claim that is lost or to be cancelled cancels the task that works on it. ``grace`` is how long
-    tasks may go on after a stop before they are cancelled and their items released.
+    tasks may go on after a stop before they are cancelled and their items released; of one that
+    does not end then either, too, and what it returns is dropped. Whatever else ``work`` raises is
+    a failure, ``CancelledError`` and ``SystemExit`` included.
     """
 
     def __init__(
@@ -74,10 +109,10 @@ class HttpWorker:
         self._work = work
         self._concurrency = concurrency
         self._grace_s = grace
-        self._running: dict[str, tuple[Item, asyncio.Task[None]]] = {}
+        self._running: dict[str, _Run] = {}
         self._deadline = 0.0
-        # Ids of items whose task was cancelled because the claim is gone.
-        self._gone: set[str] = set()
+        # Who runs the worker.
+        self._main: asyncio.Task[Any] | None = None
         self._returning: set[asyncio.Task[None]] = set()
         # The request that has had no answer yet: what it may have brought is asked for again.
         self._request: str | None = None
@@ -98,12 +133,15 @@ class HttpWorker:
                 its scope or the arguments are wrong.
         """
         loop = asyncio.get_running_loop()
+        self._main = asyncio.current_task()
         with _signals(loop, self.stop):
             beating = loop.create_task(self._beat(), name="holdfast-client-heartbeat")
             try:
                 await self._take()
             finally:
                 await self._drain()
+                if self._returning:
+                    await asyncio.wait(self._returning, timeout=_LAST_WORD_S)
                 for task in (beating, *self._returning):
                     task.cancel()
                 await asyncio.wait([beating, *self._returning])
@@ -176,40 +214,67 @@ class HttpWorker:
         else:
             deadline = item.deadline
         self._deadline = max(self._deadline, deadline)
-        task = asyncio.create_task(self._handle(item), name=f"holdfast-item-{item.id}")
-        self._running[item.id] = (item, task)
+        run = self._running[item.id] = _Run(item)
+        run.task = asyncio.create_task(self._handle(run), name=f"holdfast-item-{item.id}")
         self._changed.set()
 
-    async def _handle(self, item: Item) -> None:
+    async def _handle(self, run: _Run) -> None:
+        item = run.item
         try:
-            try:
-                result = await self._work(item)
-            except asyncio.CancelledError:
-                if item.id in self._gone:
-                    self._return(item)
-                else:
-                    # Stopped before it was done: somebody else begins it again at once.
-                    await _surely(self._client.release(item))
-                return
-            except Exception as error:  # noqa: BLE001 - whatever the user's function raises
-                await _surely(self._client.fail(item, _said(error)))
-                return
-            await _surely(self._complete(item, result))
+            settle = await self._worked(run)
+            run.over = True
+            if run.left:
+                _log.info("item %s ended after it was given back; that is not sent", item.id)
+            elif settle is None:
+                self._return(item)
+            else:
+                await _surely(settle())
         except ClaimLost:
             _log.warning("item %s was given to another worker before it was done", item.id)
         except HoldfastError as error:
             _log.warning("item %s could not be settled: %s", item.id, error)
             self._return(item)
         finally:
-            self._running.pop(item.id, None)
-            self._gone.discard(item.id)
+            if self._running.get(item.id) is run:
+                del self._running[item.id]
             self._changed.set()
+
+    async def _worked(self, run: _Run) -> _Settle | None:
+        """Run the user's function, and say what is to be sent; ``None`` of a claim that is gone."""
+        item, task = run.item, asyncio.current_task()
+        try:
+            result = await self._work(item)
+        except asyncio.CancelledError as error:
+            if run.gone:
+                return None
+            if run.told or self._ends():
+                # Stopped before it was done: somebody else begins it again at once.
+                return partial(self._client.release, item)
+            # To give back what cancels itself would be to begin it again without end.
+            return partial(self._fail, item, error)
+        except KeyboardInterrupt:
+            raise
+        except GeneratorExit as error:
+            if not is_current(task):
+                # Nobody raised it: the coroutine is thrown away with its loop.
+                raise
+            return partial(self._fail, item, error)
+        except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure
+            return partial(self._fail, item, error)
+        return partial(self._complete, item, result)
+
+    def _ends(self) -> bool:
+        """Whether the worker itself is cancelled, as all tasks are when a loop is torn down."""
+        return self._main is None or self._main.done() or self._main.cancelling() > 0
+
+    async def _fail(self, item: Item, error: BaseException) -> None:
+        await self._client.fail(item, _said(error), error_type=_type_of(error))
 
     async def _complete(self, item: Item, result: Any) -> None:
         try:
             await self._client.complete(item, result)
         except UsageError as error:
-            await self._client.fail(item, _said(error))
+            await self._fail(item, error)
         else:
             self.done += 1
 
@@ -241,7 +306,7 @@ class HttpWorker:
         while True:
             pause_s = min(_OUTAGE_BEAT_S, self._client.ttl / 3)
             await self._clock.sleep(pause_s if self.outage else self._client.ttl / 3)
-            items = [item for item, _ in self._running.values()]
+            items = [run.item for run in self._running.values()]
             if not items:
                 continue
             left_s = self._deadline - margin_s - self._clock.monotonic()
@@ -250,7 +315,7 @@ class HttpWorker:
                 continue
             try:
                 async with asyncio.timeout(left_s):
-                    deadline, states = await self._client.heartbeat(items)
+                    deadline, states = await self._client.heartbeat(items, complete=True)
             except (HoldfastError, TimeoutError) as error:
                 self._away(error)
                 continue
@@ -265,23 +330,30 @@ class HttpWorker:
             self._lose(item_id, why)
 
     def _lose(self, item_id: str, why: str) -> None:
-        item, task = self._running.get(item_id, (None, None))
-        if item is None or task is None:
+        run = self._running.get(item_id)
+        if run is None:
             return
         _log.warning("stopping work on item %s: %s", item_id, why)
-        if why != "cancel":
-            self._gone.add(item_id)
-        task.cancel()
+        run.gone = run.gone or why != "cancel"
+        run.stop()
 
     async def _drain(self) -> None:
-        tasks = [task for _, task in self._running.values()]
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=self._grace_s)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        await self._ended(self._grace_s)
+        for run in self._running.values():
+            run.stop()
+        await self._ended(_CANCEL_PATIENCE_S)
+        stuck = [run for run in self._running.values() if not run.over]
+        if stuck:
+            _log.warning("%d items do not stop; they are given back", len(stuck))
+        for run in stuck:
+            run.left = True
+            del self._running[run.item.id]
+            self._return(run.item)
+
+    async def _ended(self, timeout_s: float) -> None:
+        tasks = [run.task for run in self._running.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
 
     def _away(self, error: Exception) -> None:
         if not self.outage:
@@ -301,10 +373,16 @@ class HttpWorker:
                 await self._stop.wait()
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """What went wrong, in text that can be sent, without the secrets that can be recognised."""
-    text = f"{type(error).__name__}: {printable(error, _ERROR_CHARS_MAX)}"
+    text = printable(error, _ERROR_CHARS_MAX) or type(error).__name__
     return text.encode(errors="backslashreplace").decode()
+
+
+def _type_of(error: BaseException) -> str | None:
+    """The name that a retry policy knows the error by, if it can know it."""
+    name = name_of(type(error))
+    return name if len(name) <= _TYPE_CHARS_MAX and name.isprintable() else None
 
 
 async def _surely(settling: Coroutine[Any, Any, None]) -> None:

@@ -24,8 +24,9 @@ from holdfast.errors import HoldfastError
 from holdfast.flows.flows import Flows
 from holdfast.ports.driver import Driver
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.server.access import Authenticator, Principal, nobody
-from holdfast.server.bodies import decode, decode_name, decode_query, read_body
+from holdfast.server.bodies import Bodies, check_path, decode, decode_name, decode_query
 from holdfast.server.endpoints import Call, Endpoint
 from holdfast.server.flow_acts import FlowActs
 from holdfast.server.flow_routes import FlowRoutes
@@ -58,22 +59,27 @@ class Application:
 
     ``open_to`` is the namespace that everybody may use as long as no token exists; only for a
     server that nobody but this machine can reach. ``flows`` are those of each namespace whose store
-    keeps some. ``opened`` is told of the sessions of workers, so that somebody looks after them.
+    keeps some. ``opened`` is told of the sessions of workers, so that somebody looks after them;
+    ``telemetry`` of the items that come and go.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a whole server
         self,
         drivers: Mapping[str, Driver],
         *,
         flows: Mapping[str, Flows] | None = None,
         opened: Opened | None = None,
+        telemetry: Telemetry | None = None,
         runtime: Runtime | None = None,
         bounds: Limits | None = None,
         open_to: str | None = None,
         allowed_hosts: Sequence[str] = (),
     ) -> None:
         runtime, bounds = runtime or Runtime(), bounds or Limits()
-        self.spaces = Spaces(drivers, runtime, bounds, flows or {}, opened or _nobody)
+        self.spaces = Spaces(
+            drivers, runtime, bounds, flows or {}, opened or _nobody, combine(telemetry)
+        )
+        self._bodies = Bodies(bounds.body_bytes)
         self._access = Authenticator(self.spaces.tokens, runtime.clock, bounds, open_to=open_to)
         service = ServiceRoutes(self.spaces, __version__)
         self.endpoints = [
@@ -93,8 +99,12 @@ class Application:
             await self._app(scope, receive, _with_headers(send))
 
     def close(self) -> None:
-        """Let every waiting request go, and stop listening for work. Repeatable."""
+        """Let every waiting request go, and stop listening for work. Repeatable.
+
+        Bodies that are still being sent get a few seconds.
+        """
         self.spaces.close()
+        self._bodies.stop()
 
     async def _serve(self, endpoint: Endpoint, request: Request) -> Response:
         try:
@@ -114,10 +124,10 @@ class Application:
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
         authorise = partial(self._authorised, endpoint, request)
         principal = await authorise()
+        check_path(request)
         body: Any = None
         if endpoint.body is not None:
-            data = await read_body(request, self.spaces.bounds.body_bytes)
-            body = decode(data, endpoint.body)
+            body = decode(await self._bodies.read(request), endpoint.body)
         elif endpoint.query is not None:
             body = decode_query(request, endpoint.query)
         path = {

@@ -9,12 +9,18 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Any, TypeVar, cast, get_args, get_origin
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from holdfast.codec import DEPTH_MAX
-from holdfast.server.limits import BODY_TIMEOUT_S, BODY_VALUES_MAX
+from holdfast.server.limits import (
+    BODY_TIMEOUT_S,
+    BODY_VALUES_MAX,
+    DRAIN_BYTES_MAX,
+    STOP_BODY_S,
+)
 from holdfast.server.problems import Problem
 from holdfast.server.schemas import Name
 
@@ -29,36 +35,81 @@ _DIGITS_MAX = 18
 _JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, at most ``limit`` bytes of JSON.
+class Bodies:
+    """Reads the bodies of one server, of at most ``limit`` bytes each, until it stops."""
 
-    Raises:
-        Problem: It is too large, too slow, compressed, or says that it is something else.
-    """
-    headers = request.headers
-    if _JSON.fullmatch(headers.get("content-type", "").strip()) is None:
-        raise Problem("unsupported-media-type", "Send JSON, and Content-Type: application/json.")
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        # A few bytes could unpack to gigabytes.
-        raise Problem("unsupported-media-type", "Send the body without Content-Encoding.")
-    declared = headers.get("content-length", "").lstrip("0")
-    # Python refuses to read a number of thousands of digits; its length says enough.
-    if len(declared) > _DIGITS_MAX or (declared.isdecimal() and int(declared) > limit):
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > limit:
-                    raise _too_large(limit)
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._stopping = False
+        self._reading: set[asyncio.Timeout] = set()
+
+    def stop(self) -> None:
+        """Let bodies that are being sent come to their end soon. Repeatable."""
+        if not self._stopping:
+            self._stopping = True
+            until = asyncio.get_running_loop().time() + STOP_BODY_S if self._reading else 0.0
+            for timeout in self._reading:
+                timeout.reschedule(min(until, timeout.when() or until))
+
+    async def read(self, request: Request) -> bytes:
+        """The body of a request, as JSON.
+
+        Raises:
+            Problem: It is too large, too slow, compressed, or says that it is something else.
+        """
+        headers = request.headers
+        if _JSON.fullmatch(headers.get("content-type", "").strip()) is None:
+            raise Problem(
+                "unsupported-media-type", "Send JSON, and Content-Type: application/json."
+            )
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            # A few bytes could unpack to gigabytes.
+            raise Problem("unsupported-media-type", "Send the body without Content-Encoding.")
+        declared = headers.get("content-length", "").lstrip("0")
+        # Python refuses to read a number of thousands of digits; its length says enough.
+        size = int(declared) if declared.isdecimal() and len(declared) <= _DIGITS_MAX else 0
+        most = self._limit + DRAIN_BYTES_MAX
+        asks = "expect" in headers
+        if len(declared) > _DIGITS_MAX or size > most or (size > self._limit and asks):
+            # Too much to wait for; or the client asks before it sends anything.
+            raise _too_large(self._limit)
+        patience_s = STOP_BODY_S if self._stopping else BODY_TIMEOUT_S
+        try:
+            async with asyncio.timeout(patience_s) as timeout:
+                self._reading.add(timeout)
+                try:
+                    return await self._gather(request, most)
+                finally:
+                    self._reading.discard(timeout)
+        except TimeoutError:
+            if size > self._limit:
+                raise _too_large(self._limit) from None
+            if self._stopping:
+                raise Problem(
+                    "server-stopping",
+                    "The body was not there in time, and nothing was done. Ask again.",
+                    Retry_After="1",
+                    Connection="close",
+                ) from None
+            raise Problem("request-timeout", "Send the whole body at once.") from None
+        except ClientDisconnect:
+            raise Problem("request-timeout", "The connection was closed.") from None
+
+    async def _gather(self, request: Request, most: int) -> bytes:
+        """The parts of the body; those of one that is too large are dropped as they come."""
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                break
+            if size > self._limit:
+                parts.clear()
+            else:
                 parts.append(part)
-    except TimeoutError:
-        raise Problem("request-timeout", "Send the whole body at once.") from None
-    except ClientDisconnect:
-        raise Problem("request-timeout", "The connection was closed.") from None
-    return b"".join(parts)
+        if size > self._limit:
+            raise _too_large(self._limit)
+        return b"".join(parts)
 
 
 def _too_large(limit: int) -> Problem:
@@ -102,6 +153,20 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise Problem("invalid-request", f"{error}") from None
     except (ValueError, RecursionError):
         raise Problem("invalid-request", "The body is not valid JSON in UTF-8.") from None
+
+
+def check_path(request: Request) -> None:
+    """Refuse a path whose bytes are no text: what nobody can read would become a name.
+
+    Raises:
+        Problem: It is not UTF-8.
+    """
+    raw: bytes = request.scope.get("raw_path") or b""
+    if b"%" in raw:
+        try:
+            unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise Problem("invalid-request", "The path is not valid UTF-8.") from None
 
 
 def decode_name(value: object, kind: Any = Name) -> str:

@@ -33,7 +33,9 @@ class Claiming:
         self._authorise = call.authorise
         self._wanted = wanted
         self._until = spaces.clock.monotonic() + min(wanted.wait, spaces.bounds.wait_s)
-        self._start = 0
+        # A worker that asks once for each item begins anywhere, so that the first of its queues
+        # does not starve the others.
+        self._start = spaces.runtime.random.randrange(len(wanted.queues))
         self._request = self._request_id()
 
     def _request_id(self) -> str:
@@ -74,21 +76,26 @@ class Claiming:
 
     async def _claim(self) -> tuple[ClaimedJob | None, WorkerSession, float | None]:
         wanted = self._wanted
-        for _ in range(_OPEN_TRIES_MAX - 1):
+        tries = 0
+        while True:
+            tries += 1
+            session = await self._space.sessions.ensure(
+                self._principal, wanted.worker_id, wanted.session, wanted.ttl
+            )
             try:
-                return await self._attempt()
+                return await self._attempt(session)
             except LeaseLost:
                 # It ended between the look and the claim. With a nonce of the worker's own the
                 # next look says so; otherwise there is a new one.
-                self._space.sessions.forget(self._principal, wanted.worker_id, wanted.session)
-        return await self._attempt()
+                self._space.sessions.forget(session.id)
+                if tries == _OPEN_TRIES_MAX:
+                    raise
 
-    async def _attempt(self) -> tuple[ClaimedJob | None, WorkerSession, float | None]:
+    async def _attempt(
+        self, session: WorkerSession
+    ) -> tuple[ClaimedJob | None, WorkerSession, float | None]:
         wanted = self._wanted
-        session = await self._space.sessions.ensure(
-            self._principal, wanted.worker_id, wanted.session, wanted.ttl
-        )
-        # Each attempt begins with another queue, so that the first does not starve the others.
+        # Each attempt of one request begins with another queue.
         start = self._start % len(wanted.queues)
         self._start += 1
         queues = wanted.queues[start:] + wanted.queues[:start]

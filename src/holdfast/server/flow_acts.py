@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from holdfast.errors import Conflict, FlowExists, FlowNotFound, UsageError
+from holdfast.errors import Conflict, FlowExists, FlowNotFound, RetryRefused, UsageError
 from holdfast.flows.handle import FlowHandle
 from holdfast.model.bearer import Act, Scope
 from holdfast.server import flow_schemas as schemas
@@ -35,7 +35,7 @@ class FlowActs:
     def endpoints(self) -> list[Endpoint]:
         """The routes; the one with a bare id is last, because ids may hold slashes."""
         begun = {202: ("It is stored, and will be run.", schemas.StartedFlow)}
-        reason = schemas.WithReason
+        reason, retry = schemas.WithReason, schemas.RetryFlow
         return [
             Endpoint(
                 method="POST",
@@ -66,7 +66,7 @@ class FlowActs:
             self._act("terminate", "End it at once.", _terminate, query=reason),
             self._act("suspend", "Let it begin nothing new.", _suspend),
             self._act("resume", "Let it go on.", _resume),
-            self._act("retry", "Let a failed flow go on from the step that failed.", _retry),
+            self._act("retry", "Let it go on from before what ended it.", _retry, query=retry),
             Endpoint(
                 method="POST",
                 path=ROOT + "/{flow:path}/fork",
@@ -196,12 +196,22 @@ async def _resume(handle: FlowHandle[object], _: None) -> None:
     await handle.resume()
 
 
-async def _retry(handle: FlowHandle[object], _: None) -> None:
-    await handle.retry()
+async def _retry(handle: FlowHandle[object], wanted: schemas.RetryFlow) -> None:
+    try:
+        await handle.retry(rerun_unknown=wanted.rerun_unknown)
+    except RetryRefused as refused:
+        raise Problem("conflict", _NOT_RETRIED[refused.reason]) from None
+
+
+_NOT_RETRIED = {
+    "undone": "Steps were undone since what ended it: start it anew, or fork it.",
+    "unknown": "Nobody knows whether a step that is to run once has run: find out, and say "
+    "rerunUnknown=true if it may run again.",
+}
 
 
 def _taken() -> Problem:
-    return Problem("conflict", "The id belongs to a flow of another name: choose another id.")
+    return Problem("conflict", "The id belongs to another flow: choose another id.")
 
 
 def _not_live() -> Problem:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from holdfast.flows.context import ATTRIBUTES_MAX
+from holdfast.flows.attributes import ATTRIBUTES_MAX
 from holdfast.model.instance import InstanceStatus
 from holdfast.names import KEY_BYTES_MAX, REASON_LENGTH_MAX
 from holdfast.server import limits
@@ -88,6 +88,12 @@ class WithReason(Request):
     """Why it is done, for whoever reads the history."""
 
     reason: Reason | None = None
+
+
+class RetryFlow(Request, rename={"rerun_unknown": "rerunUnknown"}):
+    """Whether steps that are to run once, and of which nobody knows, are run again."""
+
+    rerun_unknown: bool = False
 
 
 class FlowQuery(

@@ -10,6 +10,10 @@ BODY_BYTES_MAX = 1024 * 1024
 # Whoever takes longer to send a body of that size is holding the connection, not sending.
 BODY_TIMEOUT_S = 20.0
 
+# Of a body that is refused as too large, so much is read and dropped: a client that is still
+# sending when the connection ends never reads why. Whoever sends more than that is cut off.
+DRAIN_BYTES_MAX = 8 * 1024 * 1024
+
 # The head of a request: longer than any honest one, with its token and a query of names. A
 # connection on which none arrives in time is closed, or idle ones would use up all there are.
 HEAD_BYTES_MAX = 64 * 1024
@@ -30,9 +34,14 @@ PAGE_MAX = 500
 PAGE_DEFAULT = 100
 
 # A page ends early once its payloads, results and errors are this large: five hundred payloads of
-# the largest size would be half a gigabyte in the server. What is read at a time is small for that.
+# the largest size would be half a gigabyte in the server.
 PAGE_BYTES_MAX = 8 * 1024 * 1024
+
+# Records that are read at a time: a few at first, more as they turn out to be small. Large ones may
+# come behind small ones, so that even the largest part of them must fit into memory.
 PAGE_READ = 8
+PAGE_READ_MAX = 64
+PAGE_READ_BYTES = 4 * 1024 * 1024
 
 # Below the minute after which proxies and load balancers cut a silent connection.
 WAIT_MAX_S = 55.0
@@ -86,6 +95,10 @@ HEALTH_BELIEVED_S = 1.0
 
 # How long requests under way may go on after the server was told to stop.
 STOP_S = 10.0
+
+# How long a body that is being sent then may still take: short of that, so that there is time left
+# to do what it asks, or to say that it came too late.
+STOP_BODY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,10 @@ _PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 # What any endpoint may answer before its own code runs.
 _COMMON = ("misdirected", "internal", "store-unavailable", "outcome-unknown")
 _AUTHENTICATED = ("unauthenticated", "forbidden", "too-many-requests")
-_WITH_BODY = ("invalid-request", "request-timeout", "too-large", "unsupported-media-type")
+_WITH_BODY = (
+    *("invalid-request", "request-timeout", "too-large", "unsupported-media-type"),
+    "server-stopping",
+)
 _WITH_QUERY = ("invalid-request",)
 
 

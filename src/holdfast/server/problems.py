@@ -53,6 +53,7 @@ TITLES = {
     "unsupported": (422, "The store cannot do this"),
     "too-many-requests": (429, "Too many requests"),
     "internal": (500, "A mistake of the server"),
+    "server-stopping": (503, "The server is being stopped"),
     "store-unavailable": (503, "The store does not answer"),
     "outcome-unknown": (503, "The outcome is not known"),
 }

@@ -10,12 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from holdfast.codec import METADATA_BYTES_MAX, encode_json
 from holdfast.errors import UnsupportedByDriver
 from holdfast.model.bearer import Scope
 from holdfast.model.job import (
-    MAX_ATTEMPTS,
-    PAYLOAD_BYTES_MAX,
     Attempt,
     Enqueued,
     Entry,
@@ -23,12 +20,12 @@ from holdfast.model.job import (
     JobRecord,
     JobState,
     NewJob,
-    OnDuplicate,
     QueueRecord,
 )
 from holdfast.names import JobId, check_queue
 from holdfast.ports.job_desk import JobDesk
 from holdfast.server import limits, schemas
+from holdfast.server.drafting import job_of
 from holdfast.server.endpoints import Call, Endpoint, Reply
 from holdfast.server.problems import Problem
 from holdfast.server.spaces import Space, Spaces
@@ -55,15 +52,16 @@ class QueueRoutes:
                     201: ("The item that stands in the queue now.", schemas.Queued),
                     200: ("What became of each item of a list.", schemas.QueuedMany),
                 },
-                problems=("duplicate", "queue-draining", "unsupported"),
+                problems=("duplicate", "queue-draining", "conflict", "unsupported"),
             ),
             Endpoint(
                 method="GET",
                 path="/queues",
                 name="queues",
-                summary="Every queue, and how many items it has in each state.",
+                summary="A page of queues, and how many items each has in each state.",
                 run=self.queues,
                 scope=Scope.READ,
+                query=schemas.QueuesQuery,
                 answers={200: ("The queues.", schemas.Queues)},
             ),
             Endpoint(
@@ -94,41 +92,47 @@ class QueueRoutes:
         space = self._spaces.of(call.principal)
         queue = check_queue(call.path["queue"])
         body: schemas.NewItem | list[schemas.NewItem] = call.body
+        items = body if isinstance(body, list) else [body]
+        measuring = self._spaces.measuring
+        with measuring.span("enqueue", call.request, queue=queue, count=len(items)):
+            carried = measuring.carried(call.request)
+            jobs = [self._job(space, queue, new, carried) for new in items]
+            entries = await space.jobs.enqueue(jobs)
+        measuring.enqueued(entries)
         if isinstance(body, list):
-            entries = await space.jobs.enqueue([self._job(space, queue, new) for new in body])
             return Reply(200, schemas.QueuedMany(items=[_queued(entry) for entry in entries]))
-        (entry,) = await space.jobs.enqueue([self._job(space, queue, body)])
+        (entry,) = entries
         if entry.entry is Entry.REJECTED:
             raise Problem("duplicate", f"The live item {entry.id} has this unique key.")
         if entry.entry is Entry.CLOSED:
             raise Problem("queue-draining", "The queue drains. Nothing was added.")
+        if entry.entry is Entry.CONFLICT:
+            raise Problem("conflict", "An item of another queue has this id. Nothing was added.")
         return Reply(201, _queued(entry))
 
-    def _job(self, space: Space, queue: str, new: schemas.NewItem) -> NewJob:
+    def _job(
+        self, space: Space, queue: str, new: schemas.NewItem, carried: dict[str, str]
+    ) -> NewJob:
         capabilities = space.driver.capabilities
         if new.ordering_key is not None and not capabilities.ordering:
             raise UnsupportedByDriver(f"{capabilities.backend} has no ordering keys")
-        job = NewJob(
-            id=JobId(new.id or self._spaces.runtime.ordered_id()),
-            queue=queue,
-            payload=encode_json(new.payload, "the payload", limit=PAYLOAD_BYTES_MAX),
-            priority=round(new.priority),
-            delay_us=round(new.delay * 1e6),
-            unique_key=new.unique_key,
-            on_duplicate=OnDuplicate(new.on_duplicate),
-            ordering_key=new.ordering_key,
-            max_attempts=MAX_ATTEMPTS if new.max_attempts is None else round(new.max_attempts),
-            expires_us=None if new.expires is None else round(new.expires * 1e6),
-            headers=encode_json(new.headers, "headers", limit=METADATA_BYTES_MAX),
-        )
-        if new.retention is None:
-            return job
-        return msgspec.structs.replace(job, retention_us=round(new.retention * 1e6))
+        return job_of(queue, self._spaces.runtime.ordered_id(), new, carried)
 
     async def queues(self, call: Call) -> Reply:
-        """All queues."""
+        """One page of queues."""
+        wanted: schemas.QueuesQuery = call.body
         records = await self._spaces.of(call.principal).jobs.queues()
-        return Reply(200, schemas.Queues(queues=[_queue(record) for record in records]))
+        after = wanted.after
+        # Each store has its own idea of the order of names, and a page needs one for all.
+        rest = sorted(
+            (record for record in records if after is None or record.settings.name > after),
+            key=lambda record: record.settings.name,
+        )
+        page = rest[: wanted.limit]
+        more = page[-1].settings.name if len(page) < len(rest) else None
+        return Reply(
+            200, schemas.Queues(queues=[_queue(record) for record in page], next_after=more)
+        )
 
     async def items(self, call: Call) -> Reply:
         """One page of a queue."""
@@ -137,16 +141,11 @@ class QueueRoutes:
         queue = check_queue(call.path["queue"])
         states = () if wanted.state is None else (JobState(wanted.state),)
         shown = call.principal.may(Scope.PAYLOAD)
-        found, more = await _page(jobs, JobFilter(queue=queue, states=states), wanted, shown=shown)
-        if not found and not any(record.settings.name == queue for record in await jobs.queues()):
+        which = JobFilter(queue=queue, states=states)
+        page, next_after = await _page(jobs, which, wanted, shown=shown)
+        if not page and not any(record.settings.name == queue for record in await jobs.queues()):
             raise Problem("not-found", "There is no such queue.")
-        return Reply(
-            200,
-            schemas.Items(
-                items=[_item(record, shown=shown) for record in found],
-                next_after=found[-1].cursor if more else None,
-            ),
-        )
+        return Reply(200, schemas.Items(items=page, next_after=next_after))
 
     async def item(self, call: Call) -> Reply:
         """One item and what went wrong with it."""
@@ -162,20 +161,32 @@ class QueueRoutes:
 
 async def _page(
     jobs: JobDesk, which: JobFilter, wanted: schemas.ItemsQuery, *, shown: bool
-) -> tuple[list[JobRecord], bool]:
-    """The records of one page, and whether there may be more behind it."""
-    found: list[JobRecord] = []
-    after, size = wanted.after, 0
-    while len(found) < wanted.limit and size < limits.PAGE_BYTES_MAX:
-        most = min(wanted.limit - len(found), limits.PAGE_READ if shown else wanted.limit)
+) -> tuple[list[schemas.Item], str | None]:
+    """The items of one page, and where the next one begins if there may be more.
+
+    A store reads payloads whether they are shown or not. They are read in parts, and let go of as
+    each record becomes an item; a part is as large as the records before it let expect.
+    """
+    found: list[schemas.Item] = []
+    after, shown_bytes, most = wanted.after, 0, limits.PAGE_READ
+    while len(found) < wanted.limit:
+        most = min(most, wanted.limit - len(found))
         part = await jobs.list(which, after=after, limit=most)
-        found += part
+        part_bytes = 0
+        for record in part:
+            size = _size(record)
+            part_bytes += size
+            found.append(_item(record, shown=shown))
+            after = record.cursor
+            if shown:
+                shown_bytes += size
+                if shown_bytes >= limits.PAGE_BYTES_MAX:
+                    return found, after
         if len(part) < most:
-            return found, False
-        after = part[-1].cursor
-        if shown:
-            size += sum(_size(record) for record in part)
-    return found, True
+            return found, None
+        fits = limits.PAGE_READ_BYTES * len(part) // max(1, part_bytes)
+        most = max(1, min(fits, 2 * most, limits.PAGE_READ_MAX))
+    return found, after
 
 
 def _size(record: JobRecord) -> int:
@@ -195,6 +206,7 @@ def _queue(record: QueueRecord) -> schemas.Queue:
         concurrency=settings.concurrency,
         rate=settings.rate,
         rate_period=settings.rate_period_us / 1e6,
+        limits_by=settings.limited_by,
         counts={state.value: count for state, count in record.counts.items()},
         oldest_ready=record.oldest_ready_s,
     )

@@ -116,12 +116,29 @@ class Progress(Request):
 
 
 class Heartbeat(Request):
-    """The worker lives and works on these claims."""
+    """The worker lives and works on these claims; without ``ttl`` its session keeps its own.
+
+    ``complete`` says that these are all it knows of: what it was given a ttl ago or earlier, and
+    never named, is given back.
+    """
 
     worker_id: WorkerId
     claims: Annotated[list[Progress], Meta(max_length=limits.CLAIMS_MAX)] = []
-    ttl: Ttl = limits.TTL_DEFAULT_S
+    complete: bool = False
+    ttl: Ttl | None = None
     session: Nonce | None = None
+
+
+class RetryPolicy(Request):
+    """When a failed item is tried again; what is missing is left to whoever runs it."""
+
+    max_attempts: Annotated[float, Meta(ge=1, le=1000, multiple_of=1)] | None = None
+    first: Seconds | None = None
+    factor: Annotated[float, Meta(ge=1, le=1000)] | None = None
+    longest: Seconds | None = None
+    jitter: Annotated[float, Meta(ge=0, le=1)] | None = None
+    on: Annotated[list[Name], Meta(max_length=50)] | None = None
+    never: Annotated[list[Name], Meta(max_length=50)] | None = None
 
 
 class NewItem(Request):
@@ -134,16 +151,25 @@ class NewItem(Request):
     id: Name | None = None
     priority: Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX, multiple_of=1)] = 0
     delay: Seconds = 0.0
+    at: Annotated[datetime, Meta(tz=True)] | None = None
     unique_key: Name | None = None
     on_duplicate: Annotated[str, Meta(pattern="^(reject|replace|return)" + END)] = "reject"
     ordering_key: Name | None = None
     max_attempts: Annotated[float, Meta(ge=1, le=1000, multiple_of=1)] | None = None
+    retry: RetryPolicy | None = None
     expires: Annotated[float, Meta(ge=0.001, le=_SECONDS_MAX)] | None = None
     retention: Seconds | None = None
     headers: Annotated[dict[Name, Annotated[str, Meta(max_length=1024)]], Meta(max_length=32)] = {}
 
 
 NewItems = Annotated[list[NewItem], Meta(min_length=1, max_length=limits.BATCH_MAX)]
+
+
+class QueuesQuery(Request):
+    """Which page of the queues, by name, is wanted."""
+
+    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_MAX)] = limits.PAGE_MAX
+    after: Name | None = None
 
 
 class ItemsQuery(Request):
@@ -194,9 +220,13 @@ class Beat(Answer):
 
 
 class Beaten(Answer):
-    """The claims that were named, and until when those that stand do so."""
+    """The claims that were named, and until when those that stand do so.
+
+    ``released`` are the ids of items that were given back, because their reply was lost.
+    """
 
     claims: list[Beat]
+    released: list[str]
     deadline: datetime
     expires_in: float
 
@@ -204,7 +234,8 @@ class Beaten(Answer):
 class Queued(Answer):
     """What became of one new item, and the id of the item that stands in the queue now.
 
-    ``outcome`` is ``created``, ``existing``, ``replaced``, ``rejected`` or ``closed``.
+    ``outcome`` is ``created``, ``existing``, ``replaced``, ``rejected``, ``closed`` or
+    ``conflict``: an item of another queue has the id.
     """
 
     id: str
@@ -225,14 +256,16 @@ class Queue(Answer):
     concurrency: int | None
     rate: int | None
     rate_period: float
+    limits_by: str | None
     counts: dict[str, int]
     oldest_ready: float | None
 
 
 class Queues(Answer):
-    """Every queue of the namespace."""
+    """A page of queues by name; ``next_after`` is where the next one begins."""
 
     queues: list[Queue]
+    next_after: str | None
 
 
 class Try(Answer):

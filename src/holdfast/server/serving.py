@@ -18,7 +18,8 @@ from holdfast.connect import connect
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.prometheus import PrometheusTelemetry
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.telemetry import Telemetry
+from holdfast.runtime.telemetry import Telemetry, combine
+from holdfast.runtime.tracing import TracingTelemetry
 from holdfast.server import limits
 from holdfast.server.access import any_token
 from holdfast.server.application import Application
@@ -91,6 +92,7 @@ async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, boo
                 if host.driver.instances is not None
             },
             opened=lambda name, ttl_s: hosts[name].expect_session(ttl_s),
+            telemetry=telemetry,
             runtime=Runtime(),
             bounds=plan.bounds,
             open_to=None if reached else plan.namespaces[0],
@@ -114,11 +116,13 @@ def _names(plan: ServePlan) -> tuple[str, ...]:
     return (*own, *plan.allowed_hosts)
 
 
-def _telemetry() -> Telemetry | None:
-    try:
-        return PrometheusTelemetry()
-    except ConfigurationError:
-        return None
+def _telemetry() -> Telemetry:
+    """Numbers and spans, each where its library is installed; spans go where it was set up."""
+    found: list[Telemetry] = []
+    for kind in (PrometheusTelemetry, TracingTelemetry):
+        with contextlib.suppress(ConfigurationError):
+            found.append(kind())
+    return combine(*found)
 
 
 def _config(application: Application) -> uvicorn.Config:

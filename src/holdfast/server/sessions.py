@@ -1,30 +1,45 @@
 """Sessions of HTTP workers: what their claims hang on.
 
-Owns which session a worker has. Its id is derived from the worker's bearer, its name and a nonce,
-so that nobody else can name it. With a nonce that the worker chose, every server of a fleet finds
-the same session; without one, this server chooses and remembers it for as long as it lives.
+Owns which session a worker has, and until when this server promises it. Its id is derived from the
+worker's bearer, its name and a nonce, so that nobody else can name it. With a nonce that the worker
+chose, every server of a fleet finds the same session; without one, this server chooses and
+remembers it for as long as it lives.
+
+Every renewal passes here and is written down, one at a time for each session: a promise that is
+longer than what the store was told last would let a worker go on after others have its work.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.clock import Clock
-from holdfast.errors import Fenced, LeaseExpired, LeaseLost
+from holdfast.errors import Fenced, LeaseLost
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.host_store import HostStore
+from holdfast.server import limits
 from holdfast.server.access import Principal
 from holdfast.server.claim_ids import derived
 from holdfast.server.problems import session_ended
 
-# Sessions whose last renewal this server remembers; forgetting one costs a write, no more.
+# Sessions whose last renewal this server remembers, and workers whose nonce it chose; the one that
+# was not heard of for longest is forgotten, and costs a write, or a new session.
 _REMEMBERED_MAX = 10_000
+
+# Sessions among which one that this server does not know is looked for, to learn its ttl.
+_LOOK_MAX = 1000
 
 # A renewal is asked of the store when this much of the ttl has passed since the last one.
 _RENEW_AFTER = 1 / 3
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +50,8 @@ class WorkerSession:
     deadline: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Known:
-    id: HostId
     ttl_s: float
     renewed: float
 
@@ -61,7 +75,11 @@ class Sessions:
         self._new_nonce = new_nonce
         # Told the ttl of each session, so that somebody looks when it could have ended.
         self._expect = opened
-        self._known: OrderedDict[tuple[str, str, str | None], _Known] = OrderedDict()
+        self._known: OrderedDict[HostId, _Known] = OrderedDict()
+        # Sessions of workers that name none, by bearer and worker.
+        self._chosen: OrderedDict[tuple[str, str], HostId] = OrderedDict()
+        # Held while a session is chosen or renewed; gone when nobody holds or awaits it.
+        self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
     async def ensure(
         self, principal: Principal, worker: str, nonce: str | None, ttl_s: float
@@ -72,74 +90,116 @@ class Sessions:
             Problem: The session that the worker's own nonce names has ended.
             StoreError: The store did not answer.
         """
-        where = (principal.id, worker, nonce)
-        known = self._known.get(where)
-        if known is not None:
+        if nonce is not None:
             try:
-                return await self._renewed(known, ttl_s)
+                return await self._alive(_id_of(principal, worker, nonce), worker, ttl_s)
             except LeaseLost:
-                del self._known[where]
-                if nonce is not None:
-                    raise session_ended() from None
-        return await self._opened(principal, where, ttl_s)
+                raise session_ended() from None
+        where = (principal.id, worker)
+        # The first requests of a worker come together: they share one session.
+        async with self._turn(where):
+            chosen = self._chosen.get(where)
+            if chosen is not None:
+                self._chosen.move_to_end(where)
+                try:
+                    return await self._alive(chosen, worker, ttl_s)
+                except LeaseLost:
+                    pass
+            chosen = _id_of(principal, worker, self._new_nonce())
+            session = await self._open(chosen, worker, ttl_s)
+            _remember(self._chosen, where, chosen)
+            return session
 
     def named(self, principal: Principal, worker: str, nonce: str | None) -> set[HostId]:
         """The session that the worker has or would have here; nothing if only it could say."""
-        known = self._known.get((principal.id, worker, nonce))
-        if known is not None:
-            return {known.id}
-        return set() if nonce is None else {_id_of(principal, worker, nonce)}
+        if nonce is not None:
+            return {_id_of(principal, worker, nonce)}
+        chosen = self._chosen.get((principal.id, worker))
+        return set() if chosen is None else {chosen}
 
-    def forget(self, principal: Principal, worker: str, nonce: str | None) -> None:
-        """Look again at the store before this worker's session is believed in."""
-        self._known.pop((principal.id, worker, nonce), None)
+    def forget(self, session: HostId) -> None:
+        """Look again at the store before this session is believed in."""
+        self._known.pop(session, None)
 
-    async def renew(self, session: HostId, ttl_s: float) -> float | None:
-        """Renew a session that a claim id names: its new deadline, or ``None`` if it has ended."""
+    async def renew(self, session: HostId, ttl_s: float | None) -> float | None:
+        """Renew a session that exists: its new deadline, or ``None`` if it has ended.
+
+        Without ``ttl_s`` it keeps its own.
+        """
+        async with self._turn(session):
+            known = self._known.get(session)
+            if ttl_s is None:
+                ttl_s = await self._ttl_s(session) if known is None else known.ttl_s
+            try:
+                return (await self._renew(session, ttl_s)).deadline
+            except LeaseLost:
+                return None
+
+    def ttl_s(self, session: HostId) -> float:
+        """How long the session was renewed for last."""
+        known = self._known.get(session)
+        return limits.TTL_DEFAULT_S if known is None else known.ttl_s
+
+    async def _alive(self, id_: HostId, worker: str, ttl_s: float) -> WorkerSession:
+        """The session of this id, renewed if it is time, opened if it never was.
+
+        Raises:
+            LeaseLost: It has ended.
+        """
+        async with self._turn(id_):
+            known = self._known.get(id_)
+            if known is not None:
+                due = known.renewed + ttl_s * _RENEW_AFTER
+                if known.ttl_s == ttl_s and self._clock.monotonic() <= due:
+                    return WorkerSession(id=id_, deadline=known.deadline)
+                return await self._renew(id_, ttl_s)
+            try:
+                return await self._renew(id_, ttl_s)
+            except Fenced:
+                # It has ended, or never was: opening tells the two apart.
+                return await self._open(id_, worker, ttl_s)
+
+    async def _renew(self, id_: HostId, ttl_s: float) -> WorkerSession:
         begun = self._clock.monotonic()
         try:
-            await self._hosts.renew(session, round(ttl_s * 1e6))
+            await self._hosts.renew(id_, round(ttl_s * 1e6))
         except LeaseLost:
-            return None
-        return begun + ttl_s
+            self._known.pop(id_, None)
+            raise
+        return self._note(id_, _Known(ttl_s, begun))
 
-    async def _renewed(self, known: _Known, ttl_s: float) -> WorkerSession:
-        now = self._clock.monotonic()
-        if known.ttl_s != ttl_s or now - known.renewed > ttl_s * _RENEW_AFTER:
-            await self._hosts.renew(known.id, round(ttl_s * 1e6))
-            known.ttl_s = ttl_s
-            known.renewed = now
-        return WorkerSession(id=known.id, deadline=known.deadline)
+    async def _open(self, id_: HostId, worker: str, ttl_s: float) -> WorkerSession:
+        begun = self._clock.monotonic()
+        await self._hosts.open(
+            HostSession(
+                id=id_, name=worker, ttl_us=round(ttl_s * 1e6), metadata='{"kind":"http-worker"}'
+            )
+        )
+        return self._note(id_, _Known(ttl_s, begun))
 
-    async def _opened(
-        self, principal: Principal, where: tuple[str, str, str | None], ttl_s: float
-    ) -> WorkerSession:
-        _, worker, nonce = where
-        used = self._new_nonce() if nonce is None else nonce
-        known = _Known(
-            id=_id_of(principal, worker, used),
-            ttl_s=ttl_s,
-            renewed=self._clock.monotonic(),
-        )
-        session = HostSession(
-            id=known.id, name=worker, ttl_us=round(ttl_s * 1e6), metadata='{"kind":"http-worker"}'
-        )
-        try:
-            await self._hosts.renew(known.id, session.ttl_us)
-        except LeaseExpired:
-            # Only a nonce that the worker chose leads to a session that was there before.
-            raise session_ended() from None
-        except Fenced:
-            try:
-                await self._hosts.open(session)
-            except Fenced:
-                raise session_ended() from None
-        self._expect(ttl_s)
-        self._known[where] = known
-        self._known.move_to_end(where)
-        if len(self._known) > _REMEMBERED_MAX:
-            self._known.popitem(last=False)
-        return WorkerSession(id=known.id, deadline=known.deadline)
+    def _note(self, id_: HostId, renewed: _Known) -> WorkerSession:
+        before = self._known.get(id_)
+        _remember(self._known, id_, renewed)
+        if before is None or renewed.ttl_s < before.ttl_s:
+            self._expect(renewed.ttl_s)
+        return WorkerSession(id=id_, deadline=renewed.deadline)
+
+    async def _ttl_s(self, session: HostId) -> float:
+        """The ttl of a session that another server opened, or this one before it was restarted."""
+        for found in await self._hosts.list(limit=_LOOK_MAX):
+            if found.id == session:
+                return found.ttl_us / 1e6
+        return limits.TTL_DEFAULT_S
+
+    def _turn(self, of: object) -> asyncio.Lock:
+        return self._turns.get(of) or self._turns.setdefault(of, asyncio.Lock())
+
+
+def _remember(known: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > _REMEMBERED_MAX:
+        known.popitem(last=False)
 
 
 def _id_of(principal: Principal, worker: str, nonce: str) -> HostId:

@@ -18,21 +18,25 @@ from holdfast.ports.driver import Driver
 from holdfast.ports.job_store import JobStore
 from holdfast.ports.token_store import TokenStore
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.telemetry import Telemetry
 from holdfast.server.access import Principal
+from holdfast.server.handed import Handed
 from holdfast.server.limits import Limits
+from holdfast.server.measuring import Measuring
 from holdfast.server.sessions import Sessions
 from holdfast.server.waiting import Waiters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """One namespace: its jobs, its tokens, and the sessions of its workers."""
+    """One namespace: its jobs, its tokens, and the sessions and claims of its workers."""
 
     namespace: str
     driver: Driver
     jobs: JobStore
     tokens: TokenStore
     sessions: Sessions
+    handed: Handed
 
 
 Opened = Callable[[str, float], None]
@@ -47,7 +51,14 @@ def _space(namespace: str, driver: Driver, runtime: Runtime, opened: Opened) -> 
             "sqlite://, postgresql:// or redis://"
         )
     sessions = Sessions(hosts, runtime.clock, runtime.new_id, partial(opened, namespace))
-    return Space(namespace=namespace, driver=driver, jobs=jobs, tokens=tokens, sessions=sessions)
+    return Space(
+        namespace=namespace,
+        driver=driver,
+        jobs=jobs,
+        tokens=tokens,
+        sessions=sessions,
+        handed=Handed(runtime.clock),
+    )
 
 
 class Spaces:
@@ -60,6 +71,7 @@ class Spaces:
         bounds: Limits,
         flows: Mapping[str, Flows],
         opened: Opened,
+        telemetry: Telemetry,
     ) -> None:
         self._spaces = {
             name: _space(name, driver, runtime, opened) for name, driver in drivers.items()
@@ -67,6 +79,7 @@ class Spaces:
         self._flows = flows
         self.runtime = runtime
         self.bounds = bounds
+        self.measuring = Measuring(telemetry, runtime.clock)
         self.waiters = Waiters(bounds.waiters_per_bearer)
         self._unsubscribe: list[Callable[[], None]] = []
         for name, driver in drivers.items():

@@ -8,6 +8,7 @@ has ended is refused and changes nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,8 +18,9 @@ from holdfast.codec import encode_json
 from holdfast.model import job as model
 from holdfast.model.bearer import Scope
 from holdfast.model.job import PAYLOAD_BYTES_MAX, ClaimedJob, JobRecord
-from holdfast.model.retry import Retry
-from holdfast.names import JobId
+from holdfast.model.retry import pause_s
+from holdfast.names import HostId, JobId
+from holdfast.runtime.telemetry import Span
 from holdfast.server import limits, schemas
 from holdfast.server.access import Principal
 from holdfast.server.claim_ids import ClaimRef, sign, verify
@@ -114,6 +116,8 @@ class WorkerRoutes:
                 raise Problem("not-found", "There is no such item.")
             return Reply(204)
         job, session = taken
+        if space.handed.gave(session.id, job.id, job.token):
+            self._spaces.measuring.claimed(job)
         return Reply(200, self._claimed(call.principal, job, session))
 
     def _claimed(self, principal: Principal, job: ClaimedJob, session: Any) -> Any:
@@ -149,15 +153,21 @@ class WorkerRoutes:
         if wanted.result is not None:
             result = encode_json(wanted.result, "the result", limit=PAYLOAD_BYTES_MAX)
         completion = model.Completion(claim.job, claim.token, result)
-        return _settled(await space.jobs.complete([completion]))
+        with self._spaces.measuring.settling("complete", call.request, claim) as span:
+            outcomes = await space.jobs.complete([completion])
+            return self._settled(space, claim, outcomes, "completed", span)
 
     async def fail(self, call: Call) -> Reply:
         """End the claim; the item is tried again as the request or its policy says."""
         wanted: schemas.Fail = call.body
         space, claim = self._claim(call, wanted.claim_id)
+        with self._spaces.measuring.settling("fail", call.request, claim) as span:
+            return await self._fail(space, claim, wanted, span)
+
+    async def _fail(self, space: Space, claim: ClaimRef, wanted: schemas.Fail, span: Span) -> Reply:
         record = await space.jobs.get(claim.job)
         if record is None or record.token != claim.token:
-            raise _stale()
+            return self._settled(space, claim, (model.Settled.LOST,), "", span)
         retry_s = self._retry_s(record, wanted)
         document = {"message": wanted.error}
         if wanted.error_type is not None:
@@ -168,23 +178,45 @@ class WorkerRoutes:
             describe(document),
             None if retry_s is None else round(retry_s * 1e6),
         )
-        return _settled(await space.jobs.fail([failure]))
+        outcomes = await space.jobs.fail([failure])
+        failed = "dead" if retry_s is None else "failed"
+        return self._settled(space, claim, outcomes, failed, span)
 
     def _retry_s(self, record: JobRecord, wanted: schemas.Fail) -> float | None:
-        failures = record.attempts + 1
-        if wanted.dead or failures >= record.max_attempts:
+        if wanted.dead:
             return None
-        if wanted.retry_in is not None:
-            return wanted.retry_in
-        policy = Retry(max_attempts=record.max_attempts).overridden(record.retry)
-        return policy.delay_s(failures, wanted.error_type, self._spaces.runtime.random.random())
+        chance = self._spaces.runtime.random.random()
+        return pause_s(record, wanted.error_type, chance, asked_s=wanted.retry_in)
 
     async def release(self, call: Call) -> Reply:
         """Give the item back untried."""
         wanted: schemas.Release = call.body
         space, claim = self._claim(call, wanted.claim_id)
         returned = model.Return(claim.job, claim.token, round(wanted.delay * 1e6))
-        return _settled(await space.jobs.release([returned]))
+        with self._spaces.measuring.settling("release", call.request, claim) as span:
+            outcomes = await space.jobs.release([returned])
+            return self._settled(space, claim, outcomes, "released", span)
+
+    def _settled(
+        self,
+        space: Space,
+        claim: ClaimRef,
+        outcomes: Sequence[model.Settled],
+        how: str,
+        span: Span,
+    ) -> Reply:
+        """The answer to who ended a claim ``how``; the store says whether it was still theirs."""
+        (outcome,) = outcomes
+        space.handed.heard(claim.session, claim.job)
+        if outcome is model.Settled.LOST:
+            how = "lost"
+        elif outcome is model.Settled.CANCEL and how != "completed":
+            how = "cancelled"
+        span.set(outcome=how)
+        self._spaces.measuring.ended(how)
+        if outcome is model.Settled.LOST:
+            raise _stale()
+        return Reply(200, schemas.Settled(state=outcome.value))
 
     async def heartbeat(self, call: Call) -> Reply:
         """Renew the worker's sessions, and say what became of each claim."""
@@ -198,12 +230,31 @@ class WorkerRoutes:
         alive = {session: await space.sessions.renew(session, wanted.ttl) for session in sessions}
         deadlines = {session: end for session, end in alive.items() if end is not None}
         states = await self._extend(space, wanted, refs, frozenset(deadlines))
+        released = await self._release_lost(space, deadlines) if wanted.complete else []
         deadline, left_s = self._spaces.at(min(deadlines.values(), default=0.0))
         beats = [
             schemas.Beat(claim_id=beat.claim_id, state=state)
             for beat, state in zip(wanted.claims, states, strict=True)
         ]
-        return Reply(200, schemas.Beaten(claims=beats, deadline=deadline, expires_in=left_s))
+        answer = schemas.Beaten(
+            claims=beats, released=released, deadline=deadline, expires_in=left_s
+        )
+        return Reply(200, answer)
+
+    async def _release_lost(self, space: Space, sessions: Iterable[HostId]) -> list[str]:
+        """Give back what these sessions were given in replies that never reached their worker."""
+        lost = {
+            (session, job): model.Return(job, token)
+            for session in sessions
+            for job, token in space.handed.lost(session, space.sessions.ttl_s(session))
+        }
+        if lost:
+            for outcome in await space.jobs.release([*lost.values()]):
+                if outcome is not model.Settled.LOST:
+                    self._spaces.measuring.ended("released")
+        for session, job in lost:
+            space.handed.heard(session, job)
+        return [job for _, job in lost]
 
     async def _extend(
         self,
@@ -214,6 +265,9 @@ class WorkerRoutes:
     ) -> list[str]:
         """The state of each claim; one that is not ours, or whose session ended, is lost."""
         states = [model.Settled.LOST.value] * len(refs)
+        for ref in refs:
+            if ref is not None:
+                space.handed.heard(ref.session, ref.job)
         asked = [
             (place, ref)
             for place, ref in enumerate(refs)
@@ -243,13 +297,6 @@ class WorkerRoutes:
 
 def _progress(progress: Any) -> str | None:
     return None if progress is None else encode_json(progress, "the progress", limit=16 * 1024)
-
-
-def _settled(outcomes: Any) -> Reply:
-    (outcome,) = outcomes
-    if outcome is model.Settled.LOST:
-        raise _stale()
-    return Reply(200, schemas.Settled(state=outcome.value))
 
 
 def _stale() -> Problem:

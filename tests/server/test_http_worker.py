@@ -1,0 +1,117 @@
+"""Functions of an HTTP worker that end in a way of their own, or do not end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from holdfast import Retry
+from holdfast.client import Client, HttpWorker
+from holdfast.client import worker as worker_module
+from holdfast.model.job import NewJob
+from tests.server.test_client import real, until
+
+__all__ = ["real"]
+
+
+@contextlib.asynccontextmanager
+async def working(real, work, **options):
+    url, token, _ = real
+    async with Client(url, token, worker_id="w1") as client:
+        worker = HttpWorker(client, ["mail"], work, **options)
+        running = asyncio.create_task(worker.run())
+        yield client, worker, running
+        worker.stop()
+        await asyncio.wait_for(running, 20)
+
+
+async def enqueue(jobs, item: str, retry: Retry) -> str:
+    """As a program beside the server does, which may say how an item is tried again."""
+    policy, most = retry.to_json(), retry.max_attempts
+    job = NewJob(id=item, queue="mail", payload=f'"{item}"', retry=policy, max_attempts=most)
+    await jobs.enqueue([job])
+    return item
+
+
+async def until_state(jobs, item: str, state: str) -> None:
+    async with asyncio.timeout(20):
+        # What others do sets no event here.
+        while (await jobs.get(item)).state != state:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def _cancel_oneself() -> None:
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (_cancel_oneself, "asyncio.exceptions.CancelledError"),
+        (lambda: _raise(asyncio.CancelledError()), "asyncio.exceptions.CancelledError"),
+        (lambda: _raise(GeneratorExit()), "GeneratorExit"),
+        (lambda: _raise(SystemExit(3)), "SystemExit"),
+    ],
+)
+async def test_a_function_that_ends_as_only_its_worker_may_end_it_has_failed(real, end, kind):
+    jobs, ran = real[2], []
+
+    async def work(item):
+        ran.append(item.payload)
+        if item.payload == "bad":
+            await end()
+
+    async with working(real, work) as (client, worker, _):
+        bad = await enqueue(jobs, "bad", Retry(max_attempts=2, first=0.01))
+        await until_state(jobs, bad, "dead")
+        await client.enqueue("mail", "good")
+        await until(lambda: worker.done == 1)
+    assert ran == ["bad", "bad", "good"]
+    assert json.loads((await jobs.get(bad)).error)["type"] == kind
+
+
+async def test_the_policy_of_an_item_sees_what_its_function_raised(real):
+    jobs = real[2]
+
+    async def work(_):
+        raise ValueError("never again")
+
+    async with working(real, work):
+        refused = await enqueue(jobs, "refused", Retry(first=0.01, never=(ValueError,)))
+        await until_state(jobs, refused, "dead")
+        other = await enqueue(jobs, "other", Retry(never=(KeyError,)))
+        await until_state(jobs, other, "retrying")
+    record = await jobs.get(refused)
+    assert record.attempts == 1
+    assert json.loads(record.error) == {"type": "ValueError", "message": "never again"}
+
+
+async def test_a_worker_ends_though_its_function_does_not(real, monkeypatch):
+    monkeypatch.setattr(worker_module, "_CANCEL_PATIENCE_S", 0.1)
+    jobs, began, go = real[2], asyncio.Event(), asyncio.Event()
+
+    async def work(_):
+        began.set()
+        while not go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await go.wait()
+        return "too late"
+
+    async with working(real, work, grace=0.1) as (client, worker, running):
+        item = await client.enqueue("mail", 1)
+        await asyncio.wait_for(began.wait(), 10)
+        worker.stop()
+        await asyncio.wait_for(running, 5)
+        assert (await jobs.get(item)).state == "ready"
+        go.set()
+        await asyncio.sleep(0.1)
+    record = await jobs.get(item)
+    assert (record.state, record.attempts, worker.done) == ("ready", 0, 0)
