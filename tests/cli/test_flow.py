@@ -153,11 +153,15 @@ def test_a_failed_flow_is_retried_and_forked_with_other_arguments(shell, shop):
     assert forked.document == {"id": "copy", "forked_from": "o"}
     assert shell("flow", "fork", "o", "--at", "pay#0").code == 2
     assert "--app" in shell("flow", "fork", "o", "--at", "1", "--input", "[1]").stderr
-    assert shell("flow", "retry", "o", "--json").document == {"retried": 1}
+    by_name = ("--at", "charge#0", "--id", "named", "--input", '{"item": "pen", "amount": 5}')
+    assert shell("flow", "fork", "o", *by_name).code == 0
+    assert shell("flow", "fork", "o", "--at", "0", "--id", "named").code == 75
+    assert shell("flow", "retry", "o", "--rerun-unknown", "--json").document == {"retried": 1}
     shop.change('raise ValueError("negative")', "return 0")
 
     async def until(hf):
         assert await hf.flows.get("copy").result() == 8
+        assert await hf.flows.get("named").result() == 10
         assert await hf.flows.get("o").result() == 0
 
     shop.run(until)

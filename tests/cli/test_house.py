@@ -55,7 +55,14 @@ def test_doctor_finds_a_healthy_store(shell):
     assert done.document["ok"] is True
     assert all(set(f) == {"level", "what", "advice"} for f in done.document["findings"])
     said = "\n".join(finding["what"] for finding in done.document["findings"])
-    for words in ("Python 3", "holdfast ", "extras", "HOLDFAST_URL", "host sessions alive: 0"):
+    for words in (
+        "Python 3",
+        "holdfast ",
+        "extras",
+        "server",
+        "HOLDFAST_URL",
+        "host sessions alive: 0",
+    ):
         assert words in said
 
 

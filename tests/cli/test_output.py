@@ -78,6 +78,7 @@ def test_cells_are_one_clean_line():
         (library.LeaseNotFound("k"), 66),
         (library.JobNotFound("j"), 66),
         (library.DuplicateJob("q", "k", "j"), 75),
+        (library.JobExists("j", "q"), 75),
         (library.QueueClosed("q"), 75),
         (library.ClaimLost("j", "fenced"), 76),
         (library.StoreUnavailable("x"), 69),

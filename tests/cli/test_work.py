@@ -69,7 +69,8 @@ def test_failures_are_kept_until_the_job_is_dead_and_may_be_retried(shell):
     (second,) = claim(shell, "q", "--wait", "10")
     assert second["attempt"] == 2
     assert second["token"] > first["token"]
-    assert shell("work", "fail", *proof(second), "--error", "still none").code == 0
+    again = ("--error", "still none", "--retry-in", "0")
+    assert shell("work", "fail", *proof(second), *again).code == 0
     dead = shell("work", "dead", "-o", "json").document["jobs"]
     assert [(row["id"], row["attempts"], row["reason"]) for row in dead] == [(job, 2, "still none")]
     history = shown(shell, job)["history"]
@@ -110,6 +111,15 @@ def test_lines_of_a_file_become_jobs_in_one_step(shell):
     assert "line 2" in wrong.stderr
 
 
+def test_a_job_has_a_retry_policy_of_its_own(shell):
+    job = enqueue(shell, "q", "--retry", '{"first": 5, "max_attempts": 3}')
+    shown = shell("work", "show", job, "-o", "json").document
+    assert shown["max_attempts"] == 3
+    for wrong in ("[]", '{"frist": 5}', "5 s"):
+        refused = shell("work", "enqueue", "q", "--retry", wrong)
+        assert (refused.code, refused.stdout) == (2, "")
+
+
 def test_queues_are_paused_drained_and_opened(shell):
     enqueue(shell, "q")
     assert shell("work", "pause", "q").code == 0
@@ -124,6 +134,34 @@ def test_queues_are_paused_drained_and_opened(shell):
     top = shell("work", "top", "--once", "-o", "jsonl").lines
     assert [(each["queue"], each["claimed"]) for each in top] == [("q", 1)]
     assert shell("work", "top", "-o", "json").code == 2
+
+
+def test_queues_are_limited_and_the_limits_lifted(shell):
+    def limits(*arguments):
+        done = shell("work", "limit", "q", *arguments)
+        assert (done.code, done.stdout) == (0, ""), done.stderr
+        (row,) = shell("work", "stats", "-o", "json").document["queues"]
+        assert row["mode"] == "paused"
+        return row["concurrency"], row["rate"], row["per_s"], row["limits_by"]
+
+    enqueue(shell, "q")
+    enqueue(shell, "q")
+    assert shell("work", "pause", "q").code == 0
+    assert limits("--concurrency", "5", "--rate", "100/60") == (5, 100, 60.0, "operator")
+    assert limits("--rate", "7") == (None, 7, 1.0, "operator")
+    assert limits("--concurrency", "1") == (1, None, 1.0, "operator")
+    assert shell("work", "resume", "q").code == 0
+    assert len(claim(shell, "q", "--limit", "5")) == 1
+    assert shell("work", "pause", "q").code == 0
+    assert limits("--lift") == (None, None, 1.0, None)
+    for wrong in (
+        (),
+        ("--lift", "--rate", "1"),
+        ("--concurrency", "0"),
+        ("--concurrency", "many"),
+        *(("--rate", rate) for rate in ("0", "5/", "5/0", "/5", "1.5", "5/x", "5/nan", "5/-1")),
+    ):
+        assert shell("work", "limit", "q", *wrong).code == 2, wrong
 
 
 def test_top_goes_on_until_it_is_told_to_stop(holdfast):

@@ -32,6 +32,7 @@ _EXTRAS = {
     "etcd": "aetcd",
     "azure-blob": "azure.storage.blob",
     "cosmos": "azure.cosmos",
+    "server": "uvicorn",
     "otel": "opentelemetry",
     "metrics": "prometheus_client",
 }

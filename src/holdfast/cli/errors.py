@@ -36,6 +36,7 @@ FLOW_TERMINATED = 12
 # From here on the numbers of sysexits.h, where one fits.
 NOT_FOUND = 66
 UNAVAILABLE = 69
+OUTPUT = 73
 UNKNOWN = 74
 HELD = 75
 LOST = 76

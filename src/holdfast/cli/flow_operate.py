@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import signals
+from holdfast.cli import audit, signals
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_fields
 from holdfast.cli.work_enqueue import json_value
@@ -53,7 +53,7 @@ def signal(flow_id: str, name: str, payload: str, id_: str | None) -> None:
 def cancel(flow_ids: tuple[str, ...], reason: str | None) -> None:
     """Ask flows to stop: their code may clean up before they end."""
     why = check_reason(reason or "cancelled from the command line")
-    _each(flow_ids, lambda handle: handle.cancel(why), "cancelled")
+    _each(flow_ids, lambda handle: handle.cancel(why), ("cancel", "cancelled"))
 
 
 @click.command()
@@ -63,7 +63,7 @@ def cancel(flow_ids: tuple[str, ...], reason: str | None) -> None:
 def terminate(flow_ids: tuple[str, ...], reason: str | None) -> None:
     """End flows at once, without asking their code."""
     why = check_reason(reason or "terminated from the command line")
-    _each(flow_ids, lambda handle: handle.terminate(why), "terminated")
+    _each(flow_ids, lambda handle: handle.terminate(why), ("terminate", "terminated"))
 
 
 @click.command()
@@ -71,7 +71,7 @@ def terminate(flow_ids: tuple[str, ...], reason: str | None) -> None:
 @global_options
 def suspend(flow_ids: tuple[str, ...]) -> None:
     """Let flows begin nothing new until they are resumed; steps that run go on."""
-    _each(flow_ids, lambda handle: handle.suspend(), "suspended")
+    _each(flow_ids, lambda handle: handle.suspend(), ("suspend", "suspended"))
 
 
 @click.command()
@@ -79,15 +79,20 @@ def suspend(flow_ids: tuple[str, ...]) -> None:
 @global_options
 def resume(flow_ids: tuple[str, ...]) -> None:
     """Let suspended flows go on."""
-    _each(flow_ids, lambda handle: handle.resume(), "resumed")
+    _each(flow_ids, lambda handle: handle.resume(), ("resume", "resumed"))
 
 
 @click.command()
 @_flows
+@click.option(
+    "--rerun-unknown",
+    is_flag=True,
+    help="Run steps with once=True again of which nobody knows whether they have run.",
+)
 @global_options
-def retry(flow_ids: tuple[str, ...]) -> None:
-    """Let flows that failed go on from the step that failed last."""
-    _each(flow_ids, lambda handle: handle.retry(), "retried")
+def retry(flow_ids: tuple[str, ...], rerun_unknown: bool) -> None:
+    """Let flows go on from before what ended them: the step that failed, or the wish to cancel."""
+    _each(flow_ids, lambda handle: handle.retry(rerun_unknown=rerun_unknown), ("retry", "retried"))
 
 
 @click.command()
@@ -111,6 +116,9 @@ def purge(flow_ids: tuple[str, ...], status: tuple[str, ...], **wanted: Any) -> 
     async def forget(_: signals.Signals) -> int:
         async with invocation.host() as host:
             if matching:
+                said = [f"{name} {value}" for name, value in wanted.items() if value is not None]
+                which = ", ".join(["all", *said, *(f"status {each}" for each in status)])
+                await audit.record(host, "flow purge", check_reason(which))
                 return await host.flows.purge(status=status or None, **wanted)
             return sum([await _forget(host, each) for each in flow_ids])
 
@@ -118,6 +126,7 @@ def purge(flow_ids: tuple[str, ...], status: tuple[str, ...], **wanted: Any) -> 
 
 
 async def _forget(host: Holdfast, flow_id: str) -> int:
+    await audit.record(host, "flow purge", host.flows.get(flow_id).id)
     purged = await host.flows.purge(flow_id)
     if not purged:
         raise Conflict(f"flow {flow_id!r} has not ended: terminate it first")
@@ -125,15 +134,20 @@ async def _forget(host: Holdfast, flow_id: str) -> int:
 
 
 def _each(
-    flow_ids: tuple[str, ...], act: Callable[[FlowHandle[Any]], Awaitable[None]], word: str
+    flow_ids: tuple[str, ...],
+    act: Callable[[FlowHandle[Any]], Awaitable[None]],
+    words: tuple[str, str],
 ) -> None:
     """Do it to one after the other; the first that cannot be had ends the command."""
     invocation = current()
+    verb, done = words
 
     async def change(_: signals.Signals) -> None:
         async with invocation.host() as host:
             for each in flow_ids:
-                await act(host.flows.get(each))
+                handle = host.flows.get(each)
+                await audit.record(host, f"flow {verb}", handle.id)
+                await act(handle)
 
     signals.run(change)
-    emit_fields(invocation.output, {word: len(flow_ids)})
+    emit_fields(invocation.output, {done: len(flow_ids)})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import click
 
 from holdfast.app import App
-from holdfast.cli import signals
+from holdfast.cli import audit, signals
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_fields
 from holdfast.cli.work_enqueue import instant, json_value
@@ -90,7 +90,7 @@ def start(
 @click.argument("flow_id", metavar="FLOW")
 @click.option("--at", required=True, help="Up to this version, or to before this step (pay#0).")
 @click.option("--id", "id_", help="The new flow's id.")
-@click.option("--input", "input_", help="Other arguments, as `start` takes them; needs --app.")
+@click.option("--input", "input_", help="Other arguments, as `start` takes them.")
 @click.option("--app", help="MODULE:NAME of the app that defines it.")
 @global_options
 def fork(flow_id: str, at: str, id_: str | None, input_: str | None, app: str | None) -> None:
@@ -100,18 +100,21 @@ def fork(flow_id: str, at: str, id_: str | None, input_: str | None, app: str | 
     """
     invocation = current()
     loaded = None if app is None else load_app(app)
-    if input_ is not None and loaded is None:
-        raise UsageError("--input needs --app MODULE:NAME, which says what the arguments are")
     value = None if input_ is None else json_value(input_, "the input")
+    if input_ is not None and loaded is None and not isinstance(value, dict):
+        raise UsageError("give the arguments as one object by name, or say --app MODULE:NAME")
 
     async def begin(_: signals.Signals) -> str:
         async with invocation.host(app=loaded) as host:
             handle = host.flows.get(flow_id)
-            args: Sequence[Any] | None = None
-            if loaded is not None and input_ is not None:
+            args: Mapping[str, Any] | Sequence[Any] | None = None
+            if isinstance(value, dict):
+                args = cast("dict[str, Any]", value)
+            elif loaded is not None and input_ is not None:
                 found = definition(loaded, (await handle.status()).name)
                 args = _by_position(found, value)
             cut = int(at) if at.isdecimal() else at
+            await audit.record(host, "flow fork", handle.id)
             return (await handle.fork(at=cut, id=id_, input=args)).id
 
     emit_fields(invocation.output, {"id": signals.run(begin), "forked_from": flow_id})

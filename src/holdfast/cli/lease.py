@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import signals
+from holdfast.cli import audit, signals
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.lease_own import acquire, release
 from holdfast.cli.lease_run import run
@@ -190,6 +190,7 @@ def break_lease(key: str, reason: str) -> None:
 
 async def _break(invocation: Invocation, key: str, reason: str) -> list[LeaseInfo]:
     async with invocation.host() as host:
+        await audit.record(host, "lease break", check_key(key))
         return await host.leases.break_lease(key, reason=reason)
 
 

@@ -6,15 +6,14 @@ Every end of the process passes here and becomes a documented exit code.
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import sys
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 import click
 
 from holdfast import __version__
-from holdfast.cli import errors
+from holdfast.cli import errors, leaving, streams
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.output import clean_lines, say
 
@@ -66,29 +65,32 @@ def cli() -> None:
     """Leases with fencing tokens on the database you already run.
 
     Data goes to stdout and talk to stderr. Exit codes: 0 done, 2 usage, 66 not found, 69 store
-    unavailable, 74 outcome unknown, 75 lease not to be had, 76 lease lost, 78 schema mismatch,
-    1 anything else.
+    unavailable, 73 output not written, 74 outcome unknown, 75 lease not to be had, 76 lease lost,
+    78 schema mismatch, 1 anything else.
     """
     current().listen_to_logs()
 
 
 def main() -> NoReturn:
     """Run the command line and end the process with its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character shows its escape; it does not end the program.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    streams.prepare()
     invocation = Invocation()
     try:
         code = _run(invocation)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough. Python would flush stdout once more while it ends.
-        _discard(sys.stdout)
+        streams.discard(sys.stdout)
         code = errors.SIGNALLED + 13
+    except OSError as error:
+        if not streams.takes_no_more(error):
+            raise
+        streams.discard(sys.stdout)
+        say(f"the output could not be written: {error.strerror}")
+        code = errors.OUTPUT
     except KeyboardInterrupt:
         code = errors.SIGNALLED + 2
-    sys.exit(code)
+    leaving.exit_now(code)
 
 
 def _run(invocation: Invocation) -> int:
@@ -113,7 +115,9 @@ def _run(invocation: Invocation) -> int:
         return errors.SIGNALLED + stop.number
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - the last place: any error is one line and a code
+    except Exception as error:
+        if streams.takes_no_more(error):
+            raise
         return invocation.report(error)
     return errors.OK
 
@@ -124,10 +128,6 @@ def _invoke(invocation: Invocation) -> None:
     # Not cli.main: it ends the process with 1 when a pipe breaks, before we hear of it.
     with cli.make_context(_NAME, sys.argv[1:], obj=invocation) as context:
         cli.invoke(context)
-
-
-def _discard(stream: TextIO) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import click
 
+from holdfast.cli import streams
+
 Row = Mapping[str, Any]
 
 # Control, format (the bidirectional overrides among them), surrogate, line and paragraph
@@ -40,8 +42,13 @@ def clean_lines(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """One line of talk, on stderr."""
-    click.echo(f"holdfast: {clean(text)}", err=True)
+    """One line of talk, on stderr. Where that takes no more, the command goes on in silence."""
+    try:
+        click.echo(f"holdfast: {clean(text)}", err=True)
+    except OSError as error:
+        if not streams.takes_no_more(error):
+            raise
+        streams.discard(sys.stderr)
 
 
 def emit_rows(output: str, name: str, rows: Sequence[Row], columns: Mapping[str, str]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from holdfast.cli import signals
+from holdfast.cli import audit, signals
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_document, emit_fields, emit_rows, say
-from holdfast.model.schedule import LIST_MAX
+from holdfast.model.schedule import LIST_MAX, check_schedule
 from holdfast.work.schedules import ScheduleInfo, Schedules
 
 _COLUMNS = {
@@ -71,7 +71,8 @@ def show(name: str) -> None:
 @global_options
 def pause(name: str) -> None:
     """Let a schedule not fire until it is resumed."""
-    emit_fields(current().output, _row(_ask(lambda schedules: schedules.pause(name))))
+    paused = _act("pause", name, lambda schedules: schedules.pause(name))
+    emit_fields(current().output, _row(paused))
 
 
 @schedule.command()
@@ -79,7 +80,8 @@ def pause(name: str) -> None:
 @global_options
 def resume(name: str) -> None:
     """Let a paused schedule fire again, from its next tick on."""
-    emit_fields(current().output, _row(_ask(lambda schedules: schedules.resume(name))))
+    resumed = _act("resume", name, lambda schedules: schedules.resume(name))
+    emit_fields(current().output, _row(resumed))
 
 
 @schedule.command()
@@ -87,7 +89,7 @@ def resume(name: str) -> None:
 @global_options
 def run(name: str) -> None:
     """Enqueue a job of a schedule now; its ticks stay as they are."""
-    job = _ask(lambda schedules: schedules.run_now(name))
+    job = _act("run", name, lambda schedules: schedules.run_now(name))
     emit_fields(current().output, {"id": job.id, "entry": job.entry.value})
 
 
@@ -96,7 +98,7 @@ def run(name: str) -> None:
 @global_options
 def rm(name: str) -> None:
     """Remove a schedule. One that an app defines returns when a host of that app starts."""
-    _ask(lambda schedules: schedules.delete(name))
+    _act("rm", name, lambda schedules: schedules.delete(name))
     say(f"schedule {name!r} is removed")
 
 
@@ -108,6 +110,18 @@ def _ask(question: Callable[[Schedules], Awaitable[Any]]) -> Any:
             return await question(host.schedules)
 
     return signals.run(ask)
+
+
+def _act(verb: str, name: str, act: Callable[[Schedules], Awaitable[Any]]) -> Any:
+    invocation = current()
+
+    async def record_and_act(_: signals.Signals) -> Any:
+        async with invocation.host() as host:
+            schedules = host.schedules
+            await audit.record(host, f"schedule {verb}", check_schedule(name))
+            return await act(schedules)
+
+    return signals.run(record_and_act)
 
 
 def _row(info: ScheduleInfo) -> dict[str, Any]:

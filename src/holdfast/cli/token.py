@@ -5,15 +5,14 @@ The text of a token is written once, to stdout, when it is made. It is stored no
 
 from __future__ import annotations
 
-import getpass
 import secrets
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli import audit as audit_log
 from holdfast.cli import signals
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.output import emit_fields, emit_rows, say
@@ -104,7 +103,7 @@ def create(name: str, scopes: tuple[str, ...], days: float) -> None:
     )
 
     async def work(tokens: TokenStore) -> BearerRecord | None:
-        await tokens.create(new, actor=_actor())
+        await tokens.create(new, actor=audit_log.actor())
         return await tokens.find(new.digest)
 
     record = _run(invocation, work, make=True)
@@ -131,7 +130,7 @@ def revoke(id: str) -> None:  # noqa: A002 - it is one
     """End the token with this ID. Servers refuse it within seconds."""
     check_reason(id)
     invocation = current()
-    record = _run(invocation, lambda tokens: tokens.revoke(BearerId(id), actor=_actor()))
+    record = _run(invocation, lambda tokens: tokens.revoke(BearerId(id), actor=audit_log.actor()))
     if record is None:
         raise TokenNotFound(id)
     emit_fields(invocation.output, _shown(record))
@@ -174,12 +173,3 @@ def _shown(record: BearerRecord) -> dict[str, Any]:
     del fields["digest"]
     fields["scopes"] = " ".join(record.scopes)
     return fields
-
-
-def _actor() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        # A container may run under a number that has no name.
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"

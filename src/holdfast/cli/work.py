@@ -17,7 +17,7 @@ from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
 from holdfast.cli.work_claim import claim, complete, fail, release
 from holdfast.cli.work_enqueue import enqueue
-from holdfast.cli.work_operate import cancel, drain, pause, resume, retry
+from holdfast.cli.work_operate import cancel, drain, limit, pause, resume, retry
 from holdfast.cli.work_top import queue_row, top
 from holdfast.model.job import JobState
 from holdfast.work.job import JobInfo
@@ -70,7 +70,10 @@ def work() -> None:
     """Enqueue, claim, look at and steer jobs."""
 
 
-for command in (enqueue, claim, complete, fail, release, retry, cancel, pause, resume, drain, top):
+for command in (
+    *(enqueue, claim, complete, fail, release),
+    *(retry, cancel, pause, resume, drain, limit, top),
+):
     work.add_command(command)
 
 

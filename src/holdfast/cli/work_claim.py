@@ -34,7 +34,7 @@ from holdfast.model.job import (
     Want,
 )
 from holdfast.model.options import TTL_MAX_S, seconds
-from holdfast.model.retry import Retry
+from holdfast.model.retry import pause_s
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, JobId, Token, check_host, check_key, check_queue
 from holdfast.ports.driver import Driver
@@ -244,7 +244,9 @@ def complete(job: str, token: int, claim: str | None, result: str) -> None:
 @click.option("--error", required=True, help="What went wrong, for people.")
 @click.option("--kind", help="The name of the error's class, which a retry policy goes by.")
 @click.option(
-    "--retry-in", type=float, help="Seconds until it is tried again, whatever its policy."
+    "--retry-in",
+    type=float,
+    help="Seconds until it is tried again, whatever its policy, if it has attempts left.",
 )
 @click.option("--dead", is_flag=True, help="Never again: to the dead letters.")
 @_settling
@@ -275,14 +277,14 @@ def fail(
 async def _retry_us(
     jobs: JobStore, job: JobId, kind: str | None, retry_in: float | None
 ) -> int | None:
+    asked_s = None
     if retry_in is not None:
-        return round(seconds(retry_in, "retry-in", most=TTL_MAX_S) * 1e6)
+        asked_s = seconds(retry_in, "retry-in", most=TTL_MAX_S)
     record = await jobs.get(job)
     if record is None:
         raise JobNotFound(job)
-    policy = Retry(max_attempts=record.max_attempts).overridden(record.retry)
     # Half: one job from a command line returns with no crowd that it should keep away from.
-    delay_s = policy.delay_s(record.attempts + 1, kind, 0.5)
+    delay_s = pause_s(record, kind, 0.5, asked_s=asked_s)
     return None if delay_s is None else round(delay_s * 1e6)
 
 

@@ -15,6 +15,7 @@ from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_fields, emit_rows
 from holdfast.errors import UsageError
 from holdfast.model.job import ENQUEUE_MAX, OnDuplicate
+from holdfast.model.retry import Retry
 from holdfast.work.job import Job
 
 _COLUMNS = {"id": "ID", "queue": "QUEUE", "entry": "ENTRY"}
@@ -56,12 +57,19 @@ def _refuse(name: str) -> None:
 )
 @click.option("--ordering-key", help="Jobs with the same key run one at a time, in order.")
 @click.option("--max-attempts", type=int, help="Failures after which it is dead.")
+@click.option("--retry", help="Its retry policy as JSON, such as '{\"first\": 5}'.")
 @click.option("--expires", type=float, help="Seconds after which it is dead if nobody claimed it.")
 @click.option("--retention", type=float, help="Seconds for which it is kept after its end.")
 @click.option("--header", multiple=True, help="NAME=VALUE, carried beside the payload.")
 @global_options
 def enqueue(
-    queue: str, payload: str, lines: bool, id_: str | None, at: str | None, **options: Any
+    queue: str,
+    payload: str,
+    lines: bool,
+    id_: str | None,
+    at: str | None,
+    retry: str | None,
+    **options: Any,
 ) -> None:
     """Add a job to QUEUE. PAYLOAD is JSON; '-' reads it from stdin.
 
@@ -71,6 +79,7 @@ def enqueue(
     header = options.pop("header")
     options["headers"] = _headers(header) if header else None
     options["at"] = None if at is None else instant(at)
+    options["retry"] = None if retry is None else _retry(retry)
     options = {name: value for name, value in options.items() if value not in (None, 0.0)}
     if id_ is not None:
         options["id"] = id_
@@ -101,6 +110,11 @@ def _payloads(payload: str, *, lines: bool) -> list[Any]:
         if len(found) > ENQUEUE_MAX:
             raise UsageError(f"more than {ENQUEUE_MAX:,} jobs: send them in several calls")
     return found
+
+
+def _retry(text: str) -> Retry:
+    document = json_value(text, "--retry")
+    return Retry().overridden(json.dumps(document))
 
 
 def _headers(pairs: Sequence[str]) -> dict[str, str]:

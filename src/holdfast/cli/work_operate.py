@@ -1,4 +1,4 @@
-"""``holdfast work retry``, ``cancel``, ``pause``, ``resume``, ``drain``: steer jobs and queues."""
+"""``holdfast work retry``, ``cancel``, ``pause``, ``resume``, ``drain``, ``limit``: steer work."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli import signals
+from holdfast.cli import audit, signals
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_fields, say
 from holdfast.errors import UsageError
 from holdfast.host import Holdfast
 from holdfast.model.job import JobState
-from holdfast.names import check_reason
+from holdfast.names import check_key, check_queue, check_reason
+from holdfast.work.handler import LIMIT_MAX, rate_of
 
 _STATES = [state.value for state in JobState]
 
@@ -45,7 +46,7 @@ def retry(job: tuple[str, ...], queue: str | None, state: tuple[str, ...]) -> No
     def act(host: Holdfast, **which: Any) -> Awaitable[int]:
         return host.work.retry(**which)
 
-    _change(job, queue, state, act, "retried")
+    _change(job, queue, state, act, ("retry", "retried"))
 
 
 @click.command()
@@ -66,7 +67,7 @@ def cancel(job: tuple[str, ...], queue: str | None, state: tuple[str, ...], reas
     def act(host: Holdfast, **which: Any) -> Awaitable[int]:
         return host.work.cancel(reason=reason, **which)
 
-    _change(job, queue, state, act, "cancelled")
+    _change(job, queue, state, act, ("cancel", "cancelled"))
 
 
 def _change(
@@ -74,20 +75,28 @@ def _change(
     queue: str | None,
     state: tuple[str, ...],
     act: Callable[..., Awaitable[int]],
-    word: str,
+    words: tuple[str, str],
 ) -> None:
     invocation = current()
     matching = queue is not None or bool(state)
     if bool(named) == matching:
         raise UsageError("name jobs, or say --queue or --state to mean all that match")
 
+    verb, done = words
+
+    async def one(host: Holdfast, subject: str, **which: Any) -> int:
+        await audit.record(host, f"work {verb}", subject)
+        return await act(host, **which)
+
     async def change(_: signals.Signals) -> int:
         async with invocation.host() as host:
             if matching:
-                return await act(host, queue=queue, state=state or None)
-            return sum([await act(host, id=each) for each in named])
+                queues = [] if queue is None else [f"queue {check_queue(queue)}"]
+                all_of = ", ".join(["all", *queues, *(f"state {each}" for each in state)])
+                return await one(host, all_of, queue=queue, state=state or None)
+            return sum([await one(host, check_key(each), id=each) for each in named])
 
-    emit_fields(invocation.output, {word: signals.run(change)})
+    emit_fields(invocation.output, {done: signals.run(change)})
 
 
 @click.command()
@@ -95,7 +104,7 @@ def _change(
 @global_options
 def pause(queue: str) -> None:
     """Give out no more jobs of QUEUE, in the whole fleet. What runs goes on."""
-    _steer(lambda host: host.work.pause(queue))
+    _steer("pause", queue, lambda host: host.work.pause(queue))
     say(f"queue {queue!r} is paused")
 
 
@@ -104,7 +113,7 @@ def pause(queue: str) -> None:
 @global_options
 def resume(queue: str) -> None:
     """Open QUEUE again after pause or drain."""
-    _steer(lambda host: host.work.resume(queue))
+    _steer("resume", queue, lambda host: host.work.resume(queue))
     say(f"queue {queue!r} is open")
 
 
@@ -113,15 +122,66 @@ def resume(queue: str) -> None:
 @global_options
 def drain(queue: str) -> None:
     """Take no more jobs into QUEUE; those in it are run."""
-    _steer(lambda host: host.work.drain(queue))
+    _steer("drain", queue, lambda host: host.work.drain(queue))
     say(f"queue {queue!r} drains")
 
 
-def _steer(act: Callable[[Holdfast], Awaitable[None]]) -> None:
+class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
+    """How many jobs may start: a number per second, or ``N/SECONDS``."""
+
+    name = "n[/seconds]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, float]:
+        """Read the number, and the seconds that it is for."""
+        number, _, per = str(value).partition("/")
+        try:
+            return rate_of((int(number), float(per) if "/" in value else 1.0))
+        except (ValueError, UsageError):
+            self.fail(f"{value!r} is no number of jobs, such as 5, or 100/60", param, ctx)
+
+
+@click.command()
+@click.option(
+    "--concurrency", type=click.IntRange(1, LIMIT_MAX), help="At most this many are run at once."
+)
+@click.option("--rate", type=_Rate(), help="At most N jobs start in any SECONDS; in one by itself.")
+@click.option("--lift", is_flag=True, help="Lift all limits, instead of setting any.")
+@click.argument("queue")
+@global_options
+def limit(queue: str, concurrency: int | None, rate: tuple[int, float] | None, lift: bool) -> None:
+    """Limit QUEUE in the whole fleet, whatever its handler declares, until you --lift it.
+
+    A limit that is not given is none. Lifted, the next worker that starts sets those that its
+    handler declares.
+    """
+    number, per_s = rate or (None, 1.0)
+    words: list[str] = ["limits lifted"] if lift else []
+    if concurrency is not None:
+        words.append(f"{concurrency} at once")
+    if rate is not None:
+        words.append(f"{number} in {per_s:g} s")
+    if not words or (lift and len(words) > 1):
+        raise UsageError("say --concurrency or --rate or both, or --lift to lift all limits")
+
+    def act(host: Holdfast) -> Awaitable[None]:
+        return host.work.limit(queue, concurrency=concurrency, rate=number, per=per_s)
+
+    said = ", ".join(words)
+    _steer("limit", queue, act, said)
+    say(f"queue {queue!r}: {said}")
+
+
+def _steer(
+    verb: str, queue: str, act: Callable[[Holdfast], Awaitable[None]], how: str | None = None
+) -> None:
     invocation = current()
 
     async def steer(_: signals.Signals) -> None:
         async with invocation.host() as host:
+            subject = check_queue(queue) if how is None else f"{check_queue(queue)}, {how}"
+            await audit.record(host, f"work {verb}", subject)
             await act(host)
 
     signals.run(steer)

@@ -43,6 +43,7 @@ def queue_row(queue: QueueInfo) -> dict[str, Any]:
         "concurrency": queue.concurrency,
         "rate": queue.rate,
         "per_s": queue.per_s,
+        "limits_by": queue.limits_by,
     }
 
 

@@ -19,18 +19,27 @@ from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import say
 from holdfast.connect import connect
 from holdfast.errors import UsageError
+from holdfast.work.worker import GRACE_S
 
 
 @click.command()
 @click.argument("app")
 @click.option("--host", help="A name for this host; default that of the app.")
 @click.option("--session-ttl", type=float, help="Seconds after which others take over from it.")
+@click.option(
+    "--grace",
+    type=float,
+    default=GRACE_S,
+    show_default=True,
+    help="Seconds that what runs has to end after SIGTERM, before it is given back.",
+)
 @global_options
-def worker(app: str, host: str | None, session_ttl: float | None) -> None:
+def worker(app: str, host: str | None, session_ttl: float | None, grace: float) -> None:
     """Run the flows, handlers, schedules and roles of an app until SIGTERM or Ctrl-C.
 
     APP is MODULE:NAME, as in shop.tasks:app; the module is imported from the current folder or the
-    installed packages. On SIGTERM what runs is finished or given back, and flows go on elsewhere.
+    installed packages. On SIGTERM what runs is finished or given back, and flows go on elsewhere; a
+    synchronous handler that does not end within --grace seconds ends with the process.
     """
     invocation = current()
     loaded = load_app(app)
@@ -48,7 +57,7 @@ def worker(app: str, host: str | None, session_ttl: float | None) -> None:
             say(f"{hf.name} serves {loaded!r}")
             # Told to stop, it lets what runs end; cancelled, it would not.
             heard.forward = lambda _: hf.stop()
-            await hf.run()
+            await hf.run(grace=grace)
 
     signals.run(serve)
 

@@ -1,0 +1,35 @@
+"""The log of what admins do from a command line: who, what, to what.
+
+Owns what is written of an act, and that it is written before the act is done: one that fails, or
+whose reply is lost, was tried all the same. A store without tokens keeps no such log. Must never
+hold a payload or a secret.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+
+from holdfast.host import Holdfast
+from holdfast.model.bearer import Act
+
+
+def actor() -> str:
+    """Who runs this command, and where."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run under a number that has no name.
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+async def record(host: Holdfast, action: str, subject: str) -> None:
+    """Keep that ``action`` is about to be done to ``subject``, a checked name, or a filter.
+
+    Raises:
+        StoreError: It could not be kept: the act must not be done.
+    """
+    tokens = host.driver.tokens
+    if tokens is not None:
+        await tokens.record(Act(actor=actor(), action=action, subject=subject))

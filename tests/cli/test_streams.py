@@ -1,0 +1,77 @@
+"""Streams that are missing or full, and a worker that is told to stop while threads run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND, PATIENCE_S, Outcome
+
+SLOW_APP = """
+import pathlib, time, holdfast
+app = holdfast.App("slow")
+
+@app.handler("slow")
+def slow(payload: int) -> None:
+    pathlib.Path("began").touch()
+    time.sleep(600)
+"""
+
+
+def redirected(holdfast, command: str, how: str) -> Outcome:
+    """The outcome of a command line of a shell."""
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.join(COMMAND)} {command} {how}"],
+        cwd=holdfast.folder,
+        env=holdfast.environ(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("how", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_as_nothing(holdfast, how):
+    assert holdfast("work", "enqueue", "q", "1").code == 0
+    done = redirected(holdfast, "work ls -o json", how)
+    assert (done.code, done.stderr) == (0, "")
+    # What is read from nowhere is no JSON; nothing else went wrong.
+    done = redirected(holdfast, "work enqueue q -", how)
+    assert done.code == 2
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
+def test_a_full_stream_has_an_exit_code_of_its_own(holdfast):
+    assert holdfast("work", "enqueue", "q", "1").code == 0
+    for command in ("work ls -o json", "work ls", "--version", "--help"):
+        done = redirected(holdfast, command, ">/dev/full")
+        assert done.code == 73, command
+        assert done.stderr == "holdfast: the output could not be written: No space left on device\n"
+    # Talk that nobody hears is no error.
+    assert redirected(holdfast, "work pause q", "2>/dev/full").code == 0
+    assert redirected(holdfast, "work show nope", "2>/dev/full").code == 66
+
+
+def test_a_worker_ends_when_its_grace_is_over_though_a_thread_runs_on(holdfast):
+    Path(holdfast.folder, "slowapp.py").write_text(SLOW_APP)
+    job = json.loads(holdfast("work", "enqueue", "slow", "1", "-o", "json").stdout)["id"]
+    process = holdfast.start("worker", "slowapp:app", "--grace", "0.2")
+    until = time.monotonic() + PATIENCE_S
+    while not Path(holdfast.folder, "began").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    done = holdfast.finish(process)
+    assert done.code == 0, done.stderr
+    assert "1 synchronous handlers or steps still run" in done.stderr
+    (row,) = holdfast("work", "ls", "-o", "json").document["jobs"]
+    assert (row["id"], row["state"], row["attempts"], row["losses"]) == (job, "ready", 0, 0)
