@@ -21,6 +21,7 @@ class Effort:
     # The peer is slow: so many flows take it some seconds.
     peer_flows: int
     sleeping: int
+    # A minute has each duty of an idle host in it: the longest comes round once.
     idle_s: float
     long_steps: int
 
@@ -33,7 +34,7 @@ QUICK = Effort(
     process_s=1.0,
     peer_flows=100,
     sleeping=5_000,
-    idle_s=5.0,
+    idle_s=60.0,
     long_steps=2_000,
 )
 FULL = Effort(
@@ -44,6 +45,6 @@ FULL = Effort(
     process_s=2.0,
     peer_flows=500,
     sleeping=100_000,
-    idle_s=30.0,
+    idle_s=60.0,
     long_steps=10_000,
 )

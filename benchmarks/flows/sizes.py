@@ -43,8 +43,9 @@ _PARK_S = 20.0
 _LEAD_S = 2.0
 # Between the last look at a host that has nothing to do and the first flow that wakes.
 _SPARE_S = 1.0
-# A host that still claims or puts aside sends many statements a second, however few are left.
-_LOOK_S = 2.0
+# A host that still claims or puts aside sends many statements a second, however few are left; but
+# it waits for the park grace before it puts the last of them aside.
+_LOOK_S = 8.0
 _BUSY_PER_S = 3
 _START_BATCH = 500
 # All wake at once; so many a second must be through.

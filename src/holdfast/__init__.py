@@ -21,6 +21,7 @@ from holdfast.errors import (
     Evicted,
     Fenced,
     FlowCancelled,
+    FlowEnded,
     FlowError,
     FlowExists,
     FlowFailed,
@@ -33,6 +34,7 @@ from holdfast.errors import (
     InvalidChart,
     InvalidName,
     InvalidPayload,
+    JobExists,
     JobFailed,
     JobNotFound,
     LeaseExpired,
@@ -46,6 +48,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     QueueClosed,
     RequestTimeout,
+    RetryRefused,
     ScheduleNotFound,
     SchemaMismatch,
     StepFailed,
@@ -55,6 +58,7 @@ from holdfast.errors import (
     TokenNotFound,
     UnknownTarget,
     UnsupportedByDriver,
+    UpdateFailed,
     UpdateRejected,
     UsageError,
     WaitTimeout,
@@ -92,7 +96,7 @@ from holdfast.leases.lease import Lease
 from holdfast.leases.leases import Leases
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import InstanceStatus
-from holdfast.model.job import Attempt, JobState, QueueMode
+from holdfast.model.job import Attempt, JobState, LimitsBy, QueueMode
 from holdfast.model.lease import Ended, Tenancy
 from holdfast.model.options import LeaseOptions
 from holdfast.model.retry import Retry
@@ -140,6 +144,7 @@ __all__ = [
     "Flow",
     "FlowCancelled",
     "FlowCommit",
+    "FlowEnded",
     "FlowError",
     "FlowExists",
     "FlowFailed",
@@ -161,6 +166,7 @@ __all__ = [
     "InvalidName",
     "InvalidPayload",
     "Job",
+    "JobExists",
     "JobFailed",
     "JobInfo",
     "JobNotFound",
@@ -175,6 +181,7 @@ __all__ = [
     "LeaseNotFound",
     "LeaseOptions",
     "Leases",
+    "LimitsBy",
     "Lost",
     "MailboxFull",
     "MicrostepLimit",
@@ -191,6 +198,7 @@ __all__ = [
     "Renewed",
     "RequestTimeout",
     "Retry",
+    "RetryRefused",
     "RunningStep",
     "Runtime",
     "Saga",
@@ -214,6 +222,7 @@ __all__ = [
     "TracingTelemetry",
     "UnknownTarget",
     "UnsupportedByDriver",
+    "UpdateFailed",
     "UpdateRejected",
     "UsageError",
     "WaitTimeout",

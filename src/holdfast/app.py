@@ -218,8 +218,10 @@ class App:
             timeout: A run longer than this fails.
             retry: When a failure is tried again; a job may bring a policy of its own.
             max_losses: Claims that may be lost under this handler before the job is dead.
-            queue_concurrency: How many the whole fleet runs at once.
+            queue_concurrency: How many the whole fleet runs at once, from when a worker starts.
+                Limits that an operator set for the queue stay.
             rate: How many the whole fleet starts: a number per second, or ``(number, seconds)``.
+                As above.
             concurrency_key: A function of the payload; of jobs with one key the whole fleet runs
                 ``key_concurrency`` at once. ``None`` for a payload without that limit.
             key_concurrency: See ``concurrency_key``.
@@ -304,7 +306,13 @@ class App:
     def flow(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, R]: ...
     @overload
     def flow(
-        self, function: None = None, /, *, name: str | None = None, retention: Duration = ...
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        retention: Duration = ...,
+        checked: bool = ...,
     ) -> FlowDecorator: ...
     def flow(
         self,
@@ -313,6 +321,7 @@ class App:
         *,
         name: str | None = None,
         retention: Duration = RETENTION_S,
+        checked: bool = True,
     ) -> Any:
         """Make the ``async def`` a durable flow, run by every host that runs the app.
 
@@ -325,14 +334,22 @@ class App:
             function: What to make a flow of; given where the decorator stands without brackets.
             name: Under which it is known in the store; default that of the function.
             retention: How long an ended run is kept.
+            checked: Whether it is refused to read a clock, roll dice, start a thread or do I/O
+                itself, when it is defined and while it runs. Without, all this happens again at
+                each replay, and nothing of it is recorded.
 
         Raises:
-            UsageError: The name is used twice, or it is no ``async def``.
+            UsageError: The name is used twice, it is no ``async def``, or its code names something
+                of the outside world; the error says what, where, and what to do instead.
         """
 
         def register(function: Callable[..., Any]) -> Flow[..., Any]:
             made = Flow[..., Any](
-                function, name=name, retention=retention, scheduling=self.schedulings
+                function,
+                name=name,
+                retention=retention,
+                checked=checked,
+                scheduling=self.schedulings,
             )
             if self.flows.setdefault(made.name, made) is not made:
                 raise UsageError(f"flow {made.name!r} is defined twice in {self!r}")
@@ -386,7 +403,8 @@ class App:
             heartbeat: An attempt that says nothing for so long fails.
             queue: Run it as a job of this queue, on any host whose app has the step.
             once: Record that it is about to run first, and never run it a second time: after a
-                crash the flow sees ``StepOutcomeUnknown``.
+                crash the flow sees ``StepOutcomeUnknown``. Only ``retry(rerun_unknown=True)`` runs
+                it again then.
             transactional: Run it inside a transaction of the store, ``holdfast.current().tx``:
                 what it writes there and its end become durable together, or neither.
             concurrency: How many of its executions this host runs at once.

@@ -342,7 +342,8 @@ class Holdfast:
         """Those of the app, those of steps that run in queues, and the one that starts flows."""
         app = self._app
         assert app is not None
-        self._remote = RemoteSteps(app.steps, self._runtime, threads=self._plan.flows.threads)
+        threads = self._plan.flows.threads
+        self._remote = RemoteSteps(app.steps, self._runtime, self._driver.jobs, threads=threads)
         handlers = [*app.handlers.values(), *self._remote.handlers(app.handlers)]
         if app.flows and self._desk is not None and self._driver.schedules is not None:
             handlers.append(start_handler(self._desk))

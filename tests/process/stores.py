@@ -15,6 +15,10 @@ from typing import Any, Protocol
 import psycopg
 
 import holdfast
+from holdfast.errors import StoreError
+
+# To make an empty store is no part of what is tested; making it again is safe.
+_CREATE_TRIES = 3
 
 
 class Store(Protocol):
@@ -88,13 +92,19 @@ class ServerStore:
 
 
 def create_schema(url: str) -> None:
-    """Connect once and leave."""
+    """Connect once and leave; again where a machine without time let a reply come too late."""
 
     async def connect() -> None:
         async with holdfast.connect(url):
             return
 
-    asyncio.run(connect())
+    for left in range(_CREATE_TRIES - 1, -1, -1):
+        try:
+            return asyncio.run(connect())
+        except StoreError:
+            if left == 0:
+                raise
+    raise AssertionError
 
 
 def make_ledger(store: Store) -> None:

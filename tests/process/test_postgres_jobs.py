@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 import asyncpg
 import pytest
 
+from holdfast.drivers.postgres import doubts
 from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.drivers.postgres.wakeups import channel_of
 from holdfast.errors import Fenced, OutcomeUnknown
@@ -240,7 +241,9 @@ async def test_nobody_is_notified_unless_somebody_waits(postgres_url) -> None:
     await listener.close()
 
 
-async def test_who_is_about_to_wait_while_somebody_enqueues_looks_again_soon(postgres_url) -> None:
+async def test_who_is_about_to_wait_while_somebody_enqueues_looks_again_soon(
+    postgres_url, monkeypatch
+) -> None:
     async with hosts(postgres_url, "a") as (driver,):
         connection = await asyncpg.connect(postgres_url)
         tx = connection.transaction()
@@ -252,6 +255,8 @@ async def test_who_is_about_to_wait_while_somebody_enqueues_looks_again_soon(pos
         assert answer.next_due_s < 0.1
         await tx.commit()
         assert len((await driver.jobs.claim(wish(host="a", wait_us=60_000_000))).jobs) == 1
+        # Nobody is on his way any more, and the note is doubted no more.
+        monkeypatch.setattr(doubts, "_LOOKS_S", ())
         nothing = await driver.jobs.claim(wish(host="a", wait_us=60_000_000))
         assert (nothing.jobs, nothing.next_due_s) == ((), None)
         await connection.close()

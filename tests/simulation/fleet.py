@@ -85,7 +85,7 @@ class Fleet:
         self.sessions: dict[str, str] = {}
         self.fenced = fenced
         self.several = several
-        url = f"memory://simulation-{next(_names)}"
+        url = f"memory://lease-simulation-{next(_names)}"
         self._store = SimulatedStore(factory or MemoryFactory(), url, self.faults, self.history)
 
     @property

@@ -116,6 +116,51 @@ def test_a_saga_is_undone_whenever_its_host_dies():
     assert "sold out" in (report.outcome or "")
 
 
+def test_a_retried_flow_goes_on_whenever_its_host_dies():
+    """Also while it is retried: nothing that was done is done again, and all of it is there."""
+    mine, mended, charged = App("retried"), [False], []
+
+    @mine.step
+    async def charge(number: int) -> int:
+        charged.append((mended[0], number))
+        return number
+
+    @mine.step
+    async def ship() -> int:
+        if not mended[0]:
+            raise ValueError("no truck")
+        return 1
+
+    @mine.flow
+    async def carrier() -> int:
+        if not mended[0]:
+            raise ValueError("no carrier")
+        return await charge(3)
+
+    @mine.flow
+    async def order(kind: str) -> list[int]:
+        done = [await charge(1)]
+        if kind == "own" and not mended[0]:
+            raise ZeroDivisionError
+        both = await asyncio.gather(charge(2), carrier() if kind == "child" else ship())
+        await asyncio.sleep(60)
+        return [*done, *both, await charge(4)]
+
+    async def mend(handle: holdfast.FlowHandle) -> None:
+        with pytest.raises(holdfast.FlowFailed):
+            await handle.result()
+        mended[0] = True
+        await handle.retry()
+        await handle.result()
+        mended[0] = False
+
+    for kind, outcome in (("own", "[1,2,1,4]"), ("step", "[1,2,1,4]"), ("child", "[1,2,3,4]")):
+        report = crash_at_every_commit(mine, order, kind, drive=mend)
+        assert (report.status, report.outcome) == ("completed", outcome)
+    # Charged before the failure, and never after it.
+    assert (True, 1) not in charged
+
+
 def test_a_flow_that_looks_around_is_found_out():
     """What it returns depends on how often it was run: a crash shows it."""
     mine = App("impure")

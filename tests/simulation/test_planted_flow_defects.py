@@ -168,7 +168,7 @@ def act_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self, decision):
         if decision.steps and decision.restart is None:
-            self.steps.start(decision.steps)
+            self.steps.start(self, decision.steps)
             decision = replace(decision, steps=())
         commit(self, decision)
 
@@ -230,7 +230,7 @@ def commit_anew_after_an_error(patch: pytest.MonkeyPatch) -> None:
     """A commit without an answer is made once more as the next version."""
     init = Writes.__init__
 
-    def careless(self, runtime, method, log):
+    def careless(self, runtime, method, log, **options):
         async def again(members):
             try:
                 return await method(members)
@@ -244,7 +244,7 @@ def commit_anew_after_an_error(patch: pytest.MonkeyPatch) -> None:
                 await asyncio.sleep(0.01)
                 return await method(anew)
 
-        init(self, runtime, again, log)
+        init(self, runtime, again, log, **options)
 
     patch.setattr(Writes, "__init__", careless)
 

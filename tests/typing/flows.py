@@ -44,7 +44,7 @@ async def ship(order: Order) -> int:
     return len(order.id)
 
 
-@app.flow(name="shop.checkout", retention=86_400)
+@app.flow(name="shop.checkout", retention=86_400, checked=False)
 async def checkout(order: Order) -> Receipt:
     receipt = await charge(order, retries=3)
     assert_type(receipt, Receipt)

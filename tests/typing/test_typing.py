@@ -40,6 +40,14 @@ LIES = {
     "a_step_takes_its_own_arguments": (
         "async def f(s: holdfast.Step[[int], str]) -> str:\n    return await s('one')\n"
     ),
+    "a_flow_is_started_with_its_own_arguments": (
+        "async def f(x: holdfast.Flows, s: holdfast.Flow[[int], str]) -> None:\n"
+        "    await x.start(s, 'one')\n"
+    ),
+    "a_plain_function_is_no_flow": (
+        "async def g(n: int) -> int:\n    return n\n\n\n"
+        "async def f(x: holdfast.Flows) -> None:\n    await x.start(g, 1)\n"
+    ),
     "a_child_takes_its_own_arguments": (
         "async def f(s: holdfast.Flow[[int], str]) -> None:\n    holdfast.start_child(s, 'one')\n"
     ),

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack, overload
 
 from holdfast.blocking.transactions import run_with
 from holdfast.flows import flows as flows_module
 from holdfast.flows import handle as handle_module
+from holdfast.flows.calls import ChildCall
 from holdfast.flows.filtering import Statuses
 from holdfast.flows.flow import Flow
 from holdfast.flows.info import FlowCommit, FlowInfo
+from holdfast.flows.start_options import (
+    StartManyOptions,
+    StartOptions,
+    TickOptions,
+    TimetableOptions,
+)
 from holdfast.model.instance import InstanceStatus
 from holdfast.model.options import Duration
 from holdfast.names import InstanceId
@@ -19,6 +26,11 @@ from holdfast.runtime.portal import Portal
 from holdfast.work.schedules import ScheduleInfo
 
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+Ts = TypeVarTuple("Ts")
 
 
 class FlowHandle(Generic[R]):
@@ -88,16 +100,16 @@ class FlowHandle(Generic[R]):
         """Let a suspended flow go on."""
         self._portal.run(self._handle.resume())
 
-    def retry(self) -> None:
-        """Let a flow that failed go on from the step that failed last."""
-        self._portal.run(self._handle.retry())
+    def retry(self, *, rerun_unknown: bool = False) -> None:
+        """Let a flow go on from before what ended it."""
+        self._portal.run(self._handle.retry(rerun_unknown=rerun_unknown))
 
     def fork(
         self,
         *,
         at: int | str,
         id: str | None = None,  # noqa: A002 - it is one
-        input: Sequence[Any] | None = None,  # noqa: A002 - it is one
+        input: Mapping[str, Any] | Sequence[Any] | None = None,  # noqa: A002 - it is one
     ) -> FlowHandle[R]:
         """Start a new flow from a part of this one's history."""
         forked = self._portal.run(self._handle.fork(at=at, id=id, input=input))
@@ -112,31 +124,71 @@ class Flows:
         self._portal = portal
 
     @overload
+    def start(self, flow: str, *args: Any, **options: Unpack[StartOptions]) -> FlowHandle[Any]: ...
+    @overload
     def start(
-        self,
-        flow: Flow[..., R],
-        *args: Any,
-        id: str | None = None,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        tx: object = None,
+        self, flow: Callable[[], ChildCall[R]], **options: Unpack[StartOptions]
+    ) -> FlowHandle[R]: ...
+    @overload
+    def start(
+        self, flow: Callable[[A], ChildCall[R]], first: A, /, **options: Unpack[StartOptions]
     ) -> FlowHandle[R]: ...
     @overload
     def start(
         self,
-        flow: str,
-        *args: Any,
-        id: str | None = None,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        tx: object = None,
-    ) -> FlowHandle[Any]: ...
+        flow: Callable[[A, B], ChildCall[R]],
+        first: A,
+        second: B,
+        /,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
     def start(
         self,
-        flow: Flow[..., Any] | str,
+        flow: Callable[[A, B, C], ChildCall[R]],
+        first: A,
+        second: B,
+        third: C,
+        /,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
+    def start(
+        self,
+        flow: Callable[[A, B, C, D], ChildCall[R]],
+        first: A,
+        second: B,
+        third: C,
+        fourth: D,
+        /,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
+    def start(
+        self,
+        flow: Flow[..., R],
+        first: Any,
+        second: Any,
+        third: Any,
+        fourth: Any,
+        fifth: Any,
+        /,
         *args: Any,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
+    def start(
+        self,
+        flow: Flow[..., R],
+        *args: Any,
+        kwargs: Mapping[str, Any],
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    def start(
+        self,
+        flow: Any,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,  # noqa: A002 - it is one
         at: datetime | None = None,
         delay: Duration | None = None,
@@ -148,36 +200,141 @@ class Flows:
         ``tx`` is a synchronous connection, and is used on the caller's own thread.
         """
         starting = self._flows.start(
-            flow, *args, id=id, at=at, delay=delay, attributes=attributes, tx=tx
+            flow,
+            *args,
+            kwargs=kwargs or {},
+            id=id,
+            at=at,
+            delay=delay,
+            attributes=attributes,
+            tx=tx,
         )
         return FlowHandle(run_with(self._portal, starting, tx), self._portal)
 
+    @overload
     def start_many(
         self,
-        flow: Flow[..., R],
+        flow: Callable[[A], ChildCall[R]],
+        inputs: Iterable[A],
+        **options: Unpack[StartManyOptions],
+    ) -> list[FlowHandle[R]]: ...
+    @overload
+    def start_many(
+        self,
+        flow: Callable[[*Ts], ChildCall[R]],
+        inputs: Iterable[tuple[*Ts]],
+        **options: Unpack[StartManyOptions],
+    ) -> list[FlowHandle[R]]: ...
+    @overload
+    def start_many(
+        self, flow: str, inputs: Iterable[Any], **options: Unpack[StartManyOptions]
+    ) -> list[FlowHandle[Any]]: ...
+    def start_many(
+        self,
+        flow: Any,
         inputs: Iterable[Any],
         *,
         ids: Sequence[str] | None = None,
+        at: datetime | None = None,
+        delay: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         tx: object = None,
-    ) -> list[FlowHandle[R]]:
+    ) -> list[FlowHandle[Any]]:
         """Start up to 10,000 flows in one step, all that are not there yet, or none."""
-        starting = self._flows.start_many(flow, inputs, ids=ids, attributes=attributes, tx=tx)
+        starting = self._flows.start_many(
+            flow, inputs, ids=ids, at=at, delay=delay, attributes=attributes, tx=tx
+        )
         started = run_with(self._portal, starting, tx)
         return [FlowHandle(handle, self._portal) for handle in started]
 
+    @overload
+    def schedule(
+        self, name: str, flow: str, *args: Any, **options: Unpack[TimetableOptions]
+    ) -> ScheduleInfo: ...
+    @overload
+    def schedule(
+        self, name: str, flow: Callable[[], ChildCall[Any]], **options: Unpack[TimetableOptions]
+    ) -> ScheduleInfo: ...
+    @overload
     def schedule(
         self,
         name: str,
-        flow: Flow[..., Any] | str,
+        flow: Callable[[A], ChildCall[Any]],
+        first: A,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    def schedule(
+        self,
+        name: str,
+        flow: Callable[[A, B], ChildCall[Any]],
+        first: A,
+        second: B,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    def schedule(
+        self,
+        name: str,
+        flow: Callable[[A, B, C], ChildCall[Any]],
+        first: A,
+        second: B,
+        third: C,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    def schedule(
+        self,
+        name: str,
+        flow: Callable[[A, B, C, D], ChildCall[Any]],
+        first: A,
+        second: B,
+        third: C,
+        fourth: D,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any],
+        first: Any,
+        second: Any,
+        third: Any,
+        fourth: Any,
+        fifth: Any,
+        /,
         *args: Any,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any],
+        *args: Any,
+        kwargs: Mapping[str, Any],
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    def schedule(
+        self,
+        name: str,
+        flow: Any,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
         cron: str | None = None,
         every: Duration | None = None,
-        **options: Any,
+        **options: Unpack[TickOptions],
     ) -> ScheduleInfo:
         """Start a flow at each tick of a timetable, once in the fleet."""
         return self._portal.run(
-            self._flows.schedule(name, flow, *args, cron=cron, every=every, **options)
+            self._flows.schedule(
+                name, flow, *args, kwargs=kwargs or {}, cron=cron, every=every, **options
+            )
         )
 
     @overload

@@ -359,7 +359,7 @@ class Work:
         rate: int | None = None,
         per: Duration = 1.0,
     ) -> None:
-        """Limit a queue in the whole fleet; ``None`` lifts a limit."""
+        """Limit a queue in the whole fleet, whatever handlers declare; with neither, lift it."""
         self._portal.run(self._work.limit(queue, concurrency=concurrency, rate=rate, per=per))
 
     def close(self) -> None:

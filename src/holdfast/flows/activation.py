@@ -16,6 +16,7 @@ from holdfast.flows.decision import Decision
 from holdfast.flows.events import StepEnded, StepRetrying
 from holdfast.flows.home import Home
 from holdfast.flows.intake import Happened, Intake, Taken
+from holdfast.flows.letters import CANCEL
 from holdfast.flows.local_steps import LocalSteps
 from holdfast.flows.rousing import Rouser
 from holdfast.flows.row import FlowRow
@@ -44,6 +45,7 @@ class LiveFlow:
         "_rouser",
         "_still",
         "_suspending",
+        "_untouched",
         "closed",
         "committing",
         "id",
@@ -61,11 +63,12 @@ class LiveFlow:
         self.id = claimed.id
         self.row = FlowRow(claimed)
         self.session = session
-        self.steps = LocalSteps(self, home.executor)
+        self.steps = LocalSteps(home.executor)
         self._intake = Intake()
-        self._rouser = Rouser(home.clock, self._roused)
+        self._rouser = Rouser(home.clock)
         # Until its history was read, nothing can be fed: what happens meanwhile waits.
         self._begun = self._mail = self._reading = False
+        self._untouched = claimed.first
         self._read_after = 0
         self.committing = self.suspended = self.closed = self.idle = False
         # Whether somebody suspended it while a commit was under way.
@@ -94,8 +97,12 @@ class LiveFlow:
     def begin(self, rows: Sequence[HistoryRow], letters: Sequence[Letter] = ()) -> None:
         """Run it from its beginning through what is recorded, and then on."""
         self._begun = True
+        # Cancelled before anybody had it: its code never begins, and the wish is fed first.
+        wish = self._wish_to_cancel(letters) if self._untouched and letters else None
+        if wish is not None:
+            letters = [wish, *(each for each in letters if each is not wish)]
         try:
-            self.run.begin(rows)
+            self.run.begin(rows, hold=wish is not None and not rows)
             if rows:
                 self.run.settle_unknown(self._home.clock.now_us())
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
@@ -104,6 +111,13 @@ class LiveFlow:
         if letters:
             self._intake.put_letters(self.run, letters, self._home.clock.now_us())
         self._advance()
+
+    def _wish_to_cancel(self, letters: Sequence[Letter]) -> Letter | None:
+        """The first letter that wants the flow cancelled, and can be read."""
+        for letter in letters:
+            if letter.kind == CANCEL and self.run.read(letter, 0) is not None:
+                return letter
+        return None
 
     def parting(self) -> Commit | None:
         """The commit that says what it waits for and gives it up; ``None`` if the store knows."""
@@ -169,7 +183,7 @@ class LiveFlow:
             return
         if not self._still:
             self._mail = True
-            self.steps.start(())
+            self.steps.start(self, ())
         self._advance()
 
     def leave(self, *, now: bool) -> None:
@@ -288,6 +302,10 @@ class LiveFlow:
             self._home.lost(self, fenced=answer is not None)
             return
         self._stands(commit, answer)
+        if answer.taken:
+            self._home.not_started(
+                self, [each for each in decision.starts if each.id in answer.taken]
+            )
         if self.closed:
             return
         if answer.taken:
@@ -324,7 +342,7 @@ class LiveFlow:
         if self._still:
             self.steps.hold(decision.steps)
         else:
-            self.steps.start(decision.steps)
+            self.steps.start(self, decision.steps)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -359,7 +377,7 @@ class LiveFlow:
             return
         if self._mail and not self._reading:
             self._read()
-        self._rouser.set(self.run.due_at_us)
+        self._rouser.set(self.run.due_at_us, self._roused)
         if self.run.waiting and not self._reading:
             if self._intake.unknown is not None:
                 home.stuck(self, HistoryTooNew(f"a letter of the kind {self._intake.unknown!r}"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import InvalidPayload, UpdateRejected, UsageError
 from holdfast.flows.arguments import Arguments, encoded, text_of
 from holdfast.flows.events import UpdateReceived
-from holdfast.flows.letters import rejection, reply
+from holdfast.flows.letters import rejection, reply, unfinished
 from holdfast.model.instance import Reply
 from holdfast.work.payload import decode_plain
 
@@ -51,16 +51,14 @@ class Answerer:
 class Answering:
     """The queries and updates of one run."""
 
-    __slots__ = ("_run", "_updating", "looking", "queries", "updates")
+    __slots__ = ("_run", "_updating", "queries", "updates")
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self.queries: dict[str, Answerer] = {}
         self.updates: dict[str, Answerer] = {}
         # Messages of updates that were taken and not replied to yet.
-        self._updating: dict[str, str] = {}
-        self.looking = False
-        """Whether the code that runs now only looks, and must not decide anything."""
+        self._updating: dict[str, None] = {}
 
     def query(self, name: str, *args: Any) -> Any:
         """What the code answers from the state it is in: a copy, so that nobody can change that.
@@ -97,12 +95,16 @@ class Answering:
     @contextmanager
     def _only_looking(self) -> Generator[None, None, None]:
         """Let flow code look at its state, with its loop running and nothing to decide."""
-        self.looking = True
+        run = self._run
+        dice = run.chances.state
         try:
-            with self._run.loop.being_the_running_loop():
+            with run.loop.only_looking():
                 yield
         finally:
-            self.looking = False
+            run.chances.restore(dice)
+            if run.loop.disturbed:
+                # Some of its code was to be woken and was not: only a replay can mend that.
+                run.differs("queries and validators that only look", "one that wakes what waits")
 
     def update(self, event: UpdateReceived) -> bool:
         """Let an update be handled as a task of the flow, and be replied to.
@@ -113,7 +115,7 @@ class Answering:
             unknown = UsageError("the flow takes no such update")
             self._run.out.replies.append(rejection(event.id, event.name, unknown))
             return False
-        self._updating[event.id] = event.name
+        self._updating[event.id] = None
         self._run.loop.create_task(self._handle(event), context=Context())
         return True
 
@@ -135,9 +137,9 @@ class Answering:
         del self._updating[answer.message]
         self._run.out.replies.append(answer)
 
-    def refuse_unfinished(self) -> None:
-        """The flow ends: tell those whose update it does not finish."""
-        for id_, name in self._updating.items():
-            ended = UpdateRejected(name, "the flow ended before the update did")
-            self._run.out.replies.append(reply(id_, error=ended))
+    def refuse_unfinished(self, *, anew: bool) -> None:
+        """The run ends: tell those whose update it does not finish."""
+        did = "began anew (continue_as_new)" if anew else "ended"
+        for id_ in self._updating:
+            self._run.out.replies.append(unfinished(id_, f"the flow {did} before the update ended"))
         self._updating.clear()

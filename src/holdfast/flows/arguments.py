@@ -140,6 +140,20 @@ class Arguments:
         else:
             kwargs[parameter.name] = parameter.default
 
+    def checked(self, raw: msgspec.Raw) -> str:
+        """The text of an input, once it is known that the function can be called with it.
+
+        Raises:
+            UsageError: It does not fit the parameters.
+        """
+        text = text_of(raw)
+        try:
+            self.decode(text)
+        except InvalidPayload as error:
+            # Nothing was stored yet: it is the call that is wrong.
+            raise UsageError(str(error)) from None
+        return text
+
     def canonical(self, raw: msgspec.Raw) -> msgspec.Raw:
         """What the input would be if the function were called with it now.
 
@@ -152,8 +166,9 @@ class Arguments:
     def from_json(self, value: Any) -> msgspec.Raw:
         """The input for a call from outside Python.
 
-        A list gives arguments by position, an object by name; an object that is not, or any other
-        value, is the one argument of a function that takes one.
+        A list gives arguments by position, an object by name; an object that does not, or any other
+        value, is the one argument of a function that takes one. To leave no doubt, give that as a
+        list of one.
 
         Raises:
             UsageError, InvalidPayload: It does not fit the parameters.
@@ -164,13 +179,25 @@ class Arguments:
             if len(args) > len(names):
                 raise UsageError(f"{self.what} takes {len(names)} arguments, not {len(args)}")
             return encoded(dict(zip(names, args, strict=False)), self.what)
-        if isinstance(value, dict) and not cast("dict[str, Any]", value).keys() - set(names):
+        if isinstance(value, dict) and self._by_name(cast("dict[str, Any]", value)):
             return encoded(cast("dict[str, Any]", value), self.what)
         if value is None and not names:
             return msgspec.Raw(b"{}")
         if not names:
             raise UsageError(f"{self.what} takes no arguments")
         return encoded({names[0]: cast("object", value)}, self.what)
+
+    def _by_name(self, value: Mapping[str, Any]) -> bool:
+        """Whether the members of an object are arguments, and not the object itself is one."""
+        if value.keys() - set(self._names):
+            return False
+        # An empty object gives a function that needs its one argument nothing: it is that argument.
+        return bool(value) or len(self._names) != 1 or not self._needed(self._names[0])
+
+    def _needed(self, name: str) -> bool:
+        found = self._signature.parameters[name]
+        by_itself = found.kind not in (found.VAR_POSITIONAL, found.VAR_KEYWORD)
+        return by_itself and found.default is inspect.Parameter.empty
 
     @property
     def returns(self) -> Codec:

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Evicted, HistoryTooLong, UsageError
-from holdfast.flows.arguments import text_of
+from holdfast.errors import HistoryTooLong, UsageError
 from holdfast.flows.calls import ChildCall, StepCall
 from holdfast.flows.ending import Restart
 from holdfast.flows.events import Patched, SignalSent
@@ -31,6 +30,10 @@ EVENTS_MAX = 50_000
 # What undoes a saga may be recorded beyond that: a flow that is too long ends in order.
 UNDOING_MAX = 1_000
 
+# What is refused is raised where it is asked for. Code that swallows it so often in one activation
+# asks in a loop that never comes to wait.
+REFUSALS_MAX = 1_000
+
 # Each call is a row, a job or a task; more at once would hold up everything else of the host.
 FAN_OUT_MAX = 10_000
 
@@ -41,7 +44,11 @@ class Asking:
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self.calls_made = 0
+        self.refused = 0
         self.undoing = 0
+        # The last step or child that was called while a saga undid something; empty if it was
+        # neither.
+        self.undid: str | None = None
         self.patches_recorded: frozenset[str] = frozenset()
         self._patches: dict[str, bool] = {}
         self._signals_sent = 0
@@ -56,16 +63,27 @@ class Asking:
         """
         run = self._run
         if run.loop.is_closed():
-            raise Evicted
-        if run.answering.looking:
+            run.loop.evict()
+            return
+        if run.loop.looking:
             raise UsageError("a query or a validator only looks; it cannot decide anything")
         if run.out.events >= EVENTS_MAX + (UNDOING_MAX if self.undoing else 0):
-            raise HistoryTooLong(run.id, EVENTS_MAX)
+            self._refuse(HistoryTooLong(run.id, EVENTS_MAX))
         self.calls_made += 1
         if self.calls_made > FAN_OUT_MAX:
-            raise UsageError(
-                f"the flow calls more than {FAN_OUT_MAX} things at once; await some of them first"
+            self._refuse(
+                UsageError(
+                    f"the flow calls more than {FAN_OUT_MAX} things at once; "
+                    "await some of them first"
+                )
             )
+
+    def _refuse(self, error: Exception) -> None:
+        """Raise ``error``; too often, let the flow end with it as soon as its code waits."""
+        self.refused += 1
+        if self.refused <= REFUSALS_MAX:
+            raise error
+        self._run.code.spins(error)
 
     def step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -129,4 +147,5 @@ class Asking:
         run = self._run
         if asyncio.current_task() is not run.code.main:
             raise UsageError("holdfast.continue_as_new() is for the flow's own task, no other")
-        return Restart(text_of(run.flow.arguments.encode(args, kwargs)))
+        arguments = run.flow.arguments
+        return Restart(arguments.checked(arguments.encode(args, kwargs)))

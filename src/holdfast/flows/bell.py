@@ -53,7 +53,10 @@ class FlowBell:
         await self._wakeups.ring(GONE)
 
     def watch(self, id: str, listener: Listener) -> Callable[[], None]:  # noqa: A002 - it is one
-        """Call ``listener`` when the instance ends or replies, until what is returned is called."""
+        """Call ``listener`` when the instance ends or replies, until what is returned is called.
+
+        Also when that may have been missed.
+        """
         self.open()
         self._watchers.setdefault(id, []).append(listener)
 
@@ -79,13 +82,18 @@ class FlowBell:
         elif topic.startswith(_CLAIMABLE):
             self._tell(self.on_claimable, topic[len(_CLAIMABLE) :])
         elif topic.startswith(_WATCHED):
-            id = topic[len(_WATCHED) :]  # noqa: A001 - it is one
-            for listener in list(self._watchers.get(id, ())):
-                listener(id)
+            self._tell_watchers(topic[len(_WATCHED) :])
         elif topic.startswith(_OPERATE):
             self._tell(self.on_operate, topic[len(_OPERATE) :])
-        elif topic in (GONE.topic, MISSED.topic) and self.on_gone is not None:
+        elif topic == MISSED.topic:
+            for id in list(self._watchers):  # noqa: A001 - it is one
+                self._tell_watchers(id)
+        if topic in (GONE.topic, MISSED.topic) and self.on_gone is not None:
             self.on_gone()
+
+    def _tell_watchers(self, id: str) -> None:  # noqa: A002 - it is one
+        for listener in list(self._watchers.get(id, ())):
+            listener(id)
 
     def _tell(self, listener: Listener | None, what: str) -> None:
         if listener is not None:

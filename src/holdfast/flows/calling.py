@@ -22,7 +22,7 @@ from holdfast.flows.events import (
     StepRetrying,
     StepSent,
 )
-from holdfast.flows.failures import failure_of, step_error, unknown_outcome
+from holdfast.flows.failures import failure_of, marked, step_error, unknown_outcome
 from holdfast.flows.replaying import same_input, told_call
 from holdfast.model.job import NewJob
 from holdfast.names import JobId
@@ -43,8 +43,10 @@ class Calling:
         self.fresh: dict[str, StepCall[Any]] = {}
         self.running: set[str] = set()
         self.jobs: dict[str, str] = {}
-        # Ends that the history holds and the code has not asked for.
+        # Ends that the history holds and the code has not asked for. Those of a part that a retry
+        # made void count for a call with the same input only: the code may have come elsewhere.
         self.unasked: dict[str, StepEnded] = {}
+        self.salvaged: set[str] = set()
 
     def step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -56,9 +58,12 @@ class Calling:
         self._counts[name] = count + 1
         identity = f"{name}#{count}"
         call = StepCall[Any](self._run, step, identity, given)
+        asking = self._run.asking
+        if asking.undoing:
+            asking.undid = f"step/{identity}"
         if self.unasked:
             ended = self.unasked.pop(identity, None)
-            if ended is not None:
+            if ended is not None and self._counts_for(call, ended):
                 self.compare(call, ended.input)
                 self._resolve(call, ended)
                 return call
@@ -70,6 +75,15 @@ class Calling:
         else:
             self.fresh[identity] = call
         return call
+
+    def _counts_for(self, call: StepCall[Any], ended: StepEnded) -> bool:
+        """Whether this is the end of this very call."""
+        if call.identity not in self.salvaged:
+            return True
+        self.salvaged.remove(call.identity)
+        if not self._run.comparing or bytes(ended.input) == b"null":
+            return True
+        return same_input(ended.input, call.input, call.step.arguments)
 
     def intend(self, call: StepCall[Any]) -> None:
         """Decide to run a step that is never to be run twice."""
@@ -122,6 +136,30 @@ class Calling:
         except InvalidPayload as invalid:
             return _misfit(event, invalid)
         return event
+
+    def salvage(self, event: StepEnded) -> StepEnded | None:
+        """Feed the end of a step from a part that is void; keep it if the code has yet to call."""
+        if event.step in self.steps:
+            return self.step_ended(event)
+        self.unasked[event.step] = event
+        self.salvaged.add(event.step)
+        return None
+
+    def begin_again(self, call: StepCall[Any]) -> None:
+        """Run a step from its first attempt on, whatever became of it before."""
+        call.called_at_us = self._run.at_us
+        call.attempt = 1
+        self._run.timers.retried(call.identity)
+        call.intended = False
+        if call.job is not None:
+            self.jobs.pop(call.job, None)
+            call.job = None
+        if call.step.options.queue is not None:
+            self.send(call)
+        elif call.step.options.once:
+            self.intend(call)
+        else:
+            self.fresh[call.identity] = call
 
     def step_retrying(self, event: StepRetrying) -> StepRetrying | None:
         """Feed a failed attempt, after which another is to come."""
@@ -178,9 +216,10 @@ class Calling:
             else:
                 call.set_result(value)
                 return event
-        call.set_exception(
-            step_error(event.step, error, attempt=event.attempt, errors=call.step.options.errors)
+        failed = step_error(
+            event.step, error, attempt=event.attempt, errors=call.step.options.errors
         )
+        call.set_exception(marked(failed, f"step/{event.step}"))
         return event
 
     def compare(self, call: StepCall[Any], recorded: msgspec.Raw) -> None:

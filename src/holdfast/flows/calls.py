@@ -66,7 +66,7 @@ class StepCall(_Awaited[R]):
     def cancel(self, msg: Any = None) -> bool:
         """Stop waiting for it, and let its body be cancelled. What it still returns is dropped."""
         cancelled = super().cancel(msg)
-        if cancelled:
+        if cancelled and not self._run.closed:
             self._run.calling.step_cancelled(self)
         return cancelled
 
@@ -97,7 +97,7 @@ class ChildCall(_Awaited[R]):
     def cancel(self, msg: Any = None) -> bool:
         """Stop waiting for it, and ask it to cancel itself, unless it is to be abandoned."""
         cancelled = super().cancel(msg)
-        if cancelled:
+        if cancelled and not self._run.closed:
             self._run.children.cancelled(self)
         return cancelled
 
@@ -135,7 +135,7 @@ class SignalWait(_Awaited[R]):
     def cancel(self, msg: Any = None) -> bool:
         """Stop waiting; the next signal goes to somebody else, or waits."""
         cancelled = super().cancel(msg)
-        if cancelled:
+        if cancelled and not self._run.closed:
             self._run.inbox.forget(self)
             if self._timer is not None:
                 self._timer.cancel()

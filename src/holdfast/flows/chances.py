@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from typing import Any
 
 
 class Chances:
@@ -21,6 +22,16 @@ class Chances:
         if self._dice is None:
             self._dice = random.Random(self.seed)  # noqa: S311 - to be repeated, not to be secret
         return self._dice
+
+    @property
+    def state(self) -> Any:
+        """How the dice lie, for ``restore``."""
+        return None if self._dice is None else self._dice.getstate()
+
+    def restore(self, state: Any) -> None:
+        """Let them lie as they did."""
+        if self._dice is not None and state is not None:
+            self._dice.setstate(state)
 
     def uuid(self) -> uuid.UUID:
         """An id that no other run draws."""

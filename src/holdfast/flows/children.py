@@ -7,6 +7,7 @@ come in. What has ended leaves nothing behind but the count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +16,9 @@ from holdfast.errors import InvalidPayload
 from holdfast.flows.arguments import text_of
 from holdfast.flows.calls import ChildCall
 from holdfast.flows.events import NULL, ChildEnded, ChildStarted, Failure
-from holdfast.flows.failures import failure_of, flow_error
+from holdfast.flows.failures import failure_of, flow_error, marked
 from holdfast.flows.letters import cancel
+from holdfast.flows.replaying import same_input
 from holdfast.model.instance import NewInstance
 from holdfast.names import InstanceId, check_key
 
@@ -24,17 +26,26 @@ if TYPE_CHECKING:
     from holdfast.flows.flow import Flow
     from holdfast.flows.run import FlowRun
 
+# An id names all those above it, until that would be half as long as an id may be; the other half
+# is for what its own steps are called.
+_PATH_BYTES_MAX = 256
+
+# What stays of a longer one: enough to see whose child it is, and to find it by that.
+_HEAD_BYTES = 64
+
 
 class Children:
     """The open children of one run: ``open`` by identity, and the identities by ``ids``."""
 
-    __slots__ = ("_counts", "_run", "ids", "open")
+    __slots__ = ("_counts", "_run", "ids", "open", "salvaged")
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self._counts: dict[str, int] = {}
         self.open: dict[str, ChildCall[Any]] = {}
         self.ids: dict[str, str] = {}
+        # Children that ended in a part of the history that a retry made void, until the code calls.
+        self.salvaged: dict[str, tuple[ChildStarted, ChildEnded]] = {}
 
     def call(
         self,
@@ -55,11 +66,40 @@ class Children:
         call = ChildCall[Any](
             self._run, flow, identity, id=wanted, input=given, abandon=abandon, detached=detached
         )
-        self._start(call)
+        asking = self._run.asking
+        if asking.undoing:
+            asking.undid = f"child/{identity}"
+        if not (self.salvaged and self._ended_before(call)):
+            self._start(call)
         return call
 
+    def salvage(self, event: ChildEnded, started: ChildStarted | None) -> ChildEnded | None:
+        """Feed the end of a child from a part that is void; keep it if the code has yet to call."""
+        if event.child in self.open:
+            return self.ended(event)
+        if started is not None:
+            self.salvaged[event.child] = (started, event)
+        return None
+
+    def _ended_before(self, call: ChildCall[Any]) -> bool:
+        """Give a call the end that it had in a part that is void, if it is the same call."""
+        found = self.salvaged.pop(call.identity, None)
+        if found is None:
+            return False
+        started, ended = found
+        if self._run.comparing and not same_input(started.input, call.input, call.flow.arguments):
+            return False
+        call.id = InstanceId(started.id)
+        self.open[call.identity] = call
+        self.ended(ended)
+        return True
+
     def _own_id(self, identity: str) -> str:
-        return f"{self._run.id}/{identity}{self._run.epoch}"
+        path = f"{self._run.id}/{identity}{self._run.epoch}"
+        if len(path) * 4 <= _PATH_BYTES_MAX or len(data := path.encode()) <= _PATH_BYTES_MAX:
+            return path
+        head = data[:_HEAD_BYTES].decode(errors="ignore")
+        return f"{head}~{blake2b(data, digest_size=16).hexdigest()}"
 
     def start_again(self, call: ChildCall[Any]) -> None:
         """Start a child again, under an id that it has not had."""
@@ -120,7 +160,8 @@ class Children:
             return None
         self.ids.pop(call.id, None)
         if event.error is not None:
-            call.set_exception(flow_error(call.id, event.error))
+            failed = flow_error(call.id, event.error)
+            call.set_exception(marked(failed, f"child/{event.child}"))
             return event
         try:
             value = call.flow.arguments.returns.decode(text_of(event.result))
@@ -130,7 +171,8 @@ class Children:
                     f"a result of child {event.child} that fits its type", str(invalid)
                 )
             event = msgspec.structs.replace(event, result=NULL, error=failure_of(invalid))
-            call.set_exception(flow_error(call.id, failure_of(invalid)))
+            failed = flow_error(call.id, failure_of(invalid))
+            call.set_exception(marked(failed, f"child/{event.child}"))
         else:
             call.set_result(value)
         return event

@@ -21,7 +21,7 @@ from holdfast.flows.loop import FlowLoop
 from holdfast.model.instance import InstanceStatus
 
 if TYPE_CHECKING:
-    from holdfast.flows.run import FlowRun
+    from holdfast.flows.run import FlowRun, Heard
 
 _log = logging.getLogger("holdfast.flows")
 
@@ -29,13 +29,14 @@ _log = logging.getLogger("holdfast.flows")
 class FlowCode:
     """The running code of one run. ``ending`` is what it ends with, once that is certain."""
 
-    __slots__ = ("_asked_to_cancel", "_loop", "_run", "_warned", "ending", "main")
+    __slots__ = ("_asked_to_cancel", "_loop", "_run", "_spins", "_warned", "ending", "main")
 
     def __init__(self, run: FlowRun, loop: FlowLoop) -> None:
         self._run = run
         self._loop = loop
         self._asked_to_cancel = False
         self._warned = False
+        self._spins: tuple[Exception, Heard] | None = None
         self.ending: Ending | None = None
         self.main: asyncio.Task[Any] | None = loop.create_task(
             self._run_main(), name="main", context=Context()
@@ -56,11 +57,13 @@ class FlowCode:
             NonDeterminism: It does something else than the history says. Drop the run.
         """
         run, loop, main = self._run, self._loop, self.main
-        run.asking.calls_made = 0
+        run.asking.calls_made = run.asking.refused = 0
         assert main is not None
         try:
             loop.run(run.at_us / 1e6)
-            if main.done() and self.ending is None:
+            if self._spins is not None:
+                self._break_off(self._spins[0])
+            elif main.done() and self.ending is None:
                 self._wind_up(main)
         except UsageError as error:
             # The code spins; what it would do next is unknown, and would be so at each replay.
@@ -88,17 +91,39 @@ class FlowCode:
 
     def close(self) -> None:
         """Drop the code, wherever it stands. Repeatable."""
-        self._loop.close()
+        self._close_loop()
+        # Timers that nobody has heard of keep their loop, and it them.
+        self._loop.take_timers()
         self.main = None
+
+    def spins(self, error: Exception) -> None:
+        """The code swallows ``error`` in a loop: hear no more of it, and end the flow with that."""
+        if self._spins is None:
+            self._spins = error, self._run.hush()
 
     def _break_off(self, error: Exception) -> None:
         """End the flow where it stands, without its code."""
         self.ending = Ending(InstanceStatus.FAILED, failure=failure_of(error))
-        self._loop.close()
+        heard = self._run.hush() if self._spins is None else self._spins[1]
+        self._close_loop()
+        self._run.hear(heard)
+
+    def _close_loop(self) -> None:
+        loop, run = self._loop, self._run
+        if loop.is_closed():
+            return
+        loop.close()
+        if loop.left_behind:
+            _log.warning(
+                "flow %r (%s) was dropped here, but %d of its tasks did not end: its code swallows "
+                "GeneratorExit or holdfast.Evicted; catch Exception, not BaseException",
+                *(run.id, run.flow.name, loop.left_behind),
+                extra={"flow": run.id},
+            )
 
     def _wind_up(self, main: asyncio.Task[Any]) -> None:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
-        self.ending = ending_of(self._run.flow, main)
+        self.ending = ending_of(self._run.flow, main, self._run.out.failed_last)
         tasks = self._loop.tasks
         for task in tasks:
             task.cancel()

@@ -23,6 +23,14 @@ Answer = TypeVar("Answer")
 # One batch is one transaction; what came meanwhile is the next.
 BATCH_MAX = 500
 
+# Where a server answers, so many batches are under way: while it works on one, this host goes on
+# with what the other has brought. A store of this process has one writer, and gains nothing by it.
+ABREAST = 2
+
+# What waits together is sent as two from this many on: of all in one batch, nobody would go on
+# while the server works. Below, a second statement costs more than the wait.
+_PARTED_LEAST = 8
+
 # The first repetition comes soon, because most replies are lost by one connection.
 _FIRST_S, _MOST_S = 0.05, 1.0
 
@@ -42,14 +50,25 @@ class Writes(Generic[Member, Answer]):
         runtime: Runtime,
         method: Callable[[Sequence[Member]], Awaitable[Sequence[Answer]]],
         log: logging.Logger,
+        *,
+        at_once: Callable[[Member], Answer | None] | None = None,
+        abreast: int = 1,
     ) -> None:
         self._runtime = runtime
         self._method = method
+        self._at_once = at_once
+        self._abreast = abreast
+        # Whether they have come one by one lately: there is no company to wait for.
+        self._lone = False
+        # Written, and not told yet.
+        self._telling = 0
         self._log = log
         self._waiting: list[_Write] = []
         # Batches under way, and how many of them are so slow that others pass them.
         self._sending: dict[asyncio.Task[None], _Sent] = {}
         self._slow = 0
+        # Whether a batch is about to begin, with all that is put in this turn.
+        self._beginning = False
         self._watch: asyncio.TimerHandle | None = None
 
     def put(
@@ -60,19 +79,45 @@ class Writes(Generic[Member, Answer]):
         ``None`` instead of an answer: nobody knows whether it was written, and the session's time
         has run out, so that it must not be written any more.
         """
+        if self._lone and self._put_at_once(member, session, done):
+            return
         self._waiting.append((member, session, done))
-        if len(self._sending) <= self._slow:
-            self._send()
+        self._go_on()
+
+    def _put_at_once(
+        self, member: Member, session: LiveSession, done: Callable[[Answer | None], None]
+    ) -> bool:
+        """Write what comes alone without a task for it; whether it is written."""
+        # Whoever comes before it is told is company.
+        self._lone = False
+        if self._at_once is None or self._sending or not session.held:
+            return False
+        try:
+            answer = self._at_once(member)
+        except Exception:  # noqa: BLE001 - sent again in the usual way, which tells of it
+            return False
+        if answer is None:
+            return False
+        self._telling += 1
+        # Not now: everybody else is owed a turn.
+        asyncio.get_running_loop().call_soon(self._told, done, answer)
+        return True
+
+    def _told(self, done: Callable[[Answer | None], None], answer: Answer) -> None:
+        self._telling -= 1
+        self._lone = not self._waiting and not self._sending
+        self._tell(done, answer)
 
     async def flushed(self) -> None:
         """Wait until everything that was put has its answer."""
-        while self._waiting or self._sending:
+        while self._waiting or self._sending or self._telling:
             if self._sending:
                 await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(0)
 
     def _send(self) -> None:
+        self._beginning = True
         loop = asyncio.get_running_loop()
         task = self._runtime.spawn(self._write_waiting(), name="holdfast-flow-commit")
         self._sending[task] = _Sent(loop.time())
@@ -82,9 +127,15 @@ class Writes(Generic[Member, Answer]):
 
     async def _write_waiting(self) -> None:
         # A task begins in the next turn of the loop: what was decided in the same turn goes along.
-        batch = self._waiting[:BATCH_MAX]
-        del self._waiting[:BATCH_MAX]
+        self._beginning = False
+        count = len(self._waiting)
+        if self._abreast > 1 and count >= _PARTED_LEAST and len(self._sending) == self._slow + 1:
+            count = (count + 1) // 2
+        batch = self._waiting[: min(count, BATCH_MAX)]
+        del self._waiting[: len(batch)]
+        self._go_on()
         await self._write(batch)
+        self._lone = len(batch) == 1 and not self._waiting
 
     def _look(self) -> None:
         """Let others pass the batches that are slow. One timer for all: most are over by then."""
@@ -107,7 +158,8 @@ class Writes(Generic[Member, Answer]):
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._waiting and len(self._sending) <= self._slow:
+        free = len(self._sending) - self._slow < self._abreast
+        if self._waiting and free and not self._beginning:
             self._send()
 
     async def _write(self, batch: list[_Write]) -> None:

@@ -12,17 +12,21 @@ import uuid as _uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, TypeVarTuple, cast, overload
 
 from holdfast.errors import UsageError
 from holdfast.flows.answering import Answerer
 from holdfast.flows.arguments import encoded, text_of
+from holdfast.flows.attributes import with_attributes
 from holdfast.flows.calls import ChildCall, SignalWait
 from holdfast.flows.flow import Flow
-from holdfast.flows.running import the_flow
+from holdfast.flows.running import running_flow, the_flow
 from holdfast.model.options import Duration, seconds
 from holdfast.names import InstanceId, check_key
 from holdfast.work.payload import decode_plain
+
+if TYPE_CHECKING:
+    from holdfast.flows.run import FlowRun
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,9 +35,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # A status is a line for people, or a small document; it is written with every change.
 STATUS_BYTES_MAX = 16 * 1024
-
-# Attributes are for finding flows: a few scalars, each looked at by every filter.
-ATTRIBUTES_MAX = 64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,12 +46,23 @@ def now() -> datetime:
 
 def uuid() -> _uuid.UUID:
     """A new id, the same at every replay."""
-    return the_flow("uuid()").chances.uuid()
+    return _changed("uuid()").chances.uuid()
 
 
 def random() -> _random.Random:
     """The flow's own dice, which fall the same at every replay."""
-    return the_flow("random()").chances.dice
+    return _changed("random()").chances.dice
+
+
+def _changed(what: str) -> FlowRun:
+    """The run, whose state ``what`` changes."""
+    run = the_flow(what)
+    if run.loop.looking:
+        raise UsageError(
+            f"a query or a validator only looks: holdfast.{what} would change the flow; "
+            "do it in the code of the flow itself"
+        )
+    return run
 
 
 def flow_id() -> InstanceId:
@@ -59,7 +71,15 @@ def flow_id() -> InstanceId:
 
 
 def logger(name: str = "holdfast.flow") -> logging.LoggerAdapter[logging.Logger]:
-    """A logger that is silent during replay, and whose records carry the flow's id."""
+    """A logger that is silent during replay, and whose records carry the flow's id.
+
+    For flow code itself: it knows which flow it is in.
+    """
+    if running_flow() is None:
+        raise UsageError(
+            "holdfast.logger() is for the code of a flow: call it inside of the flow's function; "
+            "a step logs by holdfast.current().log, a module by logging.getLogger(__name__)"
+        )
     run = the_flow("logger()")
     return _FlowLog(logging.getLogger(name), {"flow": run.id, "flow_name": run.flow.name})
 
@@ -142,9 +162,27 @@ def start_child(
     id: str | None = None,
     detached: Literal[True],
 ) -> InstanceId: ...
+@overload
+def start_child(
+    flow: Flow[..., R],
+    *args: Any,
+    kwargs: Mapping[str, Any],
+    id: str | None = None,
+    detached: Literal[False] = False,
+    on_parent_end: Literal["cancel", "abandon"] = "cancel",
+) -> ChildCall[R]: ...
+@overload
+def start_child(
+    flow: Flow[..., Any],
+    *args: Any,
+    kwargs: Mapping[str, Any],
+    id: str | None = None,
+    detached: Literal[True],
+) -> InstanceId: ...
 def start_child(
     flow: Callable[..., Awaitable[Any]],
     *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
     id: str | None = None,  # noqa: A002 - it is one
     detached: bool = False,
     on_parent_end: Literal["cancel", "abandon"] = "cancel",
@@ -153,7 +191,8 @@ def start_child(
 
     Args:
         flow: The flow.
-        args: Its arguments.
+        args: Its arguments by position.
+        kwargs: Those by name.
         id: Its id; by default made from that of this flow.
         detached: It has nothing to do with this flow any more: nobody awaits it, and it is not
             cancelled. Its id is returned.
@@ -171,7 +210,7 @@ def start_child(
     child = run.asking.child(
         cast("Flow[..., Any]", flow),
         args,
-        {},
+        dict(kwargs or {}),
         id=id,
         abandon=on_parent_end == "abandon",
         detached=detached,
@@ -195,18 +234,11 @@ def set_attributes(attributes: Mapping[str, str | float | bool | None]) -> None:
 
     Raises:
         UsageError: One of them is no string, number or boolean, or there are too many.
+        InvalidName: A name is empty, or holds what no name may hold.
     """
     run = the_flow("set_attributes()")
     run.asking.check()
-    merged: dict[str, Any] = decode_plain(run.attributes)
-    for name, value in attributes.items():
-        if value is not None and not isinstance(cast("object", value), (str, int, float)):
-            raise UsageError(f"attribute {name!r} is a string, a number or a boolean: {value!r}")
-        merged[check_key(name)] = value
-    merged = {name: value for name, value in merged.items() if value is not None}
-    if len(merged) > ATTRIBUTES_MAX:
-        raise UsageError(f"a flow has at most {ATTRIBUTES_MAX} attributes, not {len(merged)}")
-    run.attributes = text_of(encoded(merged, "attributes", limit=STATUS_BYTES_MAX))
+    run.attributes = with_attributes(decode_plain(run.attributes), attributes)
 
 
 def patched(id: str) -> bool:  # noqa: A002 - it is one
@@ -240,7 +272,7 @@ def on_query(given: Any = None, /) -> Any:
     For functions inside the flow's code. It only looks: a copy of what it returns, by way of JSON,
     is sent to who asks.
     """
-    run = the_flow("on_query()")
+    run = _changed("on_query()")
 
     def register(function: Function, name: str | None = None) -> Function:
         known = check_key(name or function.__name__)
@@ -266,7 +298,7 @@ def on_update(given: Any = None, /, *, validator: Callable[..., None] | None = N
     For functions inside the flow's code. ``validator`` gets the same arguments before anything is
     recorded, and raises to reject the update. What the function returns or raises is replied.
     """
-    run = the_flow("on_update()")
+    run = _changed("on_update()")
 
     def register(function: Function, name: str | None = None) -> Function:
         known = check_key(name or function.__name__)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import FlowNotFound, UnsupportedByDriver, UsageError
+from holdfast.clock import Clock
+from holdfast.errors import FlowEnded, FlowNotFound, UnsupportedByDriver, UsageError
 from holdfast.flows.bell import FlowBell
 from holdfast.flows.claiming import FlowClaimer
 from holdfast.flows.flow import Flow
@@ -28,6 +30,16 @@ from holdfast.work.repeating import until_known
 
 if TYPE_CHECKING:
     from holdfast.flows.host import FlowHost
+
+
+# What ends while somebody begins to watch it may ring nobody. So who watches looks again after each
+# of these, and then by the poll: the first is longer than a commit takes as a rule, the second
+# longer than it takes on a server that has no time.
+_DOUBTS_S = (0.02, 0.5)
+
+# How long somebody asks to be told: for many looks, which then read only, and need not be doubted;
+# and not much longer than one whose host died is told in vain.
+_NOTE_S = 60.0
 
 
 class FlowDesk:
@@ -112,22 +124,17 @@ class FlowDesk:
 
     async def _end_elsewhere(self, id: InstanceId) -> End | None:  # noqa: A002 - it is one
         """Watch a flow that runs on another host, or on none; ``None`` when it came here."""
-        alarm = Alarm()
-        end = self.bell.watch(id, alarm.ring)
+        watch = _Watch(self.bell, self.runtime.clock, id)
         try:
             while True:
-                alarm.reset()
-                poll_s = POLL_DEAF_S if self.bell.deaf else POLL_S
-                # The note outlives the poll, so that there is always one while we wait.
-                wait_us = round((poll_s + 1.0) * 1e6)
-                record = await self._watched(id, wait_us)
+                record = await self._watched(id, watch.asks_us())
                 if record.status in FINAL:
                     return record.status, record.outcome
                 if self.runs_here(id):
                     return None
-                await alarm.sleep(poll_s)
+                await watch.pause()
         finally:
-            end()
+            watch.end()
 
     async def _watched(self, id: InstanceId, wait_us: int) -> InstanceRecord:  # noqa: A002
         record = await until_known(self.runtime, lambda _: self.store.get(id, wait_us=wait_us))
@@ -139,29 +146,60 @@ class FlowDesk:
         """Wait for the reply of a flow to a message.
 
         Raises:
-            FlowNotFound: There is no such flow, or it ended without a reply.
+            FlowEnded: It ended without a reply.
+            FlowNotFound: There is no such flow.
         """
-        alarm = Alarm()
-        end = self.bell.watch(id, alarm.ring)
+        watch = _Watch(self.bell, self.runtime.clock, id)
         try:
             while True:
-                alarm.reset()
-                poll_s = POLL_DEAF_S if self.bell.deaf else POLL_S
-                wait_us = round((poll_s + 1.0) * 1e6)
-                record = await self.store.get(id, wait_us=wait_us)
+                record = await self.store.get(id, wait_us=watch.asks_us())
                 reply = await self.store.reply(id, message)
                 if reply is not None:
                     return reply
-                if record is None or record.status in FINAL:
+                if record is None:
                     raise FlowNotFound(id)
-                await alarm.sleep(poll_s)
+                if record.status in FINAL:
+                    raise FlowEnded(id, record.status)
+                await watch.pause()
         finally:
-            end()
+            watch.end()
 
     async def close(self) -> None:
         """Wait for what goes on by itself, and stop listening. Repeatable."""
         await self.claimer.close()
         self.bell.close()
+
+
+class _Watch:
+    """One who waits for a flow elsewhere: when it looks, and when it leaves a note for that."""
+
+    def __init__(self, bell: FlowBell, clock: Clock, id: str) -> None:  # noqa: A002 - it is one
+        self._bell = bell
+        self._clock = clock
+        self._alarm = Alarm()
+        self._noted_until = -math.inf
+        self._looks = 0
+        self.end = bell.watch(id, self._alarm.ring)
+
+    def asks_us(self) -> int:
+        """For how long to be told, at the look that comes now; 0 where a note stands yet."""
+        self._alarm.reset()
+        now = self._clock.monotonic()
+        # It outlives the look behind this one, also if that is answered late.
+        if self._noted_until - now > _NOTE_S / 2:
+            return 0
+        self._noted_until = now + _NOTE_S
+        self._looks = 0
+        return round(_NOTE_S * 1e6)
+
+    async def pause(self) -> None:
+        """Sleep until a ring or the next look."""
+        poll_s = POLL_DEAF_S if self._bell.deaf else POLL_S
+        pause_s = _DOUBTS_S[self._looks] if self._looks < len(_DOUBTS_S) else poll_s
+        self._looks += 1
+        if await self._alarm.sleep(min(pause_s, poll_s)):
+            # The note is used up.
+            self._noted_until = -math.inf
 
 
 async def within(timeout_s: float | None, waiting: Any, what: str) -> Any:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from holdfast.errors import Evicted, UsageError
 from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.events import Failure
-from holdfast.flows.failures import CANCELLED, encode_failure, failure_of
+from holdfast.flows.failures import (
+    CANCELLED,
+    encode_failure,
+    failure_of,
+    message_of,
+    origins_of,
+)
 from holdfast.flows.flow import Flow
 from holdfast.model.instance import InstanceStatus
 
@@ -24,12 +31,16 @@ class Restart(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a run ends with: a status with a result or a failure, or the input of the next run."""
+    """What a run ends with: a status with a result or a failure, or the input of the next run.
+
+    ``by`` are the steps and children that it failed by.
+    """
 
     status: InstanceStatus | None = None
     result: str = "null"
     failure: Failure | None = None
     restart: str | None = None
+    by: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str | None:
@@ -39,8 +50,13 @@ class Ending:
         return self.result if self.failure is None else encode_failure(self.failure)
 
 
-def ending_of(flow: Flow[..., Any], main: asyncio.Task[Any]) -> Ending:
-    """What a main coroutine that has ended means for its flow."""
+def ending_of(
+    flow: Flow[..., Any], main: asyncio.Task[Any], latest: Callable[[], str | None]
+) -> Ending:
+    """What a main coroutine that has ended means for its flow.
+
+    ``latest`` tells which failure of a step or a child was the last thing that happened, if any.
+    """
     if main.cancelled():
         return Ending(InstanceStatus.CANCELLED, failure=Failure(CANCELLED, _reason(main)))
     error = main.exception()
@@ -48,7 +64,8 @@ def ending_of(flow: Flow[..., Any], main: asyncio.Task[Any]) -> Ending:
     if restart is not None:
         return Ending(restart=restart.input)
     if error is not None:
-        return Ending(InstanceStatus.FAILED, failure=failure_of(error))
+        by = origins_of(error, latest())
+        return Ending(InstanceStatus.FAILED, failure=failure_of(error), by=by)
     try:
         result = encoded(main.result(), f"the result of flow {flow.name}")
     except UsageError as wrong:
@@ -73,5 +90,5 @@ def _reason(main: asyncio.Task[Any]) -> str:
     try:
         main.result()
     except asyncio.CancelledError as error:
-        return str(error)
+        return message_of(error)
     return ""

@@ -99,9 +99,13 @@ class ChildEnded(_Event, frozen=True, tag="child-ended"):
 
 
 class CancelRequested(_Event, frozen=True, tag="cancel-requested"):
-    """Somebody wants the flow cancelled: its code sees ``CancelledError``."""
+    """Somebody wants the flow cancelled: its code sees ``CancelledError``.
+
+    ``unbegun``: its code had not begun, and never does.
+    """
 
     reason: str
+    unbegun: bool = False
 
 
 # -- decided ------------------------------------------------------------------------------------
@@ -153,18 +157,41 @@ class Patched(_Event, frozen=True, tag="patched"):
 
 
 class Ended(_Event, frozen=True, tag="ended"):
-    """The flow ended with this status; its outcome stands in its row."""
+    """The flow ended with this status; its outcome stands in its row.
+
+    ``by`` are the steps and children (``step/pay#0``, ``child/ship#0``) whose failures it did not
+    get over; none of them if it was an error of its own code. ``undid`` is the last of them that a
+    saga called to undo something, or empty if it did so by other means. A flow that completed says
+    neither, and releases that did not know of it left out ``by``.
+    """
 
     status: str
+    by: tuple[str, ...] | None = None
+    undid: str | None = None
 
 
 # -- done by operators --------------------------------------------------------------------------
 
 
 class Rewound(_Event, frozen=True, tag="rewound"):
-    """What was committed after the version ``to`` is void, except for the letters it read."""
+    """What was committed after the version ``to`` is void, except for the letters it read.
+
+    Older releases wrote it for a retry; it is read, and not written any more.
+    """
 
     to: int
+
+
+class Retried(_Event, frozen=True, tag="retried"):
+    """What was recorded after the version ``to`` and ``kept`` more events is void.
+
+    What has happened all the same stays: letters that were read, steps and children that succeeded.
+    ``rerun_unknown``: steps with ``once`` of which nobody knows whether they ran are run again.
+    """
+
+    to: int
+    kept: int = 0
+    rerun_unknown: bool = False
 
 
 class Forked(_Event, frozen=True, tag="forked"):
@@ -188,10 +215,33 @@ Fed = (
     | CancelRequested
 )
 Decided = StepIntended | StepSent | TimerSet | ChildStarted | SignalSent | Patched | Ended
-Event = Fed | Decided | Rewound | Forked
+Event = Fed | Decided | Rewound | Retried | Forked
+
+DECIDED = (StepIntended, StepSent, TimerSet, ChildStarted, SignalSent, Patched, Ended)
+"""The kinds of events that flow code decides."""
+
+
+def origin_of(event: Event) -> str | None:
+    """The step or the child that an event is of: ``step/pay#0``, ``child/ship#0``."""
+    match event:
+        case StepEnded() | StepRetrying() | StepIntended() | StepSent():
+            return f"step/{event.step}"
+        case ChildStarted() | ChildEnded():
+            return f"child/{event.child}"
+        case _:
+            return None
+
+
+def failure_in(event: Event) -> str | None:
+    """The step or the child that failed for good, if that is what the event tells."""
+    if isinstance(event, (StepEnded, ChildEnded)) and event.error is not None:
+        return origin_of(event)
+    return None
+
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Event])
+_raw_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -220,6 +270,12 @@ def decode_events(text: str) -> list[Event]:
         return _decoder.decode(text)
     except msgspec.ValidationError as error:
         raise HistoryTooNew(_unknown(text) or f"an event ({error})") from error
+
+
+def first_events(text: str, count: int) -> str:
+    """The first events of one history row, as they were written."""
+    # There may be more in them than this release knows.
+    return encode_events(_raw_decoder.decode(text)[:count])
 
 
 def _unknown(text: str) -> str:

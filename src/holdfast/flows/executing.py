@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import UsageError
 from holdfast.flows.arguments import Call, encoded
 from holdfast.flows.decision import StepTask
 from holdfast.flows.events import StepEnded, StepRetrying
@@ -24,7 +24,12 @@ from holdfast.flows.step_run import Gate, StepOwner, StepRun
 from holdfast.flows.store_clock import StoreClock
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
+from holdfast.runtime.threads import awaited_in, call_in
 from holdfast.work.current import Middleware, running
+
+# A step that is out of time is cancelled, and gets as long again to clean up, but no longer than
+# this: its flow waits meanwhile, and a body that swallows the cancellation would never end.
+CLEAN_UP_S = 5.0
 
 
 class Executor:
@@ -85,7 +90,7 @@ class Executor:
         step = run.call.step
         try:
             called = run.call.arguments()
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - types of arguments are foreign code
             # Not now: whoever starts a step is not ready to hear of its end.
             run.loop.call_soon(self._refused, run, error)
             return
@@ -131,20 +136,29 @@ class Executor:
 
     async def _awaited_thread(self, run: StepRun, called: Call) -> Any:
         function = partial(run.call.step.function, *called[0], **called[1])
-        working = self._pooled().submit(copy_context().run, function)
-        return await asyncio.wrap_future(working)
+        return await awaited_in(self._pooled(), partial(copy_context().run, function))
 
     def _in_thread(self, run: StepRun, called: Call, context: Context) -> None:
         function = partial(run.call.step.function, *called[0], **called[1])
 
         def ended(working: Any) -> None:
+            if working.cancelled():
+                # The pool was closed before it began, with its host.
+                return
             try:
                 run.loop.call_soon_threadsafe(self._thread_done, run, working)
             except RuntimeError:
                 # The loop has closed: nobody waits for a step any more.
                 self._log.debug("a thread of step %s outlived its loop", run.call.identity)
 
-        self._pooled().submit(context.run, function).add_done_callback(ended)
+        try:
+            working = call_in(self._pooled(), partial(context.run, function))
+        except RuntimeError as error:
+            # No thread is to be had: a failed attempt as any other. Not now: whoever starts a step
+            # is not ready to hear of its end.
+            run.loop.call_soon(self._ended, run, None, error)
+        else:
+            working.add_done_callback(ended)
 
     def _pooled(self) -> Pool:
         if self._pool is None:
@@ -152,11 +166,11 @@ class Executor:
         return self._pool
 
     def _task_done(self, run: StepRun, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled():
-            error = task.exception()
-        elif run.timed_out is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is None and run.timed_out is not None:
+            # Also if it returned something after that: an attempt that took longer has failed.
             error = TimeoutError(run.timed_out)
-        else:
+        elif task.cancelled():
             error = asyncio.CancelledError("the step's own code was cancelled")
         self._ended(run, None if error is not None else task.result(), error)
 
@@ -165,16 +179,25 @@ class Executor:
         self._ended(run, None if error is not None else working.result(), error)
 
     def _ended(self, run: StepRun, result: Any, error: BaseException | None) -> None:
-        self._give_turn(run)
-        if run.over:
-            return
-        self._disarm(run)
+        try:
+            if not run.over:
+                self._disarm(run)
+                self._tell(run, result, error)
+        finally:
+            # Its body has ended and asks it for nothing more: cut apart, both are freed at once.
+            run.over = True
+            run.task = None
+            del run.current
+            self._give_turn(run)
+
+    def _tell(self, run: StepRun, result: Any, error: BaseException | None) -> None:
+        """Tell the owner of a step how an attempt ended."""
         if error is not None:
             self._failed(run, error)
             return
         try:
             raw = encoded(result, f"the result of step {run.call.step.name}")
-        except HoldfastError as wrong:
+        except Exception as wrong:  # noqa: BLE001 - what is not told, its flow waits for for ever
             # Never tried again: the work is done, and doing it twice would not help.
             self._failed(run, wrong, final=True)
             return
@@ -192,7 +215,7 @@ class Executor:
             ),
         )
 
-    def _refused(self, run: StepRun, error: HoldfastError) -> None:
+    def _refused(self, run: StepRun, error: Exception) -> None:
         """It cannot begin with what it was called with, however often it is tried."""
         self._give_turn(run)
         self._failed(run, error, final=True)
@@ -246,7 +269,9 @@ class Executor:
         loop, options = run.loop, run.call.step.options
         if options.timeout_s is not None:
             said = f"the step did not end within {options.timeout_s:g} s"
-            run.timers.append(loop.call_later(options.timeout_s, self._time_out, run, said))
+            run.timers.append(
+                loop.call_later(options.timeout_s, self._time_out, run, said, options.timeout_s)
+            )
         if options.heartbeat_s is not None:
             run.beat_at = loop.time()
             run.timers.append(loop.call_later(options.heartbeat_s, self._listen, run))
@@ -257,20 +282,35 @@ class Executor:
         assert heartbeat_s is not None
         left_s = run.beat_at + heartbeat_s - run.loop.time()
         if left_s <= 0:
-            self._time_out(run, f"the step gave no heartbeat for {heartbeat_s:g} s")
+            said = f"the step gave no heartbeat for {heartbeat_s:g} s"
+            self._time_out(run, said, heartbeat_s)
         else:
             run.timers.append(run.loop.call_later(left_s, self._listen, run))
 
-    def _time_out(self, run: StepRun, said: str) -> None:
+    def _time_out(self, run: StepRun, said: str, limit_s: float) -> None:
         if run.over:
             return
         run.current.cancelled = True
-        if run.task is not None:
-            # Its clean-up is waited for.
-            run.timed_out = said
-            run.task.cancel()
-        else:
+        self._disarm(run)
+        if run.task is None:
             self._failed(run, TimeoutError(said))
+            return
+        # Its clean-up is waited for, for a while.
+        run.timed_out = said
+        run.task.cancel()
+        run.timers.append(run.loop.call_later(min(limit_s, CLEAN_UP_S), self._give_up, run, said))
+
+    def _give_up(self, run: StepRun, said: str) -> None:
+        """It does not end though it was cancelled: the attempt has failed, whatever it does."""
+        if run.over:
+            return
+        self._log.warning(
+            "step %s of flow %s runs on after its time, as its code swallows cancellation; what it "
+            "still returns is dropped",
+            *(run.call.identity, run.owner.row.id),
+            extra={"flow": run.owner.row.id},
+        )
+        self._failed(run, TimeoutError(said))
 
     def _disarm(self, run: StepRun) -> None:
         for timer in run.timers:

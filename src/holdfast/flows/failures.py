@@ -7,7 +7,7 @@ if the step that is registered here names it; nothing is imported because a stor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -17,12 +17,14 @@ from holdfast.errors import (
     FlowTerminated,
     StepFailed,
     StepOutcomeUnknown,
+    UpdateFailed,
+    UpdateRejected,
     UsageError,
 )
 from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.events import Failure
 from holdfast.model.retry import name_of
-from holdfast.runtime.logs import masked
+from holdfast.runtime.logs import masked, printable
 from holdfast.work.failures import describe
 from holdfast.work.payload import decode_plain
 
@@ -37,6 +39,14 @@ OUTCOME_UNKNOWN = "OutcomeUnknown"
 
 CANCELLED = name_of(FlowCancelled)
 TERMINATED = name_of(FlowTerminated)
+REJECTED = name_of(UpdateRejected)
+UNFINISHED = name_of(UpdateFailed)
+"""The type of the failure of an update that its flow did not come to the end of."""
+
+E = TypeVar("E", bound=BaseException)
+
+# The attribute of an error that names the step or the child that it came from.
+_ORIGIN = "_holdfast_origin"
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Failure)
@@ -45,7 +55,17 @@ _decoder = msgspec.json.Decoder(Failure)
 def failure_of(
     error: BaseException, *, errors: Sequence[type[Exception]] = (), causes: int = _CAUSES_MAX
 ) -> Failure:
-    """What is kept of ``error``; of one of ``errors`` also the arguments that rebuild it."""
+    """What is kept of ``error``; of one of ``errors`` also the arguments that rebuild it.
+
+    Never raises, whatever the class of ``error`` does when it is looked at.
+    """
+    try:
+        return _failure_of(error, errors, causes)
+    except Exception as failed:  # noqa: BLE001 - that it failed is what must be told
+        return Failure(name_of(type(error)), f"(unprintable: {type(failed).__name__})")
+
+
+def _failure_of(error: BaseException, errors: Sequence[type[Exception]], causes: int) -> Failure:
     document = cast("dict[str, Any]", decode_plain(describe(error)))
     cause = error.__cause__
     return Failure(
@@ -54,6 +74,11 @@ def failure_of(
         details=_details(error, document.get("traceback", ""), errors),
         cause=None if cause is None or causes == 0 else failure_of(cause, causes=causes - 1),
     )
+
+
+def message_of(error: BaseException) -> str:
+    """What ``error`` says, with its notes."""
+    return f"{printable(error, _NOTES_CHARS_MAX)}{_notes(error)}"
 
 
 def failure_of_job(document: object) -> Failure:
@@ -122,6 +147,56 @@ def flow_error(id: str, failure: Failure) -> Exception:  # noqa: A002 - it is on
     )
 
 
+def marked(error: E, origin: str) -> E:
+    """``error``, which knows from now on that it is the failure of this step or child."""
+    # Not by ``setattr``: there are classes that forbid it.
+    error.__dict__[_ORIGIN] = origin
+    return error
+
+
+def origins_of(error: BaseException, latest: str | None) -> tuple[str, ...]:
+    """The steps and children whose failures ``error`` carries: is, was raised from, or groups.
+
+    An error that was merely raised while another was handled is taken for its consequence only if
+    that other was the ``latest`` thing that happened: code that did something since got over it.
+    """
+    found: dict[str, None] = {}
+    seen: set[int] = set()
+    left: list[tuple[BaseException, bool]] = [(error, True)]
+    while left:
+        each, stated = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        origin: str | None = getattr(each, _ORIGIN, None)
+        if origin is not None:
+            if stated or origin == latest:
+                found[origin] = None
+            continue
+        if isinstance(each, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", each)
+            left.extend((inner, stated) for inner in reversed(group.exceptions))
+        if each.__cause__ is not None:
+            left.append((each.__cause__, stated))
+        elif each.__context__ is not None and not each.__suppress_context__:
+            left.append((each.__context__, False))
+    return tuple(found)
+
+
+def update_error(id: str, name: str, failure: Failure) -> Exception:  # noqa: A002 - it is one
+    """What a caller sees of an update that its flow did not complete."""
+    if failure.type == REJECTED:
+        return UpdateRejected(name, failure.message)
+    return UpdateFailed(
+        id,
+        name,
+        failure.type,
+        failure.message,
+        details=decode_plain(text_of(failure.details)),
+        cause=None if failure.cause is None else update_error(id, name, failure.cause),
+    )
+
+
 def _details(error: BaseException, where: str, errors: Sequence[type[Exception]]) -> msgspec.Raw:
     details: dict[str, Any] = {"traceback": where}
     if isinstance(error, tuple(errors)):
@@ -134,8 +209,19 @@ def _details(error: BaseException, where: str, errors: Sequence[type[Exception]]
 
 
 def _notes(error: BaseException) -> str:
-    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    # Anybody may put anything there, as Python's own printing of tracebacks expects as well.
+    kept: Any = getattr(error, "__notes__", None)
+    if not isinstance(kept, (list, tuple)):
+        return ""
+    notes = "".join(f"\n{_note(each)}" for each in cast("list[Any]", kept))
     return masked(notes, _NOTES_CHARS_MAX).encode("utf-8", "backslashreplace").decode()
+
+
+def _note(note: object) -> str:
+    try:
+        return str(note)
+    except Exception as failed:  # noqa: BLE001 - the error itself is told all the same
+        return f"(unprintable: {type(failed).__name__})"
 
 
 def _rebuilt(kind: type[Exception], details: Any) -> Exception | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.codec import encode_json
 from holdfast.errors import UsageError
-from holdfast.flows.starting import ATTRIBUTES_BYTES_MAX
+from holdfast.flows.attributes import ATTRIBUTES_BYTES_MAX
 from holdfast.model.instance import FINAL, InstanceFilter, InstanceStatus
 from holdfast.names import InstanceId, check_key
 

@@ -15,6 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.flows.arguments import Arguments
 from holdfast.flows.calls import ChildCall
 from holdfast.flows.running import running_flow
+from holdfast.flows.scanning import scan
 from holdfast.flows.scheduling import SchedulingMiddleware
 from holdfast.flows.step import check_definition
 from holdfast.model.options import Duration, seconds
@@ -35,6 +36,7 @@ class Flow(Generic[P, R]):
         *,
         name: str | None = None,
         retention: Duration = RETENTION_S,
+        checked: bool = True,
         scheduling: Sequence[SchedulingMiddleware] = (),
     ) -> None:
         self.name = check_definition(name or getattr(function, "__name__", ""), "flow")
@@ -42,11 +44,36 @@ class Flow(Generic[P, R]):
         if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
             raise UsageError(f"flow {self.name!r}: write it as `async def {self.name}(…)`")
         self.function = function
+        self.checked = checked
+        """Whether it is refused to reach out of itself, here and while it runs."""
+        self._unseen = checked
+        self.check()
         self.retention_s = seconds(retention, "retention", zero=False)
         # The app's own list: what is added to it later counts as well.
         self.scheduling = scheduling
         self.arguments = Arguments(function, f"flow {self.name}")
         update_wrapper(self, function)
+
+    def check(self) -> None:
+        """Look for the outside world in what was not looked at yet: all, then names of later.
+
+        A function that is defined below the flow is unknown while this is made, and looked at when
+        a host begins to run it.
+
+        Raises:
+            UsageError: Its code names a clock, dice, a thread or I/O; it says where, and the fix.
+        """
+        if not self._unseen:
+            return
+        found = scan(self.function)
+        if found.finding is not None:
+            source = found.finding.source
+            raise UsageError(
+                f"flow {self.name!r} would {source.deed.deed}: {found.finding}. Its code is run "
+                f"again from its history after a crash: {source.deed.instead}. Who knows better "
+                "defines it with checked=False"
+            )
+        self._unseen = found.unresolved
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ChildCall[R]:
         """In flow code: start a child, and return what to await. Elsewhere: call the function.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from holdfast.errors import UsageError
+from holdfast.flows.calls import ChildCall
 from holdfast.flows.desk import FlowDesk
 from holdfast.flows.filtering import Statuses, ended_filter, flow_filter
 from holdfast.flows.flow import Flow
@@ -14,6 +15,12 @@ from holdfast.flows.handle import FlowHandle
 from holdfast.flows.info import FlowInfo, info_of
 from holdfast.flows.purging import purge_matching, purge_one
 from holdfast.flows.schedule import QUEUE, StartFlow
+from holdfast.flows.start_options import (
+    StartManyOptions,
+    StartOptions,
+    TickOptions,
+    TimetableOptions,
+)
 from holdfast.model.instance import InstanceStatus
 from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.model.options import Duration, seconds
@@ -21,6 +28,11 @@ from holdfast.names import InstanceId, check_key
 from holdfast.work.schedules import ScheduleInfo, Schedules
 
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+Ts = TypeVarTuple("Ts")
 
 
 class Flows:
@@ -35,30 +47,72 @@ class Flows:
 
     @overload
     async def start(
-        self,
-        flow: Flow[..., R],
-        *args: Any,
-        id: str | None = None,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        tx: object = None,
+        self, flow: str, *args: Any, **options: Unpack[StartOptions]
+    ) -> FlowHandle[Any]: ...
+    @overload
+    async def start(
+        self, flow: Callable[[], ChildCall[R]], **options: Unpack[StartOptions]
+    ) -> FlowHandle[R]: ...
+    @overload
+    async def start(
+        self, flow: Callable[[A], ChildCall[R]], first: A, /, **options: Unpack[StartOptions]
     ) -> FlowHandle[R]: ...
     @overload
     async def start(
         self,
-        flow: str,
-        *args: Any,
-        id: str | None = None,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        tx: object = None,
-    ) -> FlowHandle[Any]: ...
+        flow: Callable[[A, B], ChildCall[R]],
+        first: A,
+        second: B,
+        /,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
     async def start(
         self,
-        flow: Flow[..., Any] | str,
+        flow: Callable[[A, B, C], ChildCall[R]],
+        first: A,
+        second: B,
+        third: C,
+        /,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
+    async def start(
+        self,
+        flow: Callable[[A, B, C, D], ChildCall[R]],
+        first: A,
+        second: B,
+        third: C,
+        fourth: D,
+        /,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
+    async def start(
+        self,
+        flow: Flow[..., R],
+        first: Any,
+        second: Any,
+        third: Any,
+        fourth: Any,
+        fifth: Any,
+        /,
         *args: Any,
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    @overload
+    async def start(
+        self,
+        flow: Flow[..., R],
+        *args: Any,
+        kwargs: Mapping[str, Any],
+        **options: Unpack[StartOptions],
+    ) -> FlowHandle[R]: ...
+    async def start(
+        self,
+        flow: Any,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,  # noqa: A002 - it is one
         at: datetime | None = None,
         delay: Duration | None = None,
@@ -74,7 +128,9 @@ class Flows:
 
         Args:
             flow: A flow, whose arguments are checked, or its name, with the arguments as JSON.
-            *args: The flow's arguments.
+            *args: The flow's arguments by position.
+            kwargs: Those by name, as a parameter behind a ``*`` needs it; they stand apart from
+                the options, so that neither can be taken for the other.
             id: Default a fresh one.
             at: Not before this instant.
             delay: Not before so long from now.
@@ -89,7 +145,9 @@ class Flows:
             OutcomeUnknown: No answer for a few seconds; start again with the same ``id``.
         """
         desk = self._desk
-        new = desk.starter.draft(flow, args, id=id, at=at, delay=delay, attributes=attributes)
+        new = desk.starter.draft(
+            flow, args, kwargs, id=id, at=at, delay=delay, attributes=attributes
+        )
         may_begin_here = desk.host is not None and tx is None
         awaited = desk.waiters.wait(new.id) if may_begin_here else None
         begun = False
@@ -100,19 +158,45 @@ class Flows:
                 desk.waiters.gone(new.id)
         return FlowHandle(desk, new.id, desk.definition(flow), awaited if begun else None)
 
+    @overload
     async def start_many(
         self,
-        flow: Flow[..., R],
+        flow: Callable[[A], ChildCall[R]],
+        inputs: Iterable[A],
+        **options: Unpack[StartManyOptions],
+    ) -> list[FlowHandle[R]]: ...
+    @overload
+    async def start_many(
+        self,
+        flow: Callable[[*Ts], ChildCall[R]],
+        inputs: Iterable[tuple[*Ts]],
+        **options: Unpack[StartManyOptions],
+    ) -> list[FlowHandle[R]]: ...
+    @overload
+    async def start_many(
+        self, flow: str, inputs: Iterable[Any], **options: Unpack[StartManyOptions]
+    ) -> list[FlowHandle[Any]]: ...
+    async def start_many(
+        self,
+        flow: Any,
         inputs: Iterable[Any],
         *,
         ids: Sequence[str] | None = None,
+        at: datetime | None = None,
+        delay: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         tx: object = None,
-    ) -> list[FlowHandle[R]]:
+    ) -> list[FlowHandle[Any]]:
         """Start up to 10,000 flows in one step, all that are not there yet, or none.
 
-        Each of ``inputs`` is the one argument of a flow, or a tuple of all of them. Otherwise as
-        ``start``; any host may begin them.
+        Each of ``inputs`` is the one argument of a flow, or a tuple of all of them; of a flow that
+        is named by text it is the JSON of its arguments. Otherwise as ``start``; any host may
+        begin them.
+
+        Raises:
+            FlowExists: An id belongs to a run of another definition. The others were started.
+            UsageError, InvalidName: The arguments are wrong, or one id is given with two different
+                inputs; nothing was sent.
         """
         desk, given = self._desk, list(inputs)
         if ids is not None and len(ids) != len(given):
@@ -122,22 +206,99 @@ class Flows:
                 flow,
                 cast("tuple[Any, ...]", each) if isinstance(each, tuple) else (each,),
                 id=None if ids is None else ids[number],
+                at=at,
+                delay=delay,
                 attributes=attributes,
             )
             for number, each in enumerate(given)
         ]
         if news:
-            await desk.starter.submit(news, tx=tx)
-        return [FlowHandle(desk, new.id, flow) for new in news]
+            await desk.starter.start_many(news, tx=tx)
+        found = desk.definition(flow)
+        return [FlowHandle(desk, new.id, found) for new in news]
 
+    @overload
+    async def schedule(
+        self, name: str, flow: str, *args: Any, **options: Unpack[TimetableOptions]
+    ) -> ScheduleInfo: ...
+    @overload
+    async def schedule(
+        self, name: str, flow: Callable[[], ChildCall[Any]], **options: Unpack[TimetableOptions]
+    ) -> ScheduleInfo: ...
+    @overload
     async def schedule(
         self,
         name: str,
-        flow: Flow[..., Any] | str,
+        flow: Callable[[A], ChildCall[Any]],
+        first: A,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def schedule(
+        self,
+        name: str,
+        flow: Callable[[A, B], ChildCall[Any]],
+        first: A,
+        second: B,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def schedule(
+        self,
+        name: str,
+        flow: Callable[[A, B, C], ChildCall[Any]],
+        first: A,
+        second: B,
+        third: C,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def schedule(
+        self,
+        name: str,
+        flow: Callable[[A, B, C, D], ChildCall[Any]],
+        first: A,
+        second: B,
+        third: C,
+        fourth: D,
+        /,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any],
+        first: Any,
+        second: Any,
+        third: Any,
+        fourth: Any,
+        fifth: Any,
+        /,
         *args: Any,
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any],
+        *args: Any,
+        kwargs: Mapping[str, Any],
+        **options: Unpack[TimetableOptions],
+    ) -> ScheduleInfo: ...
+    async def schedule(
+        self,
+        name: str,
+        flow: Any,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
         cron: str | None = None,
         every: Duration | None = None,
-        **options: Any,
+        **options: Unpack[TickOptions],
     ) -> ScheduleInfo:
         """Start a flow at each tick of a timetable, once in the fleet.
 
@@ -148,6 +309,7 @@ class Flows:
             name: What the schedule is called.
             flow: A flow, or its name.
             *args: Its arguments, the same at each tick.
+            kwargs: Those by name.
             cron: A cron expression; or ``every``.
             every: Seconds between ticks.
             **options: As ``hf.schedules.create`` takes them: ``tz``, ``catch_up``…
@@ -156,7 +318,7 @@ class Flows:
             UsageError, InvalidName: The arguments are wrong; nothing was sent.
             UnsupportedByDriver: The backend keeps no schedules.
         """
-        new = self._desk.starter.draft(flow, args)
+        new = self._desk.starter.draft(flow, args, kwargs)
         start = StartFlow(flow=new.name, input=new.input, retention_us=new.retention_us)
         return await self._schedules().create(name, QUEUE, start, cron=cron, every=every, **options)
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.errors import FlowNotFound, MailboxFull, UpdateRejected
+from holdfast.errors import FlowEnded, FlowNotFound, MailboxFull
 from holdfast.flows import letters
 from holdfast.flows.desk import within
-from holdfast.flows.failures import decode_failure, flow_error
+from holdfast.flows.failures import decode_failure, flow_error, update_error
 from holdfast.flows.flow import Flow
 from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of, running_of
 from holdfast.flows.operating import Operations
@@ -17,7 +17,6 @@ from holdfast.flows.recording import read_rows
 from holdfast.flows.waiting import End
 from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
-from holdfast.model.retry import name_of
 from holdfast.names import InstanceId, check_key, check_reason
 from holdfast.runtime.outside import check_outside
 from holdfast.work.payload import codec_of, decode_plain
@@ -117,7 +116,8 @@ class FlowHandle(Generic[R]):
         acknowledged before the next. Sent again under the same ``id``, it is nothing.
 
         Raises:
-            FlowNotFound: There is no live flow of this id.
+            FlowEnded: The flow has ended; nothing was sent.
+            FlowNotFound: There is no flow of this id.
             MailboxFull: It has as many unread letters as are allowed.
             UsageError: The payload cannot be stored as JSON.
         """
@@ -135,8 +135,9 @@ class FlowHandle(Generic[R]):
 
         Raises:
             UpdateRejected: Its validator did not accept it, and nothing was changed.
-            FlowFailed: What handles it raised.
-            FlowNotFound: There is no live flow of this id, or it ended without a reply.
+            UpdateFailed: What handles it raised, or the flow ended or began anew before it did.
+            FlowEnded: The flow has ended, perhaps before it read the update.
+            FlowNotFound: There is no flow of this id.
             TimeoutError: No reply in time; ask again with the same ``id``.
         """
         timeout_s = None if timeout is None else seconds(timeout, "timeout")
@@ -147,9 +148,7 @@ class FlowHandle(Generic[R]):
         told = letters.read_told(text)
         if told.error is None:
             return decode_plain(bytes(told.result).decode())
-        if told.error.type == name_of(UpdateRejected):
-            raise UpdateRejected(name, told.error.message)
-        raise flow_error(self.id, told.error)
+        raise update_error(self.id, name, told.error)
 
     async def query(self, name: str, *args: Any) -> Any:
         """Ask its code, which answers from what it knows and changes nothing.
@@ -171,7 +170,8 @@ class FlowHandle(Generic[R]):
         once, so that a second wish does not interrupt its clean-up.
 
         Raises:
-            FlowNotFound: There is no live flow of this id.
+            FlowEnded: The flow has ended.
+            FlowNotFound: There is no flow of this id.
         """
         check_reason(reason)
         # An id of its own: after a retry the flow can be cancelled again.
@@ -202,18 +202,27 @@ class FlowHandle(Generic[R]):
         """Let a suspended flow go on. Repeatable; raises as ``suspend``."""
         await Operations(self._desk, self.id).resume()
 
-    async def retry(self) -> None:
-        """Let a flow that failed go on from the step that failed last, as if it had not ended yet.
+    async def retry(self, *, rerun_unknown: bool = False) -> None:
+        """Let a flow go on from before what ended it, as if it had not ended yet.
 
-        What was recorded after it began is void, except for the letters that were read. A flow that
-        was terminated goes on where it was. Steps in queues and children that its end stopped begin
+        That is the step or the child whose failure its error is, or was raised from; the wish to
+        cancel it; or the place where its own code failed. What came after is void. A flow that was
+        terminated goes on where it was. A step or a child that succeeded never runs again, void or
+        not, and letters that were read stay read. The failed step begins with its first attempt, a
+        failed child anew under another id. Steps in queues and children that the end stopped begin
         again.
+
+        Args:
+            rerun_unknown: Run steps with ``once=True`` again of which nobody knows whether they
+                have run.
 
         Raises:
             FlowNotFound: There is none of this id.
+            RetryRefused: A saga has undone steps since, or it would begin with a step of which
+                nobody knows whether it has run. Nothing has changed.
             Conflict: It has not failed, or was changed meanwhile.
         """
-        await Operations(self._desk, self.id).retry()
+        await Operations(self._desk, self.id).retry(rerun_unknown=rerun_unknown)
         # The end that it was told of is not the end any more.
         self._awaited = None
 
@@ -224,19 +233,19 @@ class FlowHandle(Generic[R]):
         id: str | None = None,  # noqa: A002 - it is one
         input: Mapping[str, Any] | Sequence[Any] | None = None,  # noqa: A002 - it is one
     ) -> FlowHandle[R]:
-        """Start a new flow from a part of this one's history.
+        """Start a new flow from a part of this one's history. Repeatable with the same ``id``.
 
         Args:
-            at: Up to which commit it is copied: a version, or the identity of a step, which the
-                copy runs again.
+            at: Up to where it is copied: a version, with all of its commit but the flow's end; or
+                the identity of a step, which the copy runs again, and no step before it.
             id: Of the new flow.
             input: Other arguments for it; steps before ``at`` are not compared with them. A
                 mapping gives them by name as plain JSON, and needs no definition here.
 
         Raises:
             FlowNotFound: There is none of this id.
-            UsageError: There is no such version or step.
-            FlowExists: The new id belongs to another run.
+            UsageError: There is no such version or step, or the arguments do not fit.
+            FlowExists: The new id belongs to another flow, or to another copy. Nothing was started.
         """
         forked = await Operations(self._desk, self.id).fork(at=at, id=id, input=input)
         return FlowHandle(self._desk, forked, self._flow)
@@ -249,5 +258,7 @@ class FlowHandle(Generic[R]):
         (sent,) = await until_known(self._desk.runtime, lambda _: store.send((message,)))
         if sent is Sent.FULL:
             raise MailboxFull(self.id, MAILBOX_MAX, kind="flow")
-        if sent in (Sent.ENDED, Sent.NOT_FOUND):
+        if sent is Sent.ENDED:
+            raise FlowEnded(self.id, (await self._desk.record(self.id)).status)
+        if sent is Sent.NOT_FOUND:
             raise FlowNotFound(self.id)

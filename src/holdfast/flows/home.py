@@ -9,7 +9,7 @@ from holdfast.flows.decision import StepTask
 from holdfast.flows.executing import Executor
 from holdfast.flows.run import FlowRun
 from holdfast.flows.store_clock import StoreClock
-from holdfast.model.instance import Commit, Committed, InstanceStatus
+from holdfast.model.instance import Commit, Committed, InstanceStatus, NewInstance
 from holdfast.names import JobId
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ class Home(Protocol):
 
     def hand_back(self, live: LiveFlow) -> None:
         """It can do nothing here now: let it go."""
+        ...
+
+    def not_started(self, live: LiveFlow, starts: Sequence[NewInstance]) -> None:
+        """These were to be started, but others have their ids."""
         ...
 
     def ended(self, live: LiveFlow, status: InstanceStatus, outcome: str | None) -> None:

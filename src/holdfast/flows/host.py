@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.errors import HoldfastError, LeaseLost, StoreError
@@ -62,7 +63,10 @@ class FlowHost:
         self._noting = Noting()
         self._backoff = Backoff(0.1, 5.0, home.runtime.random)
         self._stopping = False
+        # Whether somebody rang since the last look.
+        self._rung = False
         self._ended: asyncio.Future[None] | None = None
+        self._heed_no_more: Callable[[], object] = lambda: None
         home.freed = self._on_freed
         home.yielding.over = self._on_all_names
         home.comes_due = self.look_in
@@ -88,7 +92,8 @@ class FlowHost:
         bell.on_claimable, bell.on_mail = self._on_ring, self._on_mail
         bell.on_operate, bell.on_gone = self._on_operate, self._on_gone
         bell.open()
-        end = self._claimer.sessions.on_lost(self._on_lost)
+        # As long as anything runs, which may be longer than claims are made.
+        self._heed_no_more = self._claimer.sessions.on_lost(self._on_lost)
         tending = self.home.runtime.spawn(
             tend(self.home.runtime, self.home.store, self._log), name="holdfast-flow-tend"
         )
@@ -100,18 +105,26 @@ class FlowHost:
             self._stopping = True
             self._ended.set_result(None)
             tending.cancel()
-            end()
-            bell.on_claimable = bell.on_mail = bell.on_operate = bell.on_gone = None
+            bell.on_claimable = bell.on_mail = bell.on_gone = None
 
     async def stop(self, grace_s: float) -> None:
         """Claim no more; let steps end within ``grace_s``; hand everything back. Repeatable.
 
         What waits is handed back at once, and begins nothing new. Steps that run longer are
-        stopped, and their flows can be claimed by others at once.
+        stopped, and their flows can be claimed by others at once. So are those of flows that are
+        terminated meanwhile, or whose session is lost.
         """
-        home = self.home
         self._stopping = True
         self._alarm.ring()
+        try:
+            await self._let_end(grace_s)
+        finally:
+            self._heed_no_more()
+            self._bell.on_operate = None
+            self.home.close()
+
+    async def _let_end(self, grace_s: float) -> None:
+        home = self.home
         if self._ended is not None:
             await asyncio.wait([self._ended], timeout=_PATIENCE_S)
         home.stuck_flows.let_all_go()
@@ -131,7 +144,6 @@ class FlowHost:
             self._log.debug("the others were not told that this host leaves: %s", error)
         except TimeoutError:
             self._log.warning("the store does not take flows back; the end of the session does it")
-        home.close()
 
     # -- claiming ---------------------------------------------------------------------------------
 
@@ -154,6 +166,7 @@ class FlowHost:
         poll_s = POLL_DEAF_S if self._bell.deaf else lookout.poll_s
         limit = min(free, self._claim_batch)
         lookout.asks()
+        rung, self._rung = self._rung, False
         try:
             wait_s = self._noting.wait_s(self._clock.monotonic(), poll_s)
             session, claimed = await self._claimer.ask(
@@ -167,10 +180,14 @@ class FlowHost:
         self._backoff.reset()
         self.home.clock.heard(claimed.at_us)
         got = len(claimed.instances)
+        if got >= limit:
+            self._noting.gone()
         due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)
         lookout.answered(self._clock.monotonic(), got=got, limit=limit, due_s=due_s)
         if self.home.telemetry.active:
             self.home.telemetry.flows_counted("claimed", got)
+            if rung and not got:
+                self.home.telemetry.flows_counted("missed")
         for each in claimed.instances:
             self._take(each, session)
         for id in claimed.letters:  # noqa: A001 - it is one
@@ -216,6 +233,7 @@ class FlowHost:
         if name in self._names:
             self._noting.gone()
             if name not in self.home.yielding.names:
+                self._rung = True
                 self._on_all_names()
 
     def _on_gone(self) -> None:
@@ -259,4 +277,4 @@ class FlowHost:
         """This host's session is lost: drop what hangs on it, before others begin."""
         for live in list(self.home.lives.values()):
             if live.session is session:
-                self.home.drop(live)
+                self.home.forfeit(live)

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.flows.activation import LiveFlow
 from holdfast.flows.bell import claimable
-from holdfast.flows.committing import Writes
+from holdfast.flows.committing import ABREAST, Writes
 from holdfast.flows.decision import StepTask
 from holdfast.flows.desk import FlowDesk
 from holdfast.flows.executing import Executor
@@ -30,8 +30,10 @@ from holdfast.model.instance import (
     Committed,
     Handback,
     InstanceStatus,
+    NewInstance,
 )
 from holdfast.names import JobId
+from holdfast.ports.instance_store import CommitsAtOnce
 from holdfast.runtime.session import LiveSession
 from holdfast.work.repeating import while_held
 
@@ -56,8 +58,15 @@ class Household:
         # comes due.
         self.freed: Callable[[], None] = _nothing
         self.comes_due: Callable[[float], None] = _nothing_in
-        self.commits: Writes[Commit, Committed] = Writes(desk.runtime, desk.store.commit, log)
-        self.releases: Writes[Handback, bool] = Writes(desk.runtime, desk.store.release, log)
+        store = desk.store
+        at_once = store.commit_at_once if isinstance(store, CommitsAtOnce) else None
+        abreast = ABREAST if at_once is None else 1
+        self.commits: Writes[Commit, Committed] = Writes(
+            desk.runtime, store.commit, log, at_once=at_once, abreast=abreast
+        )
+        self.releases: Writes[Handback, bool] = Writes(
+            desk.runtime, store.release, log, abreast=abreast
+        )
         self.yielding = Yielding(self)
         self.stuck_flows = Stuck(self)
         self._wakeups = desk.wakeups
@@ -223,6 +232,18 @@ class Household:
         """Tell every host that there is a flow of this name to be claimed."""
         self.spawn(self._wakeups.ring(claimable(name)), "holdfast-flow-ring")
 
+    def not_started(self, live: LiveFlow, starts: Sequence[NewInstance]) -> None:
+        """These were to be started, but others have their ids."""
+        for new in starts:
+            # Of one that it awaits, its code hears.
+            if new.parent is None:
+                self.log.warning(
+                    "flow %s of %r did not start %r: another flow has the id %s, and nobody waits "
+                    "for a detached one",
+                    *(live.id, live.row.name, new.name, new.id),
+                    extra={"flow": live.id},
+                )
+
     def ended(self, live: LiveFlow, status: InstanceStatus, outcome: str | None) -> None:
         """It has ended, and its end is stored."""
         self._waiters.ended(live.id, status, outcome)
@@ -236,17 +257,38 @@ class Household:
         if not fenced and live.session.held:
             self.stuck(live, RuntimeError("what it decided cannot be written; see the log"))
             return
-        self.drop(live)
+        self.forfeit(live)
         if live.session.held:
             # Should it be ours after all, others can have it at once.
             self.give_up(live, due=True)
         if self.telemetry.active:
-            self.telemetry.flows_counted("fenced" if fenced else "conflict")
+            if fenced:
+                self.spawn(self._count_refusal(live), "holdfast-flow-refused")
+            else:
+                self.telemetry.flows_counted("unknown")
         self.log.warning(
             "flow %s is not ours any more: what it decided here was not written",
             live.id,
             extra={"flow": live.id, "token": live.row.token},
         )
+
+    def forfeit(self, live: LiveFlow) -> None:
+        """Forget a flow that was taken from us. Repeatable, and counted once."""
+        if self.telemetry.active and self.lives.get(live.id) is live:
+            self.telemetry.flows_counted("lost")
+        self.drop(live)
+
+    async def _count_refusal(self, live: LiveFlow) -> None:
+        """Count a commit that was refused: by its token, or by its version alone.
+
+        The refusal does not say which. It is rare enough to be asked for, where anybody counts.
+        """
+        try:
+            record = await self.store.get(live.id)
+        except HoldfastError:
+            record = None
+        ours = record is not None and record.token == live.row.token
+        self.telemetry.flows_counted("conflict" if ours else "fenced")
 
     def stuck(self, live: LiveFlow, error: Exception) -> None:
         """Its code and its history do not go together."""

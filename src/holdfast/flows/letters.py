@@ -13,9 +13,8 @@ import msgspec
 from holdfast.errors import UpdateRejected
 from holdfast.flows.arguments import encoded
 from holdfast.flows.events import NULL, Failure
-from holdfast.flows.failures import failure_of
+from holdfast.flows.failures import REJECTED, UNFINISHED, failure_of
 from holdfast.model.instance import Message, Reply
-from holdfast.model.retry import name_of
 from holdfast.names import InstanceId
 from holdfast.runtime.logs import printable
 
@@ -116,10 +115,15 @@ def reply(message: str, *, result: msgspec.Raw = NULL, error: BaseException | No
     elif isinstance(error, UpdateRejected):
         # The reason alone: who asked makes the sentence of it.
         reason = failure_of(Exception(error.reason))
-        told = Told(error=msgspec.structs.replace(reason, type=name_of(UpdateRejected)))
+        told = Told(error=msgspec.structs.replace(reason, type=REJECTED))
     else:
         told = Told(error=failure_of(error))
     return Reply(message, _encoder.encode(told).decode())
+
+
+def unfinished(message: str, why: str) -> Reply:
+    """The answer to an update that was begun and will not be finished."""
+    return Reply(message, _encoder.encode(Told(error=Failure(UNFINISHED, why))).decode())
 
 
 def rejection(message: str, name: str, error: BaseException) -> Reply:

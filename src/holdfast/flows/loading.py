@@ -57,6 +57,8 @@ async def _history(home: Household, live: LiveFlow, claimed: ClaimedInstance) ->
 
 async def _look_for_taken(home: Household, live: LiveFlow) -> None:
     """Find children whose chosen ids others had: the last owner may have died knowing it."""
+    if live.closed:
+        return
     taken: list[InstanceId] = []
     for id in live.run.children.chosen:  # noqa: A001 - it is one
         try:

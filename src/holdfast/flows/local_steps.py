@@ -16,10 +16,9 @@ from holdfast.flows.step_run import StepOwner, StepRun
 class LocalSteps:
     """By their identity: ``running`` here, ``transactions`` that wait, and what is held."""
 
-    __slots__ = ("_executor", "_held", "_owner", "running", "transactions")
+    __slots__ = ("_executor", "_held", "running", "transactions")
 
-    def __init__(self, owner: StepOwner, executor: Executor) -> None:
-        self._owner = owner
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.running: dict[str, StepRun] = {}
         # One at a time, as each is a commit of its flow.
@@ -31,8 +30,8 @@ class LocalSteps:
         """Whether there are steps that were called and do not run yet."""
         return bool(self._held or self.transactions)
 
-    def start(self, calls: Sequence[StepTask]) -> None:
-        """Let these run, after those that were held."""
+    def start(self, owner: StepOwner, calls: Sequence[StepTask]) -> None:
+        """Let these run for ``owner``, after those that were held."""
         if self._held:
             calls = (*self._held, *calls)
             self._held = []
@@ -40,7 +39,7 @@ class LocalSteps:
             if call.step.options.transactional:
                 self.transactions.append(call)
             else:
-                self.running[call.identity] = self._executor.start(self._owner, call)
+                self.running[call.identity] = self._executor.start(owner, call)
 
     def hold(self, calls: Iterable[StepTask]) -> None:
         """Let these run when the next are started."""

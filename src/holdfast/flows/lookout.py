@@ -47,10 +47,9 @@ class Lookout:
     def answered(self, now: float, *, got: int, limit: int, due_s: float) -> None:
         """The store gave ``got`` of at most ``limit`` flows; the next may be due in ``due_s``.
 
-        A limit of 0 asked for letters only, and says nothing of flows.
+        A limit of 0 asked for letters only: what came due meanwhile is there for the next slot.
         """
-        if limit:
-            self.hopeful = got == limit or self._rings != self._asked_at_ring
+        self.hopeful = got == limit or self._rings != self._asked_at_ring
         self.at = min(now + max(self._floor_s, due_s), self._soonest)
 
     def comes_due(self, now: float, in_s: float) -> bool:

@@ -12,19 +12,25 @@ import math
 import sys
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
+from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
+from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPrivateUsage]
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
-from holdfast.errors import UsageError
+from holdfast.errors import Evicted, UsageError
 from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_coroutine
 from holdfast.flows.refusals import refuse_unordered, without_the_outside
 
 # One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
 CALLBACKS_MAX = 1_000_000
+
+# A coroutine that is dropped hears ``Evicted`` at each thing it asks for. Clean-up asks for a few;
+# code that has swallowed it so often would go on for ever, as nothing it awaits makes it wait.
+_EVICTIONS_MAX = 100
 
 # The end of the year 9999: to sleep for ever is to sleep until then. What is later is no instant
 # that a store or a ``datetime`` could say.
@@ -57,6 +63,15 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._disarmed: list[int] = []
         self._running = False
         self._closed = False
+        # Whether the code only looks: whatever would change the run is refused.
+        self._looking = False
+        # One of both: asked for at each callback.
+        self._shut = False
+        # Whether code that was only to look has woken other code, which was then not let run.
+        self.disturbed = False
+        self._evictions = 0
+        # Tasks that did not end when the flow was dropped.
+        self.left_behind = 0
 
     # -- fed from outside -------------------------------------------------------------------------
 
@@ -128,7 +143,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """
         if self._closed:
             return
-        self._closed = True
+        self._closed = self._shut = True
         self._ready.clear()
         self._timers.clear()
         if not self._tasks:
@@ -137,7 +152,26 @@ class FlowLoop(asyncio.AbstractEventLoop):
             while self._tasks:
                 _, task = self._tasks.popitem()
                 task.forget()
-                end_coroutine(task.get_coro())
+                self._evictions = 0
+                # asyncio's timeouts and groups ask which task they are in, and raise without one.
+                enter_task(self, task)
+                try:
+                    if not end_coroutine(task.get_coro()):
+                        self.left_behind += 1
+                finally:
+                    leave_task(self, task)
+
+    def evict(self) -> None:
+        """Tell code that is being dropped, at whatever it asks for; too often, say nothing.
+
+        It then comes to an await that waits, where it can be left.
+
+        Raises:
+            Evicted: It is being dropped.
+        """
+        self._evictions += 1
+        if self._evictions <= _EVICTIONS_MAX:
+            raise Evicted
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
@@ -152,6 +186,33 @@ class FlowLoop(asyncio.AbstractEventLoop):
             yield
         finally:
             self._leave(outer, hooks)
+
+    @contextmanager
+    def only_looking(self) -> Generator[None, None, None]:
+        """The same for code that must not change the run: no callback, task or timer is taken."""
+        numbers = self._numbers
+        self._looking = self._shut = True
+        try:
+            with self.being_the_running_loop():
+                yield
+        finally:
+            self._looking, self._shut = False, self._closed
+            # Order in sets follows the numbers: those of futures that it made must not count.
+            self._numbers = numbers
+
+    @property
+    def looking(self) -> bool:
+        """Whether the code that runs now only looks."""
+        return self._looking
+
+    def check_changing(self, what: str) -> None:
+        """Refuse what changes the run, if the code only looks.
+
+        Raises:
+            UsageError: It does.
+        """
+        if self._looking:
+            raise UsageError(f"a query or a validator only looks; it cannot {what}")
 
     def _enter(self) -> tuple[Any, Any]:
         outer, hooks = get_running_loop(), sys.get_asyncgen_hooks()
@@ -178,8 +239,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         """Run ``callback`` after what is ready already."""
         handle = asyncio.Handle(callback, args, self, context)
-        if not self._closed:
+        if not self._shut:
             self._ready.append(handle)
+        elif self._looking:
+            # A future was given its result, or a task was cancelled, before this was asked for.
+            self.disturbed = True
+            self.check_changing("wake what waits")
         return handle
 
     def call_later(
@@ -202,6 +267,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """Set a durable timer; one that is due already is run without."""
         if math.isnan(when):
             raise UsageError("a timer is set for a number of seconds, not for NaN")
+        self.check_changing("set a timer")
         when = min(when, LATEST)
         timer = Timer(self.next_number(), when, callback, args, self, context)
         if self._closed:
@@ -216,6 +282,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         assert isinstance(handle, Timer)
+        self.check_changing("cancel a timer")
         if self._timers.pop(handle.number, None) is not None and handle.told:
             self._disarmed.append(handle.number)
 
@@ -227,6 +294,10 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         """A task that is hashed by its number; anything that can be awaited will do."""
+        if self._looking:
+            if asyncio.iscoroutine(coro):
+                coro.close()
+            self.check_changing("make a task")
         number = self.next_number()
         if asyncio.iscoroutine(coro):
             refuse_unordered()

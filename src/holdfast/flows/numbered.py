@@ -7,14 +7,42 @@ one in every process. Numbered in order of creation, the order is the same in ev
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Coroutine
 from contextvars import Context
-from typing import Any, TypeVar
+from types import CoroutineType, GeneratorType
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
+
+def _check_changing(future: asyncio.Future[Any], what: str) -> None:
+    # Loops that are not those of flows number their tasks as well, and have nobody who only looks.
+    check = getattr(future.get_loop(), "check_changing", None)
+    if check is not None:
+        check(what)
+
+
+class _Every:
+    """Equal to every callback: all of a future are removed at once, not one by one."""
+
+    __hash__ = object.__hash__
+
+    def __call__(self, future: asyncio.Future[Any]) -> None:
+        """Nothing: it is never called."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+_EVERY = _Every()
+
 # A coroutine that goes on awaiting while it is being closed is left to itself after so many times.
 _CLOSE_ATTEMPTS_MAX = 50
+
+# Coroutines inside of coroutines, each closed by itself: where there are more, the code makes a new
+# one whenever one is closed.
+_AWAITING_MAX = 1_000
 
 
 class NumberedTask(asyncio.Task[T]):
@@ -28,9 +56,21 @@ class NumberedTask(asyncio.Task[T]):
     def __hash__(self) -> int:
         return self.number
 
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel it, unless the code only looks."""
+        _check_changing(self, "cancel a task")
+        return super().cancel(msg)
+
     def forget(self) -> None:
-        """Say nothing when it is collected unfinished: it was dropped on purpose."""
+        """Say nothing when it is collected unfinished: it was dropped on purpose.
+
+        Nor is it woken any more: it and what it waits for would keep each other.
+        """
         self._log_destroy_pending = False
+        # asyncio has no word for what it waits for; without it, both are only freed later.
+        awaited: Any = getattr(self, "_fut_waiter", None)
+        if isinstance(awaited, asyncio.Future):
+            cast("asyncio.Future[Any]", awaited).remove_done_callback(_EVERY)
 
 
 class NumberedFuture(asyncio.Future[T]):
@@ -42,6 +82,11 @@ class NumberedFuture(asyncio.Future[T]):
 
     def __hash__(self) -> int:
         return self.number
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel it, unless the code only looks."""
+        _check_changing(self, "cancel what was begun")
+        return super().cancel(msg)
 
 
 class Timer(asyncio.TimerHandle):
@@ -71,13 +116,44 @@ class Timer(asyncio.TimerHandle):
         self._scheduled = True
 
 
-def end_coroutine(coroutine: Any) -> None:
-    """Close ``coroutine``, whatever its clean-up tries on the way."""
+def end_coroutine(coroutine: Any) -> bool:
+    """Close ``coroutine``, whatever its clean-up tries on the way; False if some of it goes on."""
+    awaiting = [coroutine]
+    ended = True
+    # The innermost hears of it first. One that goes on awaiting ends those around it, by the error
+    # that this is, and is closed by itself then.
+    for each in awaiting:
+        if not _end_one(each, awaiting):
+            ended = False
+            # Kept for as long as the process lives. Freed, Python would close it once more where no
+            # loop runs: all that it awaits raises at once, and code that swallows it never ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    return ended
+
+
+def _end_one(coroutine: Any, awaiting: list[Any]) -> bool:
     for _ in range(_CLOSE_ATTEMPTS_MAX):
+        _follow(coroutine, awaiting)
         try:
             coroutine.close()
-        except BaseException:  # noqa: BLE001, S112
+        except BaseException:  # noqa: BLE001
             # It awaited in a finally block, or its clean-up needs a loop that runs: again from
             # where it stands now.
-            continue
-        return
+            if len(awaiting) > _AWAITING_MAX:
+                return False
+        else:
+            return True
+    return False
+
+
+def _follow(coroutine: Any, awaiting: list[Any]) -> None:
+    """Add the coroutines that ``coroutine`` awaits now: while they are held, none is freed."""
+    while True:
+        inner: Any = getattr(coroutine, "cr_await", None) or getattr(
+            coroutine, "gi_yieldfrom", None
+        )
+        if type(inner) not in (CoroutineType, GeneratorType):
+            return
+        coroutine = inner
+        if all(coroutine is not each for each in awaiting):
+            awaiting.append(coroutine)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Conflict, FlowNotFound, UsageError
+import msgspec
+
+from holdfast.errors import Conflict, FlowExists, FlowNotFound, UsageError
 from holdfast.flows import letters
-from holdfast.flows.arguments import text_of
 from holdfast.flows.events import (
-    Ended,
     Failure,
-    Rewound,
     StepEnded,
     StepIntended,
     StepSent,
@@ -19,12 +19,15 @@ from holdfast.flows.events import (
     encode_events,
 )
 from holdfast.flows.failures import TERMINATED, encode_failure
-from holdfast.flows.flow import RETENTION_S
+from holdfast.flows.flow import RETENTION_S, Flow
+from holdfast.flows.orphans import cancel_jobs
 from holdfast.flows.recording import read_rows, record_flow, replayed
-from holdfast.flows.replaying import fork_history
+from holdfast.flows.retrying import Place, places, retry_of
+from holdfast.flows.rewinding import fork_history
 from holdfast.flows.starting import input_of
 from holdfast.model.instance import (
     FINAL,
+    Entry,
     HistoryRow,
     InstanceStatus,
     NewInstance,
@@ -66,7 +69,10 @@ class Operations:
             return run.answering.query(name, *args)
 
     async def terminate(self, reason: str) -> None:
-        """End the flow at once, and the children that are to end with it, in one step."""
+        """End the flow at once, and the children that are to end with it, in one step.
+
+        The jobs of their steps are cancelled after it, when nobody can decide on more.
+        """
         record = await self._desk.record(self._id)
         failure = Failure(TERMINATED, reason)
         below = Failure(TERMINATED, f"with {self._id!r}, which started it: {reason}")
@@ -85,6 +91,7 @@ class Operations:
             ),
         )
         self._check(opened, "terminated: it has ended")
+        await cancel_jobs(self._desk, self._id, f"flow {self._id!r} was terminated: {reason}")
 
     async def suspend(self) -> None:
         """Let it begin nothing new."""
@@ -96,16 +103,13 @@ class Operations:
         opened = await until_known(self._desk.runtime, lambda _: self._store.resume(self._id))
         self._check(opened, "resumed: it has ended")
 
-    async def retry(self) -> None:
-        """Let a failed flow go on from before the step that failed, a terminated one from here."""
+    async def retry(self, *, rerun_unknown: bool) -> None:
+        """Let a flow that did not complete go on from before what ended it."""
         record = await self._desk.record(self._id)
         if record.status not in FINAL or record.status is InstanceStatus.COMPLETED:
             raise Conflict(f"flow {self._id!r} is {record.status}; only one that failed is retried")
         rows = await read_rows(self._store, self._id, after=record.base)
-        terminated = record.status is InstanceStatus.TERMINATED
-        to = record.version if terminated else _before_failure(rows, record.base)
-        at = rows[-1].at_us if rows else record.began_at_us
-        events = encode_events((Rewound(at=at, to=to),))
+        events = encode_events((retry_of(record, rows, rerun_unknown=rerun_unknown),))
         opened = await until_known(
             self._desk.runtime,
             lambda _: self._store.reopen(self._id, version=record.version + 1, events=events),
@@ -122,33 +126,28 @@ class Operations:
         """Start a new flow from a part of this one's history."""
         record = await self._desk.record(self._id)
         rows = await read_rows(self._store, self._id, after=record.base)
-        cut = at if isinstance(at, int) else _before_step(rows, at)
+        cut, more = _cut(rows, at)
         kept = [row for row in rows if row.version <= cut]
         at_us = kept[-1].at_us if kept else record.began_at_us
-        history = fork_history(rows, id=self._id, base=record.base, at=cut, at_us=at_us)
+        history = fork_history(rows, id=self._id, base=record.base, at=cut, at_us=at_us, more=more)
         flow = self._desk.flows.get(record.name)
-        text = record.input
-        if isinstance(input, Mapping):
-            text = input_of(record.name, flow, (dict(input),))
-        elif input is not None:
-            if flow is None:
-                raise UsageError(
-                    f"flow {record.name!r} is not defined here: give its arguments by name"
-                )
-            text = text_of(flow.arguments.encode(tuple(input), {}))
+        text = record.input if input is None else _input(record.name, flow, input)
         runtime = self._desk.runtime
         new = NewInstance(
             id=InstanceId(runtime.ordered_id() if id is None else check_key(id)),
             kind="flow",
             name=record.name,
             input=text,
-            request=runtime.new_id(),
+            # The same copy, asked for again after a lost reply, is the same request.
+            request=runtime.new_id() if id is None else _request(self._id, text, history),
             history=history,
             retention_us=RETENTION_US if flow is None else round(flow.retention_s * 1e6),
             attributes=record.attributes,
             headers=record.headers,
         )
-        await self._desk.starter.start(new)
+        (started,) = await self._desk.starter.submit((new,))
+        if started.entry is not Entry.CREATED:
+            raise FlowExists(new.id, started.name, new.name)
         return new.id
 
     def _check(self, opened: Opened, why: str) -> None:
@@ -158,22 +157,49 @@ class Operations:
             raise Conflict(f"flow {self._id!r} cannot be {why}")
 
 
-def _before_failure(rows: Sequence[HistoryRow], base: int) -> int:
-    """The version to go back to: the one before the last step that failed, or before the end."""
-    end = None
-    for row in reversed(rows):
-        for event in decode_events(row.events):
-            if isinstance(event, StepEnded) and event.error is not None:
-                return row.version - 1
-            if isinstance(event, Ended) and end is None:
-                end = row.version - 1
-    return base if end is None else end
+def _request(flow: InstanceId, text: str, history: Sequence[str]) -> str:
+    """What tells a copy with this input from all others."""
+    said = msgspec.json.encode((flow, text, *history))
+    return f"fork/{blake2b(said, digest_size=16).hexdigest()}"
 
 
-def _before_step(rows: Sequence[HistoryRow], step: str) -> int:
-    """The version before the one in which the step was begun or ended."""
-    for row in rows:
-        for event in decode_events(row.events):
-            if isinstance(event, StepEnded | StepSent | StepIntended) and event.step == step:
-                return row.version - 1
+def _cut(rows: Sequence[HistoryRow], at: int | str) -> tuple[int, int]:
+    """Up to which version a copy goes, and how many events of the next commit it has."""
+    if isinstance(at, str):
+        return _before_step(rows, at)
+    if not _is_version(at):
+        raise UsageError(f"at= is a version or the identity of a step such as 'pay#0', not {at!r}")
+    return at, 0
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _before_step(rows: Sequence[HistoryRow], step: str) -> tuple[int, int]:
+    """The place before the one at which the step was begun or ended; what is void comes last."""
+    void = [
+        Place(row.version, index, event)
+        for row in rows
+        for index, event in enumerate(decode_events(row.events))
+    ]
+    for place in (*places(rows), *void):
+        item = place.item
+        if isinstance(item, StepEnded | StepSent | StepIntended) and item.step == step:
+            return place.version - 1, place.index
     raise UsageError(f"no step {step!r} is recorded; `history()` shows what is")
+
+
+def _input(name: str, flow: Flow[..., Any] | None, given: Mapping[str, Any] | Sequence[Any]) -> str:
+    """The input of a copy, from arguments by name or by position."""
+    if isinstance(given, Mapping):
+        return input_of(name, flow, (dict(given),), {})
+    if not _is_sequence(given):
+        raise UsageError(f"input= is a mapping by name or a sequence of arguments, not {given!r}")
+    if flow is None:
+        raise UsageError(f"flow {name!r} is not defined here: give its arguments by name")
+    return input_of(flow, flow, given, {})

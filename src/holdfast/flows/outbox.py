@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.flows.calls import StepCall
-from holdfast.flows.events import Event
+from holdfast.flows.events import DECIDED, Event, failure_in
 from holdfast.model.instance import Message, NewInstance, Reply
 from holdfast.model.job import NewJob
 from holdfast.names import JobId
@@ -71,6 +71,13 @@ class Outbox:
         self.events -= 1
         self._entries = [entry for entry in self if entry[0] is not event]
         self._struck = 0
+
+    def failed_last(self) -> str | None:
+        """The step or child whose failure was the last thing that happened, if it was one."""
+        for event, _ in reversed(self._entries[self._struck :]):
+            if not isinstance(event, DECIDED):
+                return failure_in(event)
+        return None
 
     def replayed(self) -> None:
         """Look at what the replay left: only that is still to be written."""

@@ -2,7 +2,8 @@
 
 A step that was put into a queue is a job like any other: claimed, retried and fenced like any
 other. Its payload is the input, its headers name the step; what it returns goes back to the flow
-by the store, with the end of the job.
+by the store, with the end of the job. What it told of itself is kept with the job, and read again
+for the next attempt.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.flows.executing import CLEAN_UP_S
 from holdfast.flows.step import Step
+from holdfast.ports.job_desk import JobDesk
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.threads import awaited_in
 from holdfast.work.current import STEP_NAME_HEADER, current
 from holdfast.work.handler import Handler, HandlerOptions
+from holdfast.work.payload import decode_plain
 
 # How many steps of one queue a host runs at once, unless one of them says otherwise.
 _CONCURRENCY = 10
@@ -36,10 +41,12 @@ class RemoteSteps:
         self,
         steps: Mapping[str, Step[..., Any]],
         runtime: Runtime,
+        jobs: JobDesk | None,
         *,
         threads: int,
     ) -> None:
         self._runtime = runtime
+        self._jobs = jobs
         self._threads = threads
         self._pool: Executor | None = None
         self._queues: dict[str, dict[str, Step[..., Any]]] = {}
@@ -75,6 +82,7 @@ class RemoteSteps:
             if step is None:
                 raise UsageError(f"this app has no step {name!r} for queue {queue!r}")
             args, kwargs = step.arguments.decode(msgspec.json.encode(payload).decode())
+            await self._recall()
             return await self._limited(step, partial(step.function, *args, **kwargs))
 
         options = HandlerOptions(
@@ -82,6 +90,21 @@ class RemoteSteps:
             errors=tuple({kind for step in steps.values() for kind in step.options.errors}),
         )
         return Handler[Any, Any](run, queue, options)
+
+    async def _recall(self) -> None:
+        """Let an attempt that is not the first know what the ones before it told of themselves.
+
+        A claim does not bring it along, because hardly any job needs it.
+        """
+        now = current()
+        if now.token == 1 or self._jobs is None:
+            return
+        try:
+            record = await self._jobs.get(now.job)
+        except HoldfastError as error:
+            now.log.warning("what the attempt before told is not known: %s", error)
+        else:
+            now.heartbeat_details = decode_plain(None if record is None else record.progress)
 
     async def _limited(self, step: Step[..., Any], call: Callable[[], Any]) -> Any:
         """Run an attempt within the time that its step has, and for as long as it tells of itself.
@@ -96,7 +119,12 @@ class RemoteSteps:
             async with limit:
                 if heartbeat_s is not None:
                     listener = _Listener(limit, heartbeat_s)
-                return await (call() if step.is_async else self._in_thread(call))
+                if not step.is_async:
+                    return await self._in_thread(call)
+                if timeout_s is None and heartbeat_s is None:
+                    return await call()
+                shortest_s = min(each for each in (timeout_s, heartbeat_s) if each is not None)
+                return await _left_in_time(call, limit, min(shortest_s, CLEAN_UP_S))
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -113,7 +141,36 @@ class RemoteSteps:
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._pool is None:
             self._pool = self._runtime.start_pool(self._threads, name="holdfast-step")
-        return await asyncio.wrap_future(self._pool.submit(copy_context().run, call))
+        return await awaited_in(self._pool, partial(copy_context().run, call))
+
+
+async def _left_in_time(call: Callable[[], Any], limit: asyncio.Timeout, grace_s: float) -> Any:
+    """Await a body in a task of its own, which can be left if it swallows the end of its time."""
+    body = asyncio.ensure_future(call())
+    try:
+        return await asyncio.shield(body)
+    except asyncio.CancelledError:
+        body.cancel()
+        body.add_done_callback(_drop)
+        _, running = await asyncio.wait((body,), timeout=grace_s if limit.expired() else None)
+        if running:
+            now = current()
+            now.log.warning(
+                "step %s runs on after its time, as its code swallows cancellation; what it still "
+                "returns is dropped",
+                now.job,
+            )
+        elif not body.cancelled():
+            error = body.exception()
+            if error is not None:
+                raise error from None
+        raise
+
+
+def _drop(body: asyncio.Future[Any]) -> None:
+    """Look at an error that nobody waits for, so that asyncio does not tell of it."""
+    if not body.cancelled():
+        body.exception()
 
 
 class _Listener:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import NonDeterminism
 from holdfast.flows.events import (
+    DECIDED,
+    ChildEnded,
     ChildStarted,
     Decided,
     Ended,
@@ -15,16 +17,16 @@ from holdfast.flows.events import (
     Fed,
     Forked,
     Patched,
+    Retried,
     SignalSent,
     StepEnded,
     StepIntended,
     StepRetrying,
     StepSent,
     TimerSet,
+    origin_of,
 )
 from holdfast.flows.replaying import (
-    DECIDED,
-    Rewind,
     is_ahead,
     same_input,
     script_of,
@@ -32,6 +34,7 @@ from holdfast.flows.replaying import (
     told,
     told_call,
 )
+from holdfast.flows.rewinding import Item, Rewind
 from holdfast.model.instance import HistoryRow
 from holdfast.names import JobId
 
@@ -52,6 +55,7 @@ class Replay:
         self.any = any(script.rows)
         self._ahead = taken_ahead(script.rows)
         self.carried = script.carried
+        self.unbegun = script.unbegun
         self.seed = script.seed
         run.comparing = script.forks == 0
         run.asking.patches_recorded = script.patches
@@ -65,9 +69,10 @@ class Replay:
         ahead = False
         for row in self._rows:
             ahead = is_ahead(row[0]) if row else ahead
-            if not ahead:
+            if not (ahead or (row and isinstance(row[0], Rewind))):
                 # What leaves no event, and was decided before this commit, went out with it. What
-                # was decided on something recorded ahead did perhaps not: it is sent once more.
+                # was decided on something recorded ahead, or by code that is new since a retry, did
+                # perhaps not: it is sent once more.
                 self._run.out.forget_unrecorded()
             for item in row:
                 self._take(item)
@@ -84,7 +89,7 @@ class Replay:
                 run.differs(f"a result of step {event.step} that fits its type", "another type")
             self._take(event)
 
-    def _take(self, item: Event | Rewind) -> None:
+    def _take(self, item: Item) -> None:
         if isinstance(item, Rewind):
             self._rewind(item)
         elif isinstance(item, Forked):
@@ -221,6 +226,9 @@ class Replay:
         run = self._run
         run.rewinds += 1
         run.out.events += 1
+        if isinstance(rewind.event, Retried):
+            self._retry(rewind, rewind.event)
+            return
         for event in rewind.kept:
             # An update whose handler the code sets up only later finds none.
             self._apply(cast("Fed", event))
@@ -241,15 +249,81 @@ class Replay:
         ]
         self._begin_again(steps, children)
 
-    def _fork(self, event: Forked) -> None:
+    def _retry(self, rewind: Rewind, retried: Retried) -> None:
+        run, calling = self._run, self._run.calling
+        # The end of the flow cancelled its jobs, and took with it the children that were not to
+        # outlive it: nobody would ever tell of them. What the code decided here and is not in the
+        # history either is new, or is void; whichever it is, it begins under an id of its own.
+        steps = {
+            identity
+            for identity, call in calling.steps.items()
+            if call.job is not None
+            or identity in rewind.failed_steps
+            or (call.intended and retried.rerun_unknown)
+        }
+        children = {
+            identity
+            for identity, call in run.children.open.items()
+            if not call.abandon or identity in rewind.failed_children
+        }
+        for decided, _ in list(run.out):
+            if isinstance(decided, (StepSent, StepIntended)) and decided.step in calling.steps:
+                run.out.strike(decided)
+                steps.add(decided.step)
+            elif isinstance(decided, ChildStarted) and decided.child in children:
+                run.out.strike(decided)
+        for event in rewind.kept:
+            self._salvage(event, rewind)
+        if run.ended:
+            # Its code comes to the same end.
+            return
+        run.advance(retried.at)
+        for call in [call for step, call in calling.steps.items() if step in steps]:
+            calling.begin_again(call)
+        for child in [call for name, call in run.children.open.items() if name in children]:
+            run.children.start_again(child)
+
+    def _salvage(self, event: Event, rewind: Rewind) -> None:
+        """Feed what has happened in a part that is void, without forgetting what is to be sent."""
+        run = self._run
+        if isinstance(event, Forked):
+            self._compare_after(event)
+            return
+        if run.ended or isinstance(event, Patched):
+            return
+        if isinstance(event, StepEnded):
+            fed = run.calling.salvage(event)
+        elif isinstance(event, ChildEnded):
+            fed = run.children.salvage(event, rewind.started.get(event.child))
+        else:
+            # An update whose handler the code sets up only later finds none.
+            fed = run.apply(cast("Fed", event))
+        run.out.events += 1
+        if fed is not None:
+            run.advance(event.at)
+
+    def _compare_after(self, event: Forked) -> None:
         run = self._run
         self._forks_left -= 1
         run.comparing = self._forks_left == 0
         run.out.events += 1
+        run.at_us = max(run.at_us, event.at)
+
+    def _fork(self, event: Forked) -> None:
+        run = self._run
+        self._compare_after(event)
+        if run.ended:
+            # The copy has no end of its own, and its code comes to one.
+            return
         run.advance(event.at)
         # What the other flow waits for is told to it, and not to its copy.
-        steps = [call.identity for call in run.calling.steps.values() if call.job is not None]
-        self._begin_again(steps, list(run.children.open))
+        new = {origin_of(decided) for decided, _ in run.out}
+        calls = run.calling.steps.values()
+        steps = [call.identity for call in calls if call.job is not None]
+        self._begin_again(
+            [step for step in steps if f"step/{step}" not in new],
+            [child for child in run.children.open if f"child/{child}" not in new],
+        )
 
     def _begin_again(self, steps: Sequence[str], children: Sequence[str]) -> None:
         run, calling = self._run, self._run.calling
@@ -271,7 +345,8 @@ class Replay:
 
     def tell_unasked(self) -> None:
         """Say that the history holds steps that the code did not ask for again."""
-        unasked = self._run.calling.unasked
+        calling = self._run.calling
+        unasked = calling.unasked.keys() - calling.salvaged
         if unasked:
             _log.warning(
                 "flow %r (%s) did not ask again for steps that it had run: %s",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,7 @@ from holdfast.flows.events import (
     UpdateReceived,
 )
 from holdfast.flows.flow import Flow
+from holdfast.flows.guarding import guard_flow_code
 from holdfast.flows.inbox import Inbox
 from holdfast.flows.letters import child_ended
 from holdfast.flows.loop import ErrorHandler, FlowLoop
@@ -47,14 +48,25 @@ from holdfast.names import InstanceId
 from holdfast.work.payload import decode_plain
 
 
+class Heard(NamedTuple):
+    """What came of a run's code until it was dropped."""
+
+    out: Outbox
+    timers: Timers
+    calling: Calling
+    children: Children
+    custom: str | None
+    attributes: str
+
+
 class FlowRun:
     """One incarnation of one run of a flow. ``begin`` it, ``feed`` it, ``take`` what it decided."""
 
     __slots__ = (
         "_attributes_before",
         "_begun",
-        "_closed",
         "_custom_before",
+        "_held",
         "_on_error",
         "answering",
         "asking",
@@ -64,6 +76,7 @@ class FlowRun:
         "calling",
         "chances",
         "children",
+        "closed",
         "code",
         "comparing",
         "custom",
@@ -126,7 +139,11 @@ class FlowRun:
         self.ending_taken = False
         self.difference: NonDeterminism | None = None
         self._on_error = on_error
-        self._begun = self._closed = False
+        self._begun = False
+        # Whether its code waits for the first thing that is fed.
+        self._held = False
+        # Whether it was dropped. It has no parts then.
+        self.closed = False
         self.ended = False
         """Whether nothing is to be fed any more: the flow, or this run of it, has ended."""
 
@@ -135,13 +152,17 @@ class FlowRun:
 
     # -- the seam to the host ---------------------------------------------------------------------
 
-    def begin(self, rows: Sequence[HistoryRow] = ()) -> None:
+    def begin(self, rows: Sequence[HistoryRow] = (), *, hold: bool = False) -> None:
         """Run the code to its first wait, then through what the history says. Called once.
+
+        ``hold``: begin with the first thing that is fed. If that is a wish to cancel, none of the
+        code ever runs.
 
         Raises:
             NonDeterminism: The code does something else than the history says. Drop the run.
             HistoryTooNew: The history was written by a newer release. Drop the run.
         """
+        guard_flow_code()
         replay = Replay(self, rows)
         self.chances = Chances(*(replay.seed or (self.id, self.base)))
         first = zlib.crc32(self.chances.seed.encode())
@@ -153,7 +174,9 @@ class FlowRun:
             self.inbox.receive(event)
         self.code = FlowCode(self, self.loop)
         self._begun = True
-        self.code.activate()
+        self._held = hold or replay.unbegun
+        if not self._held:
+            self.code.activate()
         if replay.any:
             replay.run()
             self.replaying = False
@@ -171,8 +194,11 @@ class FlowRun:
         Raises:
             NonDeterminism: The code asked for a recorded step with another input. Drop the run.
         """
-        if self.ended or self._closed:
+        if self.ended or self.closed:
             return False
+        if self._held and not isinstance(event, CancelRequested):
+            self._held = False
+            self.code.activate()
         recorded = self.apply(event)
         if recorded is None:
             return False
@@ -204,7 +230,7 @@ class FlowRun:
 
     def take(self) -> Decision:
         """What was recorded and decided since this was last asked."""
-        if self._closed:
+        if self.closed:
             return Decision()
         custom = None if self.custom == self._custom_before else self.custom
         attributes = None if self.attributes == self._attributes_before else self.attributes
@@ -241,9 +267,31 @@ class FlowRun:
 
         Nothing is decided any more. Repeatable.
         """
-        self._closed = True
+        if self.closed:
+            return
+        self.closed = True
         if self._begun:
             self.code.close()
+            del self.code, self.loop
+        # Its parts know it, and it knows them: cut apart, all is freed now, and not by a search for
+        # cycles, which short flows would spend a good part of their time on.
+        del self.calling, self.children, self.asking, self.answering, self.inbox
+
+    def hush(self) -> Heard:
+        """Let whatever the code asks for from now on lead to nothing; what was there before."""
+        heard = Heard(
+            self.out, self.timers, self.calling, self.children, self.custom, self.attributes
+        )
+        self.out = Outbox()
+        self.timers = Timers()
+        self.calling = Calling(self)
+        self.children = Children(self)
+        return heard
+
+    def hear(self, heard: Heard) -> None:
+        """Go on with what there was before."""
+        self.out, self.timers, self.calling, self.children = heard[:4]
+        self.custom, self.attributes = heard[4:]
 
     # -- what happened, told to the code ----------------------------------------------------------
 
@@ -266,10 +314,17 @@ class FlowRun:
             case UpdateReceived():
                 return event if self.answering.update(event) else None
             case CancelRequested():
-                return event if self.code.cancel(event.reason) else None
+                return self._cancel(event)
             case RetryDue():
                 self.calling.retry_due(event.step)
         return event
+
+    def _cancel(self, event: CancelRequested) -> CancelRequested | None:
+        if self._held:
+            # A task that is cancelled before its first turn never runs its body.
+            self._held = False
+            event = msgspec.structs.replace(event, unbegun=True)
+        return event if self.code.cancel(event.reason) else None
 
     def advance(self, at_us: int) -> None:
         """Let time move on, and the code run to its next wait."""
@@ -279,20 +334,25 @@ class FlowRun:
     def finish(self, ending: Ending) -> None:
         """The code has ended, and all its tasks: stop what it began, and tell who waits."""
         self.ended = True
-        self.answering.refuse_unfinished()
+        self.answering.refuse_unfinished(anew=ending.restart is not None)
         self.calling.end()
         if self.children.open:
             self.children.end(cancel_them=ending.restart is None)
         if ending.restart is not None:
             return
         assert ending.status is not None
-        self.out.put(Ended(at=self.at_us, status=ending.status))
+        if ending.failure is None:
+            ended = Ended(at=self.at_us, status=ending.status)
+        else:
+            undid = self.asking.undid
+            ended = Ended(at=self.at_us, status=ending.status, by=ending.by, undid=undid)
+        self.out.put(ended)
         if self.parent is not None:
             told = child_ended(self.parent, self.id, result=ending.result, error=ending.failure)
             self.out.sends.append(told)
 
     def _unobserved(self, context: dict[str, Any]) -> None:
-        if not self._closed and not self.replaying:
+        if not self.closed and not self.replaying:
             self._on_error({**context, "flow": self.id})
 
     def differs(self, expected: str, found: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Evicted, UsageError
+from holdfast.errors import UsageError
 from holdfast.flows.loop import FlowLoop
 
 if TYPE_CHECKING:
@@ -32,5 +32,5 @@ def the_flow(what: str) -> FlowRun:
     if run is None:
         raise UsageError(f"holdfast.{what} is for the code of a flow, not of a step or a program")
     if run.loop.is_closed():
-        raise Evicted
+        run.loop.evict()
     return run

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ParamSpec, Self
+from typing import ParamSpec, Self
 
+from holdfast.errors import UsageError
 from holdfast.flows.ending import is_failure
+from holdfast.flows.failures import message_of
 from holdfast.flows.running import the_flow
 
 P = ParamSpec("P")
@@ -20,10 +24,21 @@ class Saga:
     """A block of a flow whose effects are undone if it does not get to its end."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], Awaitable[Any]]] = []
+        self._undo: list[Callable[[], object]] = []
 
-    def add(self, undo: Callable[P, Awaitable[Any]], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Register what undoes the effect of what was just done, usually a step."""
+    def add(self, undo: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Register what undoes the effect of what was just done, usually a step.
+
+        A plain function is called, and what it returns is awaited if it can be.
+
+        Raises:
+            UsageError: It cannot be called: give the step and its arguments, not a call of it.
+        """
+        if not callable(undo):
+            raise UsageError(
+                f"saga.add takes what is to be called, and its arguments, not {undo!r}: "
+                "saga.add(refund, order), not saga.add(refund(order))"
+            )
         self._undo.append(lambda: undo(*args, **kwargs))
 
     async def __aenter__(self) -> Self:
@@ -51,11 +66,15 @@ class Saga:
         undoing.result()
 
     async def _undo_all(self, error: BaseException) -> None:
+        asking = the_flow("saga()").asking
         for undo in reversed(self._undo):
+            asking.undid = ""
             try:
-                await undo()
+                undone = undo()
+                if inspect.isawaitable(undone):
+                    await undone
             except Exception as failed:  # noqa: BLE001 - the others are undone all the same
-                error.add_note(f"undoing failed: {failed}")
+                _note(error, f"undoing failed: {message_of(failed)}")
                 run = the_flow("saga()")
                 if not run.replaying:
                     _log.error(
@@ -65,7 +84,13 @@ class Saga:
                         extra={"flow": run.id},
                     )
             except asyncio.CancelledError:
-                error.add_note("undoing was cancelled")
+                _note(error, "undoing was cancelled")
+
+
+def _note(error: BaseException, text: str) -> None:
+    # What somebody put in place of its notes may be no list; the others are undone all the same.
+    with contextlib.suppress(Exception):
+        error.add_note(text)
 
 
 def saga() -> Saga:

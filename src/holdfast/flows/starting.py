@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import encode_json
 from holdfast.errors import FlowExists, HoldfastError, LeaseLost, OutcomeUnknown, UsageError
-from holdfast.flows.arguments import text_of
+from holdfast.flows.attributes import ATTRIBUTES_BYTES_MAX, with_attributes
 from holdfast.flows.bell import claimable
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.step import check_definition
@@ -36,9 +36,6 @@ from holdfast.work.repeating import until_known, while_held
 if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
 
-# Attributes stand in an index; what is larger belongs into the input.
-ATTRIBUTES_BYTES_MAX = 16 * 1024
-
 # A flow that comes due before those who wait would look by themselves is rung for.
 _SOON_S = 5.0
 
@@ -54,6 +51,7 @@ class Starter:
         self,
         flow: Flow[..., Any] | str,
         args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,  # noqa: A002 - it is one
         at: datetime | None = None,
@@ -76,16 +74,20 @@ class Starter:
             id=InstanceId(self._runtime.ordered_id() if id is None else check_key(id)),
             kind="flow",
             name=check_definition(flow, "flow") if isinstance(flow, str) else flow.name,
-            input=input_of(flow, found, args),
+            input=input_of(flow, found, args, kwargs or {}),
             request=self._runtime.new_id(),
             delay_us=round(delay_s * 1e6),
             due_at_us=None if at is None else round(at.timestamp() * 1e6),
-            attributes=_attributes(attributes or {}),
-            headers=encode_json(
-                self._desk.telemetry.carrier(), "the headers", limit=ATTRIBUTES_BYTES_MAX
-            ),
+            attributes=with_attributes({}, attributes) if attributes else "{}",
+            headers=self._headers(),
             retention_us=round(retention_s * 1e6),
         )
+
+    def _headers(self) -> str:
+        telemetry = self._desk.telemetry
+        if not telemetry.tracing:
+            return "{}"
+        return encode_json(telemetry.carrier(), "the headers", limit=ATTRIBUTES_BYTES_MAX)
 
     async def start(self, new: NewInstance, *, tx: object = None) -> bool:
         """Start one flow, and begin it here if this host runs it and has room.
@@ -116,6 +118,20 @@ class Starter:
             raise
         _check_same(started, new)
         return self._begin(owned, started, session)
+
+    async def start_many(self, news: Sequence[NewInstance], *, tx: object = None) -> None:
+        """Start flows that anybody may claim.
+
+        Raises:
+            UsageError: One id is given with two different inputs; nothing was sent.
+            FlowExists: An id is a run of another definition. The others were started.
+        """
+        inputs: dict[InstanceId, str] = {}
+        for new in news:
+            if inputs.setdefault(new.id, new.input) != new.input:
+                raise UsageError(f"id {new.id!r} is given twice, with different inputs")
+        for started, new in zip(await self.submit(news, tx=tx), news, strict=True):
+            _check_same(started, new)
 
     async def submit(self, news: Sequence[NewInstance], *, tx: object = None) -> Sequence[Started]:
         """Start flows that anybody may claim, all or none."""
@@ -206,31 +222,29 @@ class Starter:
             self._desk.log.debug("flow %r was not rung: %s", name, error)
 
 
-def input_of(flow: Flow[..., Any] | str, found: Flow[..., Any] | None, args: Sequence[Any]) -> str:
+def input_of(
+    flow: Flow[..., Any] | str,
+    found: Flow[..., Any] | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> str:
     """The input of a run: of a flow's arguments, or of the one JSON value that a name goes with.
 
     Raises:
         UsageError: The arguments do not fit, or cannot be bound without the definition.
     """
     if not isinstance(flow, str):
-        return text_of(flow.arguments.encode(tuple(args), {}))
-    if len(args) > 1:
+        return flow.arguments.checked(flow.arguments.encode(tuple(args), kwargs))
+    if len(args) > 1 or kwargs:
         raise UsageError("a flow that is named by text takes its arguments as one JSON value")
     value: Any = args[0] if args else {}
     if found is not None:
-        return text_of(found.arguments.from_json(value))
+        return found.arguments.checked(found.arguments.from_json(value))
     if not isinstance(value, dict):
         raise UsageError(
             f"flow {flow!r} is not defined here: give its arguments by name, as an object"
         )
     return encode(cast("dict[str, Any]", value), f"the input of flow {flow}")
-
-
-def _attributes(given: Mapping[str, Any]) -> str:
-    for name, value in given.items():
-        if not isinstance(value, str | int | float):
-            raise UsageError(f"attribute {name!r} is a string, a number or a boolean: {value!r}")
-    return encode_json(dict(given), "the attributes", limit=ATTRIBUTES_BYTES_MAX)
 
 
 def _check_same(started: Started, new: NewInstance) -> None:

@@ -52,6 +52,8 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the step's
         live.not_transacted(home.executor.failure(run, error))
     else:
+        # The store runs its body no more: cut apart, both are freed at once.
+        del run.current
         event, commit = transaction.event, transaction.commit
         if answer.ok and event is not None and commit is not None:
             live.transacted(event, commit, answer)

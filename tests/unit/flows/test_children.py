@@ -93,3 +93,24 @@ def test_giving_up_a_child_cancels_it_unless_it_is_abandoned():
         assert driven.decisions[-1].sends == ()
         driven.work()
         assert driven.outcome == how
+
+
+def test_children_of_children_have_short_ids_however_deep_they_are():
+    async def code() -> None:
+        await asyncio.gather(child(1), child(2))
+
+    ids, parent = [], "näher/" * 6
+    for _ in range(200):
+        driven = Driven(flow(code), id=parent)
+        first, second = (start.id for start in driven.decisions[-1].starts)
+        driven.crash()
+        driven.letter("child", first, {"result": 1})
+        driven.letter("child", second, {"result": 1})
+        assert driven.outcome is None
+        ids += [first, second]
+        parent = second
+    assert len(set(ids)) == 400
+    assert max(len(each.encode()) for each in ids) <= 256
+    # Those that are not deep keep their whole path, the others the beginning of it.
+    assert ids[1] == "näher/" * 6 + "/child#1"
+    assert all(each.startswith("näher/" * 6) for each in ids)

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import App, Evicted, StepFailed, UsageError
 from holdfast.flows import loop as flow_loop
-from holdfast.flows.events import SignalReceived
+from holdfast.flows.events import Ended, SignalReceived, TimerSet, decode_events
 from holdfast.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
@@ -90,6 +90,68 @@ def test_code_that_spins_fails_the_flow(monkeypatch):
     driven = Driven(flow(code)).work()
     assert driven.status is InstanceStatus.FAILED
     assert "without waiting" in driven.outcome["message"]
+    assert Driven(flow(code), rows=driven.rows).run.ended
+
+
+class Box:
+    """Something that can be awaited as futures are, and is none."""
+
+    _asyncio_future_blocking = False
+
+    def __init__(self) -> None:
+        self._callbacks: list = []
+        self._loop = asyncio.get_running_loop()
+
+    def get_loop(self):
+        return self._loop
+
+    def add_done_callback(self, callback, *, context=None) -> None:
+        self._callbacks.append(callback)
+
+    def __await__(self):
+        self._asyncio_future_blocking = True
+        yield self
+
+
+def test_a_flow_that_awaits_something_of_its_own_can_be_dropped():
+    cleaned = []
+
+    async def code() -> None:
+        try:
+            await Box()
+        finally:
+            cleaned.append(True)
+
+    driven = Driven(flow(code))
+    driven.run.close()
+    assert cleaned == [True]
+
+
+def test_what_is_cancelled_when_its_flow_was_dropped_changes_nothing():
+    kept = []
+
+    async def code() -> None:
+        kept.extend([add(1), holdfast.wait_signal("go"), asyncio.ensure_future(asyncio.sleep(60))])
+        await asyncio.gather(*kept)
+
+    driven = Driven(flow(code))
+    driven.run.close()
+    for each in kept:
+        each.cancel()
+    assert not driven.run.feed(SignalReceived(at=1, id="1", name="go", payload=msgspec.Raw(b"1")))
+
+
+def test_timers_of_code_that_spins_are_recorded_before_its_end(monkeypatch):
+    monkeypatch.setattr(flow_loop, "CALLBACKS_MAX", 500)
+
+    async def code() -> None:
+        asyncio.get_running_loop().call_later(60, print)
+        while True:
+            await asyncio.gather(asyncio.sleep(0))
+
+    driven = Driven(flow(code))
+    events = [event for row in driven.rows for event in decode_events(row.events)]
+    assert [type(event) for event in events] == [TimerSet, Ended]
     assert Driven(flow(code), rows=driven.rows).run.ended
 
 
@@ -213,6 +275,43 @@ def test_a_child_that_was_cancelled_says_so():
     (message,) = ended.decisions[-1].sends
     driven.letter("child", message.name, msgspec.json.decode(message.payload), message.id)
     assert driven.outcome == ["p/child#0", "why not"]
+
+
+# -- before the beginning -------------------------------------------------------------------------
+
+
+def test_a_run_that_is_held_and_cancelled_never_begins_now_or_at_replay():
+    ran: list[int] = []
+
+    async def code() -> None:
+        ran.append(1)
+        await asyncio.sleep(60)
+
+    driven = Driven(flow(code))
+    ran.clear()
+    driven.run = driven.fresh()
+    driven.rows.clear()
+    driven.run.begin(hold=True)
+    driven.cancel("never")
+    assert driven.status is InstanceStatus.CANCELLED
+    assert driven.told() == ["CancelRequested", "Ended"]
+    assert Driven(flow(code), rows=driven.rows).run.ended
+    assert ran == []
+
+
+def test_a_run_that_is_held_begins_with_whatever_else_is_fed():
+    async def code() -> str:
+        with pytest.raises(TimeoutError):
+            await holdfast.wait_signal("x", timeout=0)
+        return await holdfast.wait_signal("x", str)
+
+    driven = Driven(flow(code))
+    driven.run = driven.fresh()
+    driven.rows.clear()
+    driven.run.begin(hold=True)
+    driven.signal("x", "y")
+    assert driven.outcome == "y"
+    assert Driven(flow(code), rows=driven.rows).run.ended
 
 
 # -- eviction -------------------------------------------------------------------------------------

@@ -53,11 +53,14 @@ def test_a_ring_while_the_store_is_asked_is_not_forgotten(lookout):
     assert lookout.wait_s(100.0, free=1) == 0
 
 
-def test_an_answer_to_a_claim_of_none_leaves_the_hope_as_it_was(lookout):
-    ask(lookout, 100.0, got=0, limit=0)
-    assert lookout.hopeful
-    ask(lookout, 100.0, got=0)
-    ask(lookout, 100.0, got=0, limit=0)
+def test_what_came_due_while_there_was_no_slot_is_there_for_the_next(lookout):
+    ask(lookout, 100.0, got=0, due_s=3.0)
+    assert not lookout.hopeful
+    # Asked for letters only.
+    ask(lookout, 103.0, got=0, limit=0)
+    assert lookout.wait_s(103.0, free=0) > 0
+    assert lookout.wait_s(103.0, free=1) == 0
+    ask(lookout, 103.0, got=0)
     assert not lookout.hopeful
 
 

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import App
 from holdfast.flows.events import Rewound
-from holdfast.flows.replaying import fork_history
+from holdfast.flows.rewinding import fork_history
 from holdfast.model.instance import HistoryRow, InstanceStatus
 from holdfast.names import Token
 from tests.unit.flows.driving import SECOND, Driven

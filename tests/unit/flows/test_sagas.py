@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 import holdfast
 from holdfast import App, UsageError
@@ -97,6 +98,41 @@ def test_an_undo_that_fails_is_noted_and_the_others_run(caplog):
     assert driven.status is InstanceStatus.FAILED
     assert "undoing failed" in driven.outcome["message"]
     assert "could not undo" in caplog.text
+
+
+def test_an_undo_that_fails_is_noted_also_when_the_flow_was_cancelled():
+    driven = Driven(flow(trip))
+    driven.work(2)
+    driven.cancel("enough")
+    driven.end("unbook#0", ValueError("cannot"))
+    driven.end("unbook#1")
+    assert driven.status is InstanceStatus.CANCELLED
+    reason, note = driven.outcome["message"].split("\n")
+    assert reason == "enough"
+    assert note.startswith("undoing failed: step unbook#0 failed: ValueError: cannot")
+    assert Driven(flow(trip), rows=driven.rows).run.ended
+
+
+def test_plain_functions_undo_as_well_and_what_cannot_be_called_is_refused():
+    undone: list[str] = []
+
+    async def code() -> None:
+        async with holdfast.saga() as saga:
+            saga.add(unbook, "flight")
+            saga.add(undone.append, "plain")
+            saga.add(lambda: unbook("hotel"))
+            with pytest.raises(UsageError, match=r"not saga.add\(refund\(order\)\)"):
+                saga.add(unbook("car"))
+            error = ValueError("no")
+            # Nothing can be noted there, and everything is undone.
+            error.__notes__ = None
+            raise error
+
+    driven = Driven(flow(code))
+    driven.end("unbook#1")
+    assert undone == ["plain"]
+    driven.work()
+    assert driven.outcome["message"] == "no"
 
 
 # -- going on as new ------------------------------------------------------------------------------

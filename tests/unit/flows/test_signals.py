@@ -281,12 +281,12 @@ def test_an_update_that_nobody_takes_is_replied_to():
     assert replies(driven)["u1"] == "holdfast.errors.UpdateRejected"
 
 
-def test_an_update_that_the_flow_does_not_finish_is_rejected():
+def test_an_update_that_the_flow_does_not_finish_has_failed():
     driven = Driven(flow(account), (5,))
     driven.letter("update", "deposit", [3], "u1")
     driven.signal("close")
     assert driven.status is InstanceStatus.COMPLETED
-    assert replies(driven)["u1"] == "holdfast.errors.UpdateRejected"
+    assert replies(driven)["u1"] == "holdfast.errors.UpdateFailed"
     assert driven.stopped == ["add#0"]
 
 
@@ -313,6 +313,7 @@ def test_status_and_attributes_are_written_when_they_change():
     "ask",
     [
         lambda: holdfast.set_attributes({"a": [1]}),
+        lambda: holdfast.set_attributes({"": 1}),
         lambda: holdfast.set_attributes({str(n): n for n in range(100)}),
         lambda: holdfast.set_status("x" * 100_000),
         lambda: holdfast.set_status(object()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections import Counter
 
 import pytest
@@ -24,6 +25,9 @@ class Spy:
         self.after: dict = {}
 
     def __getattr__(self, name):
+        if name == "commit_at_once":
+            # What is written at once cannot be lost on its way, nor held up.
+            raise AttributeError(name)
         method = getattr(self._store, name)
 
         async def call(*args, **kwargs):
@@ -89,3 +93,13 @@ class FlowFleet(Fleet):
 async def fleet(request):
     async with contextlib.AsyncExitStack() as stack:
         yield FlowFleet(stack, f"flows-{request.node.name}".replace("[", "-").replace("]", ""))
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.service)])
+def store_url(request, tmp_path):
+    """An empty store of each backend that keeps flows."""
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres_url")
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'flows.db'}"
+    return f"memory://{tmp_path.name}-{uuid.uuid4().hex}"

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import holdfast
-from holdfast import App, FlowOptions
+from holdfast import App, FlowOptions, Retry
 from holdfast.errors import ClaimLost, FlowFailed, OutcomeUnknown, StoreUnavailable
 from tests.unit.work.conftest import until
 
@@ -181,6 +181,39 @@ async def test_a_timer_that_only_a_leaving_host_knew_of_rings_elsewhere(fleet):
     one.stop()
     await running
     assert await two.flows.get(handle.id).result(timeout=5) == "woken"
+
+
+@pytest.mark.parametrize("what", ["flow", "session"])
+async def test_a_host_that_stops_still_hears_what_is_taken_from_it(fleet, what):
+    app, seen = App("a"), []
+
+    @app.step
+    async def long() -> None:
+        seen.append("began")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    @app.flow
+    async def whole() -> None:
+        await long()
+
+    hf = await fleet.host(app=app, session_ttl=0.6)
+    task = asyncio.create_task(hf.run(grace=60))
+    await until(lambda: hf._desk.host is not None)
+    handle = await hf.flows.start(whole)
+    await until(lambda: seen)
+    host = hf._desk.host
+    hf.stop()
+    await until(host._ended.done)
+    if what == "flow":
+        await handle.terminate("enough")
+    else:
+        await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
+    await asyncio.wait_for(task, 8)
+    assert seen == ["began", "cancelled"]
 
 
 async def test_a_step_that_does_not_end_in_the_grace_is_run_elsewhere(fleet):
@@ -369,3 +402,36 @@ async def test_once_is_not_run_again_after_a_crash(fleet):
     running.cancel()
     assert await two.flows.get(handle.id).result(timeout=5) == "unknown"
     assert calls == ["one"]
+
+
+async def test_a_step_that_gets_no_thread_has_failed_and_holds_up_nobody(fleet):
+    app, go = App("a"), threading.Event()
+
+    @app.step(concurrency=1, retry=Retry(max_attempts=3, first=0.01, jitter=0))
+    def slow(number: int) -> int:
+        go.wait(5)
+        return number
+
+    @app.flow
+    async def waiting(number: int) -> int:
+        return await slow(number)
+
+    hf, _ = await fleet.run(app)
+    first = await hf.flows.start(waiting, 1)
+    second = await hf.flows.start(waiting, 2)
+    await until(lambda: hf._desk.host.home.executor._pool is not None)
+    pool = hf._desk.host.home.executor._pool
+    submit, refused = pool.submit, []
+
+    def refuse_once(*args):
+        # As the pool does it: what it has no thread for stays in its queue.
+        queued = submit(*args)
+        if not refused:
+            refused.append(True)
+            raise RuntimeError("can't start new thread")
+        return queued
+
+    pool.submit = refuse_once
+    go.set()
+    assert [await each.result(timeout=5) for each in (first, second)] == [1, 2]
+    assert refused

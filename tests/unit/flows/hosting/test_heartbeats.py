@@ -41,6 +41,43 @@ async def test_the_next_attempt_knows_what_the_last_said(fleet):
     assert seen == [("worker", 1, None), ("worker", 2, {"rows": 7}), ("worker", 3, {"rows": 7})]
 
 
+async def test_the_next_attempt_in_a_queue_knows_it_as_well(fleet):
+    app, seen = App("a"), []
+    flow = _copying(app, seen, queue="copies")
+    hf, _ = await fleet.run(app)
+    assert await (await hf.flows.start(flow)).result(timeout=10) == 7
+    assert seen == [("worker", 1, None), ("worker", 2, {"rows": 7}), ("worker", 3, {"rows": 7})]
+
+
+async def test_a_step_in_a_queue_that_moves_goes_on_where_it_was(fleet):
+    app, seen, begun = App("a"), [], asyncio.Event()
+
+    @app.step(queue="copies")
+    async def copy() -> int:
+        now = holdfast.current()
+        seen.append((now.host, now.heartbeat_details))
+        if now.heartbeat_details is None:
+            for row in range(5):
+                now.heartbeat(row)
+            begun.set()
+            await asyncio.sleep(60)
+        return now.heartbeat_details
+
+    @app.flow
+    async def flow() -> int:
+        return await copy()
+
+    one = await fleet.host("one", app=app)
+    running = asyncio.create_task(one.run(grace=0.05))
+    handle = await one.flows.start(flow, id="f")
+    await begun.wait()
+    two, _ = await fleet.run(app, "two")
+    one.stop()
+    await running
+    assert await two.flows.get(handle.id).result(timeout=10) == 4
+    assert seen == [("one", None), ("two", 4)]
+
+
 async def test_details_go_with_the_flow_to_another_host(fleet):
     app, seen = App("a"), []
     flow = _copying(app, seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -11,11 +12,15 @@ import holdfast
 from holdfast import App
 from holdfast.errors import (
     FlowCancelled,
+    FlowEnded,
     FlowFailed,
     FlowNotFound,
+    UpdateFailed,
     UpdateRejected,
     UsageError,
 )
+from holdfast.flows.events import Failure
+from holdfast.flows.failures import update_error
 from tests.unit.work.conftest import until
 
 
@@ -263,3 +268,70 @@ async def test_flows_signal_each_other(fleet):
     handle = await hf.flows.start(waiter, id="w")
     await hf.flows.start(sender, "w")
     assert await handle.result(timeout=5) == 42
+
+
+async def test_an_update_that_fails_says_so_and_its_flow_goes_on(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow(runs: int) -> str:
+        @holdfast.on_update
+        async def fails() -> None:
+            try:
+                raise KeyError("inner")
+            except KeyError as inner:
+                raise ValueError("no") from inner
+
+        @holdfast.on_update
+        async def waits() -> None:
+            await holdfast.wait_signal("never")
+
+        await holdfast.wait_signal("go")
+        if runs == 0:
+            return "ended"
+        return holdfast.continue_as_new(runs - 1)
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, 1, id="f")
+    with pytest.raises(UpdateFailed, match="'fails' of flow 'f' failed: ValueError: no") as caught:
+        await handle.update("fails", timeout=5)
+    failed = caught.value
+    assert (failed.id, failed.name) == ("f", "fails")
+    assert (failed.type, failed.message) == ("ValueError", "no")
+    assert isinstance(failed.cause, UpdateFailed)
+    assert failed.cause.type == "KeyError"
+    for said in ("began anew", "the flow ended"):
+        asked = asyncio.create_task(handle.update("waits", timeout=5))
+        await until(lambda: hf._desk.host.home.lives["f"].run.answering._updating)
+        await handle.signal("go")
+        with pytest.raises(UpdateFailed, match=said):
+            await asked
+    assert await handle.result(timeout=5) == "ended"
+
+
+async def test_who_sends_to_a_flow_that_ended_learns_how_it_did(fleet):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> None:
+        await holdfast.wait_signal("go")
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, id="f")
+    await handle.cancel()
+    with pytest.raises(FlowCancelled):
+        await handle.result(timeout=5)
+    for send in (handle.cancel, partial(handle.signal, "go"), partial(handle.update, "x")):
+        with pytest.raises(FlowEnded, match=r"has ended \(cancelled\)") as caught:
+            await send()
+        assert (caught.value.id, caught.value.status) == ("f", "cancelled")
+    with pytest.raises(FlowNotFound, match="no flow 'g'") as caught:
+        await hf.flows.get("g").signal("go")
+    assert not isinstance(caught.value, FlowEnded)
+
+
+def test_replies_of_older_releases_are_read():
+    rejected = update_error("f", "u", Failure("holdfast.errors.UpdateRejected", "the flow ended"))
+    assert isinstance(rejected, UpdateRejected)
+    assert rejected.reason == "the flow ended"
+    assert isinstance(update_error("f", "u", Failure("ValueError", "no")), UpdateFailed)

@@ -10,8 +10,11 @@ from prometheus_client import CollectorRegistry
 import holdfast
 from holdfast import App, PrometheusTelemetry, Retry, blocking
 from holdfast.errors import UsageError
+from holdfast.flows.bell import claimable
 from holdfast.flows.store_clock import StoreClock
+from holdfast.model.instance import Commit
 from holdfast.testing import ManualClock
+from tests.unit.work.conftest import until
 
 
 async def test_metrics_tell_what_became_of_flows_without_naming_them(fleet):
@@ -49,6 +52,97 @@ async def test_metrics_tell_what_became_of_flows_without_naming_them(fleet):
         for value in each.labels.values()
     ]
     assert "a-secret-id" not in values
+
+
+def _counter(registry):
+    def count(event):
+        return registry.get_sample_value("holdfast_flows_total", {"event": event})
+
+    return count
+
+
+def _waiting():
+    app, release, begun = App("a"), asyncio.Event(), []
+
+    @app.step
+    async def step() -> int:
+        begun.append(1)
+        await release.wait()
+        return 1
+
+    @app.flow
+    async def flow() -> int:
+        return await step()
+
+    return app, flow, release, begun
+
+
+def _other(commit):
+    return Commit(
+        id=commit.id, token=commit.token, version=commit.version, commit="other", events="[]"
+    )
+
+
+async def test_a_commit_is_refused_by_its_token_or_by_its_version(fleet):
+    app, flow, release, begun = _waiting()
+    registry = CollectorRegistry()
+    count = _counter(registry)
+    hf, spy = await fleet.spied(app, telemetry=PrometheusTelemetry(registry))
+    store = hf._driver.instances
+    await hf.flows.start(flow, id="taken")
+    await until(lambda: begun)
+    spy.before["commit"] = lambda _: store.terminate("taken", outcome="{}")
+    release.set()
+    await until(lambda: count("fenced"))
+    assert (count("fenced"), count("conflict"), count("lost")) == (1, 0, 1)
+
+    begun.clear()
+    release.clear()
+    spy.before.clear()
+    await hf.flows.start(flow, id="written")
+    await until(lambda: begun)
+
+    async def write_before(commits):
+        spy.before.clear()
+        (mine,) = commits
+        await store.commit([_other(mine)])
+
+    spy.before["commit"] = write_before
+    release.set()
+    await until(lambda: count("conflict"))
+    assert (count("fenced"), count("conflict"), count("lost")) == (1, 1, 2)
+
+
+async def test_a_flow_that_is_lost_with_its_session_is_counted_once(fleet):
+    app, flow, release, begun = _waiting()
+    registry = CollectorRegistry()
+    count = _counter(registry)
+    hf, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
+    handle = await hf.flows.start(flow)
+    await until(lambda: begun)
+    await hf._driver.hosts.close(hf._sessions.now.id)
+    hf._sessions.doubt(hf._sessions.now)
+    await until(lambda: count("lost"))
+    release.set()
+    assert await handle.result(timeout=10) == 1
+    assert (count("lost"), count("claimed"), count("unknown")) == (1, 1, 0)
+
+
+async def test_a_ring_that_brought_nothing_is_a_claim_that_was_missed(fleet):
+    app, flow, release, _ = _waiting()
+    registry = CollectorRegistry()
+    count = _counter(registry)
+    hf, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
+    other = await fleet.host("other", app=app)
+    release.set()
+    # Another host was quicker: the ring leads to nothing.
+    await other._desk.wakeups.ring(claimable("flow"))
+    await until(lambda: count("missed"))
+    assert (count("missed"), count("claimed")) == (1, 0)
+    handle = await other.flows.start(flow)
+    assert await handle.result(timeout=10) == 1
+    assert (count("missed"), count("claimed")) == (1, 1)
+    del hf
 
 
 def test_flows_run_under_uvloop():

@@ -379,3 +379,20 @@ async def test_list_count_and_purge(fleet):
         await hf.flows.list(after=listed[-1].id)
     with pytest.raises(FlowNotFound):
         await hf.flows.purge("fine-0")
+
+
+async def test_attributes_keep_the_same_rules_wherever_they_are_set(fleet):
+    app = App("a")
+
+    @app.flow
+    async def fine(n: int) -> int:
+        holdfast.set_attributes({"size": n})
+        return n
+
+    hf, _ = await fleet.run(app)
+    for wrong in ({"": 1}, {"a\n": 1}, {1: 1}, {"at": hf}, {str(n): n for n in range(100)}):
+        with pytest.raises(UsageError):
+            await hf.flows.start(fine, 1, attributes=wrong)
+    without = await hf.flows.start(fine, 9, id="without", attributes={"k": None, "l": True})
+    await without.result(timeout=5)
+    assert (await without.status()).attributes == {"l": True, "size": 9}

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import App, HistoryTooNew
 from holdfast.flows.events import Forked, SignalReceived, decode_events
-from holdfast.flows.replaying import fork_history
+from holdfast.flows.rewinding import fork_history
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import Commit, HistoryRow, InstanceStatus, Message, NewInstance
 from holdfast.model.session import HostSession

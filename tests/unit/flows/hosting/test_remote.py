@@ -183,3 +183,29 @@ async def test_a_flow_runs_on_sqlite_with_two_hosts(tmp_path):
         for hf, task in zip((one, two), running, strict=True):
             hf.stop()
             await task
+
+
+@pytest.mark.parametrize("where", ["here", "inside of middleware", "in a queue"])
+async def test_a_sync_step_that_stops_an_iteration_has_failed(fleet, where):
+    app = App("a")
+    if where == "inside of middleware":
+
+        @app.middleware
+        async def around(current, call):
+            return await call()
+
+    @app.step(queue="q" if where == "in a queue" else None, retry=Retry(max_attempts=1))
+    def step() -> int:
+        return next(iter([]))
+
+    @app.flow
+    async def flow() -> str:
+        try:
+            await step()
+        except StepFailed as error:
+            return f"{error.type}: {error.message}"
+        return "no error"
+
+    hf, _ = await fleet.run(app)
+    said = await (await hf.flows.start(flow)).result(timeout=5)
+    assert said == "RuntimeError: the function raised StopIteration"

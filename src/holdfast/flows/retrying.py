@@ -1,0 +1,194 @@
+"""Where a retried flow goes on: before what ended it, and only where that is safe.
+
+Pure. What ended it is the failure of a step or a child that its code did not get over, the wish to
+cancel it, or its own code; everything that happened before that stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import RetryRefused
+from holdfast.flows.events import (
+    DECIDED,
+    CancelRequested,
+    ChildEnded,
+    ChildStarted,
+    Ended,
+    Failure,
+    Retried,
+    StepEnded,
+    StepIntended,
+    StepSent,
+    failure_in,
+    origin_of,
+)
+from holdfast.flows.failures import OUTCOME_UNKNOWN, decode_failure
+from holdfast.flows.rewinding import Item, Rewind, standing
+from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One event that counts, and where it stands."""
+
+    version: int
+    index: int
+    item: Item
+
+
+def places(rows: Sequence[HistoryRow]) -> list[Place]:
+    """What counts of a history, in order."""
+    return [
+        Place(version, index, item)
+        for version, items in standing(rows)
+        for index, item in enumerate(items)
+    ]
+
+
+def retry_of(record: InstanceRecord, rows: Sequence[HistoryRow], *, rerun_unknown: bool) -> Retried:
+    """The event that lets a flow that has ended go on.
+
+    Raises:
+        RetryRefused: Something was undone since what ended it, or nobody knows whether the step
+            that it would begin with has run.
+    """
+    at = rows[-1].at_us if rows else record.began_at_us
+    whole = Retried(at=at, to=record.version, rerun_unknown=rerun_unknown)
+    if record.status is InstanceStatus.TERMINATED:
+        return whole
+    told = places(rows)
+    end = max((n for n, place in enumerate(told) if isinstance(place.item, Ended)), default=None)
+    if end is None:
+        return whole
+    ended = told[end].item
+    assert isinstance(ended, Ended)
+    told = told[:end]
+    causes = _causes(record, ended, told)
+    _check_undone(record, ended, told, min(causes, default=None))
+    if not rerun_unknown:
+        for place in causes:
+            _check_known(record, told[place].item)
+    if causes:
+        cut = told[min(causes)]
+        to, kept = cut.version - 1, cut.index
+    else:
+        to, kept = _after_what_happened(told, record.base)
+    return Retried(at=at, to=to, kept=kept, rerun_unknown=rerun_unknown)
+
+
+# -- what ended it --------------------------------------------------------------------------------
+
+
+def _causes(record: InstanceRecord, ended: Ended, told: Sequence[Place]) -> list[int]:
+    """Which of the things that happened ended the flow; none if its own code did."""
+    if record.status is InstanceStatus.CANCELLED:
+        asked = [n for n, place in enumerate(told) if isinstance(place.item, CancelRequested)]
+        return asked[:1]
+    if ended.by is None:
+        return list(_guessed(decode_failure(record.outcome), told))
+    found = [_failed(origin, told) for origin in ended.by]
+    return [place for place in found if place is not None]
+
+
+def _failed(origin: str, told: Sequence[Place]) -> int | None:
+    """Where a step or a child failed, for the last time."""
+    for number in range(len(told) - 1, -1, -1):
+        item = told[number].item
+        # A retry may keep the failure of a step with ``once`` that is unknown to have run.
+        events = item.kept if isinstance(item, Rewind) else [item]
+        if any(failure_in(event) == origin for event in events):
+            return number
+    return None
+
+
+def _guessed(failure: Failure, told: Sequence[Place]) -> Iterator[int]:
+    """What ended a flow of a release that did not record it, by the error that it ended with."""
+    ids = {
+        place.item.child: place.item.id for place in told if isinstance(place.item, ChildStarted)
+    }
+    chain: list[Failure] = []
+    link: Failure | None = failure
+    while link is not None:
+        chain.append(link)
+        link = link.cause
+    for number in range(len(told) - 1, -1, -1):
+        item = told[number].item
+        if not isinstance(item, (StepEnded, ChildEnded)) or item.error is None:
+            continue
+        whose = (
+            f"step {item.step} "
+            if isinstance(item, StepEnded)
+            else f"flow {ids.get(item.child)!r} "
+        )
+        if any(each.message.startswith(whose) or _same(each, item.error) for each in chain):
+            yield number
+            return
+    happened = [n for n, place in enumerate(told) if not isinstance(place.item, DECIDED)]
+    if happened:
+        item = told[happened[-1]].item
+        if not isinstance(item, Rewind) and failure_in(item) is not None:
+            yield happened[-1]
+
+
+def _same(failure: Failure, error: Failure) -> bool:
+    return failure.type == error.type and failure.message.startswith(error.message)
+
+
+def _after_what_happened(told: Sequence[Place], base: int) -> tuple[int, int]:
+    """The place after the last thing that happened to a flow whose own code failed.
+
+    What the code decided on that before it failed is void: mended code may decide it in another
+    order. It is not done twice, as it is decided under the same ids.
+    """
+    for place in reversed(told):
+        if not isinstance(place.item, DECIDED):
+            return place.version - 1, place.index + 1
+    return base, 0
+
+
+# -- what is not safe -----------------------------------------------------------------------------
+
+
+def _check_undone(
+    record: InstanceRecord, ended: Ended, told: Sequence[Place], cause: int | None
+) -> None:
+    """Refuse to go on with steps that were undone since.
+
+    An undo that came before the cause belongs to a failure that the code got over. Where its own
+    code failed nothing tells which of the two it was, and it counts.
+    """
+    if ended.by is None:
+        # Not recorded: whatever was done after a failure may have undone something.
+        later = told[len(told) if cause is None else cause + 1 :]
+        undone = any(isinstance(p.item, (StepEnded, StepSent, StepIntended)) for p in later)
+    elif ended.undid is None or cause is None:
+        undone = ended.undid is not None
+    else:
+        last = [n for n, p in enumerate(told) if _is_of(p.item, ended.undid)]
+        undone = not last or last[-1] > cause
+    if undone:
+        raise RetryRefused(
+            record.id,
+            "undone",
+            "steps ran after what ended it that undid earlier ones, and would count as done: start "
+            "it anew, or fork(at=…) it on purpose from before what was undone",
+        )
+
+
+def _is_of(item: Item, origin: str) -> bool:
+    return not isinstance(item, Rewind) and origin_of(item) == origin
+
+
+def _check_known(record: InstanceRecord, item: Item) -> None:
+    """Refuse to run a step again that is to run once, and may have."""
+    events = item.kept if isinstance(item, Rewind) else [item]
+    for event in [each for each in events if isinstance(each, StepEnded)]:
+        if event.error is not None and event.error.type == OUTCOME_UNKNOWN:
+            raise RetryRefused(
+                record.id,
+                "unknown",
+                f"nobody knows whether step {event.step}, which is to run once, has run: find out, "
+                "and retry with rerun_unknown=True if it may run again",
+            )

@@ -1,0 +1,278 @@
+"""What still counts of a history that operators changed: a part made void, or copied elsewhere.
+
+Pure. Nothing is edited: a retry is one more event, which says what does not count any more. What
+has happened outside of the flow stays whatever is void: letters, and what succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.flows.events import (
+    NULL,
+    ChildEnded,
+    ChildStarted,
+    Ended,
+    Event,
+    Forked,
+    Patched,
+    Retried,
+    Rewound,
+    SignalReceived,
+    StepEnded,
+    StepIntended,
+    StepSent,
+    UpdateReceived,
+    decode_events,
+    encode_events,
+    first_events,
+)
+from holdfast.flows.failures import OUTCOME_UNKNOWN, unknown_outcome
+from holdfast.model.instance import HistoryRow
+
+
+@dataclass(slots=True)
+class Rewind:
+    """An operator's retry: what came after is void, except for what has happened all the same.
+
+    ``kept`` is that: letters, ends, and which way the code went where it was patched. Of the steps
+    and children that were begun before it, those whose failure is void are begun again, and so is
+    what the end of the flow stopped. ``started`` are the children whose beginning is void.
+    """
+
+    event: Rewound | Retried
+    kept: list[Event] = field(default_factory=list[Event])
+    failed_steps: list[str] = field(default_factory=list[str])
+    failed_children: list[str] = field(default_factory=list[str])
+    started: dict[str, ChildStarted] = field(default_factory=dict[str, ChildStarted])
+    begun_steps: frozenset[str] = frozenset()
+    begun_children: frozenset[str] = frozenset()
+
+
+Item = Event | Rewind
+"""An event that counts, or what a retry has left of those that do not."""
+
+Standing = list[tuple[int, list[Item]]]
+"""What counts of each commit, by its version."""
+
+
+def standing(rows: Sequence[HistoryRow], forks: list[Forked] | None = None) -> Standing:
+    """What counts of a history. All marks of copies, void or not, go into ``forks``.
+
+    Raises:
+        HistoryTooNew: A newer release wrote it.
+    """
+    kept: Standing = []
+    for row in rows:
+        items: list[Item] = []
+        for event in decode_events(row.events):
+            if isinstance(event, Retried):
+                items.append(_retried(event, kept))
+            elif isinstance(event, Rewound):
+                items.append(_rewound(event, kept))
+            else:
+                if forks is not None and isinstance(event, Forked):
+                    forks.append(event)
+                items.append(event)
+        kept.append((row.version, items))
+    return kept
+
+
+def flat(items: Iterable[Item]) -> list[Event]:
+    """The events that count, with those that a retry has kept."""
+    events: list[Event] = []
+    for item in items:
+        events.extend(item.kept if isinstance(item, Rewind) else [item])
+    return events
+
+
+def _new_rewind(event: Rewound | Retried, kept: Standing) -> Rewind:
+    before = [item for _, items in kept for item in items]
+    steps = frozenset(item.step for item in before if isinstance(item, (StepSent, StepIntended)))
+    children = frozenset(item.child for item in before if isinstance(item, ChildStarted))
+    return Rewind(event, begun_steps=steps, begun_children=children)
+
+
+# -- as it is now ---------------------------------------------------------------------------------
+
+
+def _retried(event: Retried, kept: Standing) -> Rewind:
+    """Take what is void out of ``kept``."""
+    void: list[Item] = []
+    while kept and kept[-1][0] > event.to:
+        version, items = kept.pop()
+        stays = event.kept if version == event.to + 1 else 0
+        void[:0] = items[stays:]
+        if stays:
+            kept.append((version, items[:stays]))
+            break
+    rewind = _new_rewind(event, kept)
+    salvage = _Salvage(rewind)
+    for item in void:
+        salvage.take(item)
+    salvage.settle()
+    return rewind
+
+
+class _Salvage:
+    """Goes through what is void, and fills in what a retry keeps of it."""
+
+    def __init__(self, rewind: Rewind) -> None:
+        self._rewind = rewind
+        self._rerun_unknown = isinstance(rewind.event, Retried) and rewind.event.rerun_unknown
+        self._inputs: dict[str, msgspec.Raw] = {}
+        # Steps with ``once`` that were begun, and did not end for all that is known.
+        self._open: dict[str, StepIntended] = {}
+        self._ends: dict[str, int] = {}
+
+    def take(self, item: Item) -> None:
+        """One thing that is void."""
+        rewind = self._rewind
+        match item:
+            case Rewind():
+                # A retry that is void itself: what it kept is still so.
+                rewind.failed_steps.extend(item.failed_steps)
+                rewind.failed_children.extend(item.failed_children)
+                rewind.started.update(item.started)
+                for event in item.kept:
+                    self.take(event)
+            case SignalReceived() | UpdateReceived() | Forked() | Patched():
+                rewind.kept.append(item)
+            case StepSent():
+                self._inputs[item.step] = item.input
+            case StepIntended():
+                self._inputs[item.step] = item.input
+                self._open[item.step] = item
+            case StepEnded():
+                self._step_ended(item)
+            case ChildStarted():
+                rewind.started[item.child] = item
+            case ChildEnded(error=None):
+                rewind.kept.append(item)
+            case ChildEnded():
+                rewind.failed_children.append(item.child)
+            case _:
+                pass
+
+    def _step_ended(self, event: StepEnded) -> None:
+        step, error = event.step, event.error
+        if error is not None and error.type == OUTCOME_UNKNOWN:
+            if self._rerun_unknown:
+                self._rewind.failed_steps.append(step)
+                self._open.pop(step, None)
+            elif step not in self._open and step not in self._rewind.begun_steps:
+                self._keep(event)
+            return
+        self._open.pop(step, None)
+        if error is not None:
+            self._rewind.failed_steps.append(step)
+            return
+        if bytes(event.input) == bytes(NULL) and step in self._inputs:
+            # Jobs and intents say what they were called with, and their ends do not.
+            event = msgspec.structs.replace(event, input=self._inputs[step])
+        self._keep(event)
+
+    def _keep(self, event: StepEnded) -> None:
+        # What ended again, after another retry, counts as it ended last.
+        kept, place = self._rewind.kept, self._ends.get(event.step)
+        if place is None:
+            self._ends[event.step] = len(kept)
+            kept.append(event)
+        else:
+            kept[place] = event
+
+    def settle(self) -> None:
+        """A step with ``once`` may have run, also where its beginning is void."""
+        if not self._rerun_unknown:
+            for step, intent in self._open.items():
+                error = unknown_outcome(step)
+                self._keep(StepEnded(at=intent.at, step=step, input=intent.input, error=error))
+
+
+# -- as older releases wrote it -------------------------------------------------------------------
+
+
+def _rewound(event: Rewound, kept: Standing) -> Rewind:
+    """Take what is void out of ``kept``: whole commits, with steps that succeeded in them."""
+    void: list[Event] = []
+    while kept and kept[-1][0] > event.to:
+        void[:0] = flat(kept.pop()[1])
+    rewind = _new_rewind(event, kept)
+    for item in void:
+        match item:
+            case SignalReceived() | UpdateReceived():
+                rewind.kept.append(item)
+            case StepEnded(step=step, error=error) if step in rewind.begun_steps:
+                if error is None:
+                    rewind.kept.append(item)
+                else:
+                    rewind.failed_steps.append(step)
+            case ChildEnded(child=child, error=error) if child in rewind.begun_children:
+                if error is None:
+                    rewind.kept.append(item)
+                else:
+                    rewind.failed_children.append(child)
+            case _:
+                pass
+    return rewind
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+def fork_history(
+    rows: Sequence[HistoryRow],
+    *,
+    id: str,  # noqa: A002 - it is one
+    base: int,
+    at: int,
+    at_us: int,
+    more: int = 0,
+) -> tuple[str, ...]:
+    """The history that a copy of flow ``id`` begins with: up to the version ``at``, and then some.
+
+    ``more`` is how many events of the commit after it are copied. The end of the flow is none of
+    the copy's: its code comes to an end by itself.
+
+    Raises:
+        UsageError: There is no such version.
+        HistoryTooNew: A newer release wrote it.
+    """
+    copied = [row for row in rows if row.version <= at]
+    if at != base and (not copied or copied[-1].version != at):
+        raise UsageError(f"flow {id!r} has no version {at} in its history; {_versions(rows, base)}")
+    texts = [_copied(row, rows) for row in copied]
+    last = decode_events(copied[-1].events) if copied else []
+    if last and isinstance(last[-1], Ended):
+        texts[-1] = first_events(texts[-1], len(last) - 1)
+    if more:
+        after = next(row for row in rows if row.version > at)
+        texts.append(first_events(_copied(after, rows), more))
+    texts.append(encode_events([Forked(at=at_us, id=id, version=at, base=base)]))
+    return tuple(texts)
+
+
+def _versions(rows: Sequence[HistoryRow], base: int) -> str:
+    if not rows:
+        return f"there is {base}, its beginning"
+    return f"there are {base}, where this run began, and {rows[0].version} to {rows[-1].version}"
+
+
+def _copied(row: HistoryRow, rows: Sequence[HistoryRow]) -> str:
+    events = decode_events(row.events)
+    if not any(isinstance(event, (Rewound, Retried)) for event in events):
+        # As it was written: there may be more in it than this release knows.
+        return row.events
+    # Versions begin anew in the copy.
+    return encode_events(
+        [
+            msgspec.structs.replace(event, to=sum(other.version <= event.to for other in rows))
+            if isinstance(event, (Rewound, Retried))
+            else event
+            for event in events
+        ]
+    )

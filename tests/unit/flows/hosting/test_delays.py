@@ -1,0 +1,88 @@
+"""Flows that are to begin later: nothing begins them before, and a wish to cancel ends them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import App, FlowCancelled
+from holdfast.errors import UsageError
+from holdfast.model.instance import InstanceStatus
+from tests.unit.work.conftest import until
+
+
+def greeting(app: App, ran: list[str]):
+    @app.flow
+    async def greets() -> str:
+        ran.append("began")
+        holdfast.on_query("name")(lambda: "x")
+        holdfast.on_update("rename")(lambda name: name)
+        try:
+            return await holdfast.wait_signal("hello", str)
+        finally:
+            ran.append("cleaned up")
+
+    return greets
+
+
+@pytest.mark.parametrize("url", ["memory", "sqlite"])
+async def test_letters_wait_with_a_flow_until_it_is_due(tmp_path, url):
+    app, ran = App("a"), []
+    flow = greeting(app, ran)
+    place = f"sqlite:///{tmp_path}/h.db" if url == "sqlite" else f"memory://delays-{tmp_path.name}"
+    async with holdfast.connect(place, app=app) as hf:
+        task = asyncio.create_task(hf.run())
+        await until(lambda: hf._desk.host is not None and hf._desk.host.open)
+        handle = await hf.flows.start(flow, delay=0.5)
+        await handle.signal("hello", "you")
+        with pytest.raises(TimeoutError):
+            await handle.update("rename", "y", timeout=0.1)
+        info = await handle.status()
+        assert (info.status, ran) == (InstanceStatus.PENDING, [])
+        assert await handle.result(timeout=5) == "you"
+        assert ran == ["began", "cleaned up"]
+        hf.stop()
+        await task
+
+
+async def test_a_flow_that_is_cancelled_before_its_time_ends_at_once_and_never_begins(fleet):
+    app, ran = App("a"), []
+    flow = greeting(app, ran)
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, delay=3600, id="f")
+    await handle.signal("hello", "you")
+    await handle.cancel("not needed")
+    with pytest.raises(FlowCancelled, match="not needed"):
+        await handle.result(timeout=5)
+    assert ran == []
+    # Replayed, it does the same, and answers nothing.
+    with pytest.raises(UsageError, match="answers no query"):
+        await handle.query("name")
+    assert ran == []
+    (commit,) = await handle.history()
+    assert [type(event).__name__ for event in commit.events] == ["CancelRequested", "Ended"]
+    # Retried, it begins, as if nobody had cancelled it.
+    await handle.retry()
+    await until(lambda: ran == ["began"])
+    await handle.signal("hello", "again")
+    assert await handle.result(timeout=5) == "again"
+
+
+async def test_a_flow_that_others_had_before_sees_that_it_is_cancelled(fleet):
+    app, ran = App("a"), []
+    flow = greeting(app, ran)
+    one, stopped = await fleet.run(app, "one")
+    handle = await one.flows.start(flow, id="f")
+    await until(lambda: ran == ["began"])
+    one.stop()
+    await stopped
+    outside = await fleet.host("outside")
+    await outside.flows.get("f").cancel("enough")
+    ran.clear()
+    two, _ = await fleet.run(app, "two")
+    with pytest.raises(FlowCancelled, match="enough"):
+        await two.flows.get("f").result(timeout=5)
+    assert ran == ["began", "cleaned up"]
+    assert handle.id == "f"

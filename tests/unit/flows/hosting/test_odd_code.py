@@ -1,0 +1,256 @@
+"""Code that nobody should write, and whose flow must be heard of all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+import holdfast
+from holdfast import App, FlowFailed, FlowOptions, StepFailed, UsageError
+from holdfast.flows.failures import failure_of
+from tests.unit.work.conftest import until
+
+
+async def test_a_flow_that_swallows_its_end_is_parked_and_the_others_go_on(fleet, caplog):
+    app = App("a")
+
+    @app.flow
+    async def greedy() -> None:
+        while True:
+            try:
+                await holdfast.wait_signal("x")
+            except BaseException:
+                continue
+
+    @app.flow
+    async def modest() -> str:
+        return await holdfast.wait_signal("go", str)
+
+    hf, _ = await fleet.run(app, flows=FlowOptions(park_grace=0.01))
+    handle = await hf.flows.start(greedy, id="g")
+    other = await hf.flows.start(modest)
+    await until(lambda: not hf._desk.host.home.lives)
+    await handle.signal("x")
+    await other.signal("go", "on")
+    assert await other.result(timeout=5) == "on"
+    assert "'g' (greedy) was dropped here" in caplog.text
+    await handle.terminate()
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Hidden(Exception):
+    @property
+    def args(self):
+        raise RuntimeError("no")
+
+
+def with_notes(notes: object) -> Exception:
+    error = ValueError("bad")
+    error.__notes__ = notes
+    return error
+
+
+def in_a_circle() -> Exception:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+ODD = {
+    "none": lambda: with_notes(None),
+    "number": lambda: with_notes(7),
+    "unprintable": lambda: with_notes(["good", Unprintable()]),
+    "mute": Mute,
+    "hidden": Hidden,
+    "circle": in_a_circle,
+}
+
+
+def made(odd: str) -> Exception:
+    return ODD[odd]()
+
+
+def test_an_error_keeps_the_notes_that_can_be_read():
+    assert failure_of(with_notes(["a", "b"])).message == "bad\na\nb"
+    told = failure_of(with_notes(["good", Unprintable()]))
+    assert told.message == "bad\ngood\n(unprintable: RuntimeError)"
+    assert failure_of(Mute()).message == "(unprintable: RuntimeError)"
+    assert failure_of(Hidden(), errors=(Hidden,)).type.endswith(".Hidden")
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+@pytest.mark.parametrize("odd", ODD)
+async def test_a_flow_hears_of_every_error(fleet, odd, threaded):
+    app = App("a")
+
+    @app.step(errors=(Hidden,))
+    async def fails() -> None:
+        raise made(odd)
+
+    @app.step(errors=(Hidden,))
+    def fails_in_a_thread() -> None:
+        raise made(odd)
+
+    @app.flow
+    async def flow() -> None:
+        with pytest.raises(StepFailed):
+            await (fails_in_a_thread() if threaded else fails())
+        raise made(odd)
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed):
+        await (await hf.flows.start(flow)).result(timeout=5)
+
+
+@dataclass
+class Evil:
+    number: int = 1
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "number":
+            raise RuntimeError("no")
+        return super().__getattribute__(name)
+
+
+async def test_a_flow_hears_of_a_result_that_cannot_be_looked_at(fleet):
+    app = App("a")
+
+    @app.step
+    async def gives():
+        made = Evil.__new__(Evil)
+        return [made, Unprintable()]
+
+    @app.flow
+    async def flow() -> None:
+        await gives()
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed, match="gives#0 failed"):
+        await (await hf.flows.start(flow)).result(timeout=5)
+
+
+# -- steps that do not stop -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queue", [None, "q"])
+@pytest.mark.parametrize("limit", ["timeout", "heartbeat"])
+async def test_a_step_that_swallows_its_cancellation_has_failed_in_time(
+    fleet, caplog, limit, queue
+):
+    app = App("a")
+    free = asyncio.Event()
+    ran: list[str] = []
+
+    @app.step(**{limit: 0.05}, queue=queue)
+    async def stubborn() -> str:
+        while not free.is_set():
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                ran.append("cancelled")
+        ran.append("ended")
+        return "too late"
+
+    @app.flow
+    async def flow() -> str:
+        try:
+            return await stubborn()
+        except StepFailed as failed:
+            return failed.type
+
+    hf, _ = await fleet.run(app)
+    assert await (await hf.flows.start(flow)).result(timeout=5) == "TimeoutError"
+    assert ran == ["cancelled"]
+    assert caplog.text.count("swallows cancellation") == 1
+    free.set()
+    await until(lambda: ran == ["cancelled", "ended"])
+
+
+@pytest.mark.parametrize("queue", [None, "q"])
+async def test_a_step_that_is_out_of_time_may_clean_up(fleet, caplog, queue):
+    app = App("a")
+    ran: list[str] = []
+
+    @app.step(timeout=0.2, queue=queue)
+    async def tidy() -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.02)
+            ran.append("cleaned")
+        return ""
+
+    @app.flow
+    async def flow() -> str:
+        try:
+            return await tidy()
+        except StepFailed as failed:
+            ran.append("failed")
+            return failed.type
+
+    hf, _ = await fleet.run(app)
+    assert await (await hf.flows.start(flow)).result(timeout=5) == "TimeoutError"
+    assert ran == ["cleaned", "failed"]
+    assert "swallows cancellation" not in caplog.text
+
+
+async def test_a_result_after_the_timeout_does_not_count(fleet):
+    app = App("a")
+
+    @app.step(timeout=0.05)
+    async def late() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "late"
+        return ""
+
+    @app.flow
+    async def flow() -> str:
+        return await late()
+
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed, match="did not end within"):
+        await (await hf.flows.start(flow)).result(timeout=5)
+
+
+# -- children, and what is outside of a flow ------------------------------------------------------
+
+
+async def test_a_detached_child_whose_id_is_taken_is_told_of(fleet, caplog):
+    app = App("a")
+
+    @app.flow
+    async def other() -> None:
+        await holdfast.wait_signal("never")
+
+    @app.flow
+    async def small() -> None: ...
+
+    @app.flow
+    async def starts() -> str:
+        return holdfast.start_child(small, id="taken", detached=True)
+
+    hf, _ = await fleet.run(app)
+    await hf.flows.start(other, id="taken")
+    assert await (await hf.flows.start(starts, id="s")).result(timeout=5) == "taken"
+    assert "flow s of 'starts' did not start 'small': another flow has the id taken" in caplog.text
+
+
+def test_a_logger_outside_of_a_flow_says_what_to_use():
+    with pytest.raises(UsageError, match=r"logging.getLogger\(__name__\)"):
+        holdfast.logger()

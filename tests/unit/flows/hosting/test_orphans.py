@@ -1,0 +1,141 @@
+"""Steps in queues whose flow is terminated: they are cancelled, wherever they are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+import holdfast
+from holdfast import App, JobState
+from holdfast.errors import FlowTerminated, JobNotFound, StoreUnavailable
+from tests.unit.work.conftest import until
+
+
+class Film:
+    """An app whose steps in queues tell how they end."""
+
+    def __init__(self) -> None:
+        self.app, self.seen = App("film"), []
+        app, seen = self.app, self.seen
+
+        @app.step(queue="gpu")
+        async def render(scene: str) -> str:
+            seen.append(f"{scene} began")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                seen.append(f"{scene} cancelled")
+                raise
+            return scene
+
+        @app.step(queue="press")
+        def print_(scene: str) -> str:
+            seen.append(f"{scene} began")
+            for _ in range(3000):
+                time.sleep(0.01)
+                if holdfast.cancelled():
+                    seen.append(f"{scene} told")
+                    break
+            return scene
+
+        @app.step(queue="quick")
+        async def note() -> None: ...
+
+        @app.flow
+        async def scene(name: str) -> str:
+            await note()
+            return await render(name)
+
+        @app.flow
+        async def film() -> list[str]:
+            left = holdfast.start_child(scene, "left", on_parent_end="abandon", id="left")
+            return list(await asyncio.gather(print_("poster"), scene("storm"), scene("calm"), left))
+
+        self.film = film
+
+    async def begun(self) -> None:
+        await until(lambda: len(self.seen) == 4, timeout=20)
+
+
+@contextlib.asynccontextmanager
+async def _running(url, film):
+    async with holdfast.connect(url, app=film.app) as hf, hf.running():
+        yield hf
+
+
+async def test_steps_in_queues_end_with_their_flow_and_its_children(store_url):
+    film = Film()
+    async with _running(store_url, film) as hf:
+        handle = await hf.flows.start(film.film, id="f")
+        await film.begun()
+        await handle.terminate("enough")
+        await until(lambda: len(film.seen) == 7, timeout=20)
+        assert set(film.seen[4:]) == {"poster told", "storm cancelled", "calm cancelled"}
+        with pytest.raises(FlowTerminated, match="enough"):
+            await handle.result(timeout=5)
+        jobs = ("f/print_#0", "f/scene#1/render#0", "f/scene#2/render#0")
+        for id_ in jobs:
+            await _ended(hf, id_, JobState.CANCELLED)
+        # The child that was to outlive it goes on, and so does what it waits for.
+        assert (await hf.work.get("left/render#0")).state is JobState.CLAIMED
+        assert (await hf.work.get("f/scene#1/note#0")).state is JobState.DONE
+        await hf.flows.get("left").terminate()
+        await until(lambda: "left cancelled" in film.seen, timeout=20)
+
+
+async def test_a_job_that_nobody_claimed_yet_is_never_run(store_url):
+    film = Film()
+    async with _running(store_url, film) as hf:
+        await hf.work.pause("gpu")
+        await hf.work.pause("press")
+        handle = await hf.flows.start(film.film, id="f")
+        await _ended(hf, "f/scene#1/render#0", JobState.READY)
+        await handle.terminate()
+        await _ended(hf, "f/scene#1/render#0", JobState.CANCELLED)
+        await _ended(hf, "f/print_#0", JobState.CANCELLED)
+        assert film.seen == []
+
+
+async def test_who_fails_in_between_terminates_again(fleet, caplog, monkeypatch):
+    film = Film()
+    hf, _ = await fleet.run(film.app)
+    handle = await hf.flows.start(film.film, id="f")
+    await film.begun()
+
+    async def away(ids, *, reason):
+        raise StoreUnavailable(f"{ids} {reason}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hf._driver.jobs, "cancel", away)
+        await handle.terminate()
+    assert "terminate it again" in caplog.text
+    assert (await hf.work.get("f/print_#0")).state is JobState.CLAIMED
+    await handle.terminate()
+    await _ended(hf, "f/print_#0", JobState.CANCELLED)
+
+
+async def test_a_terminated_flow_that_is_retried_sends_its_steps_again(store_url):
+    film = Film()
+    async with _running(store_url, film) as hf:
+        handle = await hf.flows.start(film.film, id="f")
+        await film.begun()
+        await handle.terminate()
+        await until(lambda: len(film.seen) == 7, timeout=20)
+        await handle.retry()
+        await until(lambda: len(film.seen) == 10, timeout=20)
+        assert set(film.seen[7:]) == {"poster began", "storm began", "calm began"}
+        await handle.terminate()
+        await hf.flows.get("left").terminate()
+        await until(lambda: len(film.seen) == 14, timeout=20)
+
+
+async def _ended(hf, id_, state):
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(JobNotFound):
+                if (await hf.work.get(id_)).state is state:
+                    return
+            await asyncio.sleep(0.02)

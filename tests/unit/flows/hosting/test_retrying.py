@@ -1,0 +1,217 @@
+"""Retries and copies through hosts, on each store that keeps flows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import App, FlowFailed, Retry, RetryRefused, UsageError
+from holdfast.errors import FlowExists
+from holdfast.flows.events import StepEnded, StepIntended, encode_events
+from holdfast.model.instance import NewInstance
+from holdfast.names import InstanceId
+from tests.unit.work.conftest import until
+
+
+class Shop:
+    """An app that is broken until it is mended, and what it has run."""
+
+    def __init__(self) -> None:
+        self.app = app = App("shop")
+        self.broken = True
+        self.ran: list[str] = []
+        self._define(app)
+
+    def _define(self, app: App) -> None:  # noqa: C901 - one flow after the other
+        @app.step
+        async def charge(amount: int = 1) -> int:
+            self.ran.append(f"charge {amount}")
+            return amount
+
+        @app.step
+        async def refund() -> None:
+            self.ran.append("refund")
+
+        @app.step(retry=Retry(max_attempts=1))
+        async def ship() -> str:
+            self.ran.append("ship")
+            if self.broken:
+                raise ValueError("no truck")
+            return "shipped"
+
+        @app.step(once=True)
+        async def wire(amount: int = 1) -> int:
+            self.ran.append("wire")
+            return amount
+
+        @app.flow
+        async def own() -> int:
+            charged = await charge()
+            if self.broken:
+                raise ZeroDivisionError
+            return charged + await charge(2)
+
+        @app.flow
+        async def saga() -> str:
+            async with holdfast.saga() as saga:
+                await charge()
+                saga.add(refund)
+                return await ship()
+
+        @app.flow
+        async def both() -> list[Any]:
+            return list(await asyncio.gather(charge(), ship()))
+
+        @app.flow
+        async def parent() -> list[Any]:
+            return [await charge(5), await both()]
+
+        @app.flow
+        async def waits() -> str:
+            await charge()
+            return await holdfast.wait_signal("go", str)
+
+        @app.flow
+        async def pays(amount: int = 1) -> int:
+            return await charge(amount) + await wire(amount + 1)
+
+    def mend(self) -> list[str]:
+        self.broken = False
+        before, self.ran = self.ran, []
+        return before
+
+
+@pytest.fixture
+def shop():
+    return Shop()
+
+
+async def failed(handle) -> None:
+    with pytest.raises(FlowFailed):
+        await handle.result(timeout=20)
+
+
+async def test_a_retry_repeats_nothing_that_succeeded(store_url, shop):
+    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
+        handle = await hf.flows.start("own")
+        await failed(handle)
+        assert shop.mend() == ["charge 1"]
+        await handle.retry()
+        assert await handle.result(timeout=20) == 3
+        assert shop.ran == ["charge 2"]
+
+        shop.broken = True
+        handle = await hf.flows.start("parent")
+        await failed(handle)
+        shop.mend()
+        await handle.retry()
+        assert await handle.result(timeout=20) == [5, [1, "shipped"]]
+        assert sorted(shop.ran) == ["charge 1", "ship"]
+        below = hf.flows.get(f"{handle.id}/both#0")
+        shop.ran.clear()
+        # The child that failed is a flow like any other; it had charged before.
+        await below.retry()
+        assert await below.result(timeout=20) == [1, "shipped"]
+        assert shop.ran == ["ship"]
+
+
+async def test_a_retry_refuses_what_would_be_wrong_and_says_what_to_do(store_url, shop):
+    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
+        handle = await hf.flows.start("saga")
+        await failed(handle)
+        assert shop.mend() == ["charge 1", "ship", "refund"]
+        before = await handle.history()
+        with pytest.raises(RetryRefused, match="start it anew"):
+            await handle.retry()
+        assert await handle.history() == before
+        assert (await handle.status()).status == "failed"
+        forked = await handle.fork(at="charge#0")
+        assert await forked.result(timeout=20) == "shipped"
+
+
+async def test_what_may_have_run_once_runs_again_only_if_one_says_so(store_url, shop):
+    events = (
+        StepEnded(
+            at=1, step="charge#0", result=msgspec.Raw(b"1"), input=msgspec.Raw(b'{"amount":1}')
+        ),
+        StepIntended(at=1, step="wire#0", input=msgspec.Raw(b'{"amount":2}')),
+    )
+    lost = NewInstance(
+        id=InstanceId("lost"),
+        kind="flow",
+        name="pays",
+        input='{"amount":1}',
+        request="lost",
+        history=(encode_events(events),),
+    )
+    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
+        await hf.driver.instances.start([lost])
+        handle = hf.flows.get("lost")
+        with pytest.raises(FlowFailed, match="StepOutcomeUnknown"):
+            await handle.result(timeout=20)
+        with pytest.raises(RetryRefused, match="rerun_unknown=True"):
+            await handle.retry()
+        assert shop.ran == []
+        await handle.retry(rerun_unknown=True)
+        assert await handle.result(timeout=20) == 3
+        assert shop.ran == ["wire"]
+
+
+async def test_a_cancelled_flow_goes_on_as_if_nobody_had_asked(store_url, shop):
+    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
+        handle = await hf.flows.start("waits")
+        await until(lambda: shop.ran)
+        await handle.cancel("a mistake")
+        with pytest.raises(holdfast.FlowCancelled):
+            await handle.result(timeout=20)
+        shop.mend()
+        await handle.retry()
+        await handle.signal("go", "went")
+        assert await handle.result(timeout=20) == "went"
+        assert shop.ran == []
+
+
+async def test_a_copy_of_all_ends_by_itself_and_one_from_a_step_repeats_none_before_it(
+    store_url, shop
+):
+    shop.mend()
+    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
+        handle = await hf.flows.start("pays", id="paid")
+        assert await handle.result(timeout=20) == 3
+        assert shop.ran == ["charge 1", "wire"]
+        last = (await handle.history())[-1].version
+        shop.ran.clear()
+        forked = await handle.fork(at=last, id="all")
+        assert await forked.result(timeout=20) == 3
+        assert shop.ran == []
+        forked = await handle.fork(at="wire#0")
+        assert await forked.result(timeout=20) == 3
+        assert shop.ran == ["wire"]
+        # Asked for once more it is the same; anything else needs an id of its own.
+        assert (await handle.fork(at=last, id="all")).id == "all"
+        for wanted in ({"at": 0, "id": "all"}, {"at": last, "id": "paid"}):
+            with pytest.raises(FlowExists, match="exists already; use another id"):
+                await handle.fork(**wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "match"),
+    [
+        ({"at": True}, "not True"),
+        ({"at": 1.5}, "not 1.5"),
+        ({"at": None}, "not None"),
+        ({"at": -1}, "there are 0, where this run began, and 1 to 2"),
+        ({"at": 0, "input": 5}, "not 5"),
+        ({"at": 0, "input": "5"}, "not '5'"),
+    ],
+)
+async def test_a_copy_of_what_there_is_not_is_an_error_of_the_caller(wanted, match, shop):
+    async with holdfast.connect("memory://copies", app=shop.app) as hf, hf.running():
+        handle = await hf.flows.start("pays")
+        await handle.result(timeout=20)
+        with pytest.raises(UsageError, match=match):
+            await handle.fork(**wanted)

@@ -1,0 +1,166 @@
+"""Starting flows: what is given is checked before anything is sent, and an id is one flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import App
+from holdfast.errors import FlowExists, FlowFailed, FlowNotFound, UsageError
+
+
+@dataclass
+class Order:
+    id: str
+    amount: int
+
+
+def shop() -> App:
+    app = App("shop")
+
+    @app.flow
+    async def checkout(order: Order, boxes: int = 1) -> int:
+        return order.amount * boxes
+
+    @app.flow
+    async def hurry(n: int, *, fast: bool, **more: int) -> list[Any]:
+        return [n, fast, more]
+
+    @app.flow
+    async def parent(n: int) -> list[Any]:
+        return await holdfast.start_child(hurry, n, kwargs={"fast": True}, id="child")
+
+    @app.flow
+    async def rounds(n: int) -> int:
+        if n == 0:
+            holdfast.continue_as_new("one")
+        return n
+
+    return app
+
+
+async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(fleet):
+    app = shop()
+    hf, spy = await fleet.spied(app)
+    checkout = app.flows["checkout"]
+    with pytest.raises(UsageError, match="flow checkout, argument order: Expected"):
+        await hf.flows.start(checkout, 42)
+    with pytest.raises(UsageError, match="argument boxes: Expected `int`, got `str`"):
+        await hf.flows.start(checkout, Order("a", 1), "two")
+    with pytest.raises(UsageError, match="argument order: Expected `int`"):
+        await hf.flows.start(checkout, Order("a", "much"))
+    with pytest.raises(UsageError, match="argument order"):
+        await hf.flows.start("checkout", {"order": 42})
+    with pytest.raises(UsageError, match="lacks the argument order"):
+        await hf.flows.start("checkout", {"boxes": 2})
+    with pytest.raises(UsageError, match="argument order"):
+        await hf.flows.start_many(checkout, [Order("a", 1), 42])
+    with pytest.raises(UsageError, match="argument order"):
+        await hf.flows.schedule("s", checkout, 42, every=5)
+    assert spy.calls["start"] == 0
+    handle = await hf.flows.start(checkout, Order("a", 5), id="o")
+    assert await handle.result(timeout=5) == 5
+    with pytest.raises(UsageError, match="argument boxes"):
+        await handle.fork(at=0, input=[Order("a", 1), "two"])
+    with pytest.raises(UsageError, match="argument boxes"):
+        await handle.fork(at=0, input={"order": {"id": "a", "amount": 1}, "boxes": "two"})
+
+
+async def test_what_json_can_say_is_taken_as_its_type(fleet):
+    app = shop()
+    hf, _ = await fleet.run(app)
+    started = await hf.flows.start(app.flows["checkout"], {"id": "a", "amount": 3}, 2)
+    assert await started.result(timeout=5) == 6
+
+
+async def test_parameters_behind_a_star_are_given_by_name(fleet):
+    app = shop()
+    hf, _ = await fleet.run(app)
+    hurry = app.flows["hurry"]
+    handle = await hf.flows.start(hurry, 1, kwargs={"fast": True, "id": 5}, id="h")
+    assert handle.id == "h"
+    assert await handle.result(timeout=5) == [1, True, {"id": 5}]
+    assert await (await hf.flows.start(app.flows["parent"], 2)).result(timeout=5) == [2, True, {}]
+    with pytest.raises(UsageError, match="missing a required argument: 'fast'"):
+        await hf.flows.start(hurry, 1)
+    with pytest.raises(UsageError, match="argument fast"):
+        await hf.flows.start(hurry, 1, kwargs={"fast": "very"})
+    with pytest.raises(UsageError, match="one JSON value"):
+        await hf.flows.start("hurry", kwargs={"n": 1, "fast": True})
+
+
+async def test_beginning_anew_checks_its_arguments(fleet):
+    app = shop()
+    hf, _ = await fleet.run(app)
+    with pytest.raises(FlowFailed, match="argument n") as caught:
+        await (await hf.flows.start(app.flows["rounds"], 0)).result(timeout=5)
+    assert caught.value.type == "holdfast.errors.UsageError"
+
+
+async def test_an_id_of_another_flow_is_told_to_who_starts_many(fleet):
+    app = shop()
+    hf, _ = await fleet.run(app)
+    checkout = app.flows["checkout"]
+    await (await hf.flows.start(app.flows["rounds"], 1, id="taken")).result(timeout=5)
+    with pytest.raises(FlowExists) as caught:
+        await hf.flows.start_many(checkout, [Order("a", 1), Order("b", 2)], ids=["taken", "free"])
+    assert caught.value.id == "taken"
+    # The others of the call were started, as it says.
+    assert await hf.flows.get("free").result(timeout=5) == 2
+    again = await hf.flows.start_many(checkout, [Order("b", 2)], ids=["free"])
+    assert await again[0].result(timeout=5) == 2
+
+
+async def test_an_id_is_given_once_in_a_call(fleet):
+    app = shop()
+    hf, spy = await fleet.spied(app)
+    checkout = app.flows["checkout"]
+    with pytest.raises(UsageError, match="'a' is given twice"):
+        await hf.flows.start_many(checkout, [Order("a", 1), Order("a", 2)], ids=["a", "a"])
+    assert spy.calls["start"] == 0
+    with pytest.raises(FlowNotFound):
+        await hf.flows.get("a").status()
+    same = await hf.flows.start_many(checkout, [Order("a", 1), Order("a", 1)], ids=["a", "a"])
+    assert [await handle.result(timeout=5) for handle in same] == [1, 1]
+
+
+async def test_many_are_started_by_name_and_later(fleet):
+    app = shop()
+    hf, _ = await fleet.run(app)
+    inputs = [{"order": {"id": "a", "amount": n}} for n in range(3)]
+    handles = await hf.flows.start_many("checkout", inputs, delay=0.05)
+    assert [await handle.result(timeout=5) for handle in handles] == [0, 1, 2]
+    (late,) = await hf.flows.start_many(
+        "checkout", inputs[:1], at=datetime.now(UTC) + timedelta(hours=1)
+    )
+    assert (await late.status()).status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ({}, {}),
+        (None, None),
+        ("text", "text"),
+        ({"document": 5}, 5),
+        ([{"document": 5}], {"document": 5}),
+        ([[1, 2]], [1, 2]),
+        ({"document": {}}, {}),
+    ],
+)
+async def test_a_flow_that_is_registered_by_name_takes_and_gives_json(fleet, given, taken):
+    app = App("raw")
+
+    async def run(document):
+        return await app.steps["echo"](document)
+
+    app.step(name="echo")(lambda document: document)
+    app.flow(name="anything")(run)
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start("anything", given)
+    assert await handle.result(timeout=5) == taken

@@ -1,0 +1,128 @@
+"""Flows that reach out of themselves are refused where they are defined, unless told otherwise."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import threading
+import time
+import uuid
+
+import pytest
+
+import holdfast
+from holdfast import App
+from holdfast.errors import UsageError
+from holdfast.flows.recording import Recording, replayed
+from holdfast.model.instance import InstanceStatus
+from holdfast.names import InstanceId
+from tests.unit.flows.driving import Driven
+
+
+def test_the_error_names_the_flow_the_place_and_the_fix():
+    app = App("a")
+
+    async def stamp() -> float:
+        return time.time()
+
+    line = inspect.getsourcelines(stamp)[1] + 1
+    with pytest.raises(UsageError) as caught:
+        app.flow(name="shop.stamp")(stamp)
+    text = str(caught.value)
+    assert "'shop.stamp' would read a clock: time.time in " in text
+    assert f"(test_checked.py, line {line})" in text
+    assert "holdfast.now()" in text
+    assert "checked=False" in text
+    assert app.flows == {}
+
+
+@pytest.mark.parametrize(
+    ("reach", "fix"),
+    [
+        (random.random, "holdfast.random()"),
+        (uuid.uuid4, "holdfast.uuid()"),
+        (lambda: time.sleep(1), "asyncio.sleep"),
+        (threading.Thread, "@app.step"),
+        (open, "@app.step"),
+        (input, "wait_signal"),
+    ],
+)
+def test_each_error_names_its_own_fix(reach, fix):
+    async def flow() -> object:
+        return reach()
+
+    with pytest.raises(UsageError, match=fix):
+        App("a").flow(flow)
+
+
+def test_what_comes_from_holdfast_is_welcome():
+    app = App("a")
+
+    @app.flow
+    async def flow() -> list[str]:
+        return [str(holdfast.now()), str(holdfast.uuid()), str(holdfast.random().random())]
+
+    assert len(Driven(flow).outcome) == 3
+
+
+def test_steps_may_do_all_of_it():
+    app = App("a")
+
+    @app.step
+    def look() -> float:
+        return time.time() + random.random()
+
+    @app.flow
+    async def flow() -> float:
+        return await look()
+
+    assert list(app.flows.values()) == [flow]
+
+
+def test_who_knows_better_says_so():
+    app = App("a")
+
+    @app.flow(checked=False)
+    async def flow() -> bool:
+        return time.time() > 0
+
+    assert Driven(flow).outcome is True
+
+
+def later_defined(app: App):
+    @app.flow
+    async def flow() -> float:
+        return read()
+
+    def read() -> float:
+        return time.time()
+
+    return flow
+
+
+def test_a_function_defined_below_the_flow_is_found_before_a_replay():
+    flow = later_defined(App("a"))
+    recording = Recording(
+        id=InstanceId("f"),
+        name=flow.name,
+        status=InstanceStatus.RUNNING,
+        base=0,
+        input="{}",
+        began_at_us=0,
+    )
+    with (
+        pytest.raises(UsageError, match=r"time\.time in later_defined\.<locals>\.read"),
+        replayed(flow, recording),
+    ):
+        pass
+
+
+async def test_a_function_defined_below_the_flow_is_found_when_a_host_begins():
+    app = App("a")
+    later_defined(app)
+    hf = await holdfast.connect("memory://below", app=app)
+    try:
+        with pytest.raises(UsageError, match=r"time\.time in later_defined\.<locals>\.read"):
+            await hf.run()
+    finally:
+        await hf.close()

@@ -1,0 +1,179 @@
+"""Commits that come alone are written where they were decided; whatever else goes the usual way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from holdfast.errors import OutcomeUnknown
+from holdfast.flows.committing import ABREAST, Writes
+from holdfast.names import HostId
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.session import LiveSession
+
+
+class Store:
+    """Answers each member with itself; at once, while it is ``quick``."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.under_way = self.most = 0
+        self.done_at_once: list[str] = []
+        self.quick = True
+        self.error: Exception | None = None
+
+    async def write(self, members: Any) -> list[str]:
+        self.batches.append(list(members))
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        # As a server would.
+        await asyncio.sleep(0.01)
+        self.under_way -= 1
+        return list(members)
+
+    def at_once(self, member: str) -> str | None:
+        if self.error is not None:
+            raise self.error
+        if not self.quick:
+            return None
+        self.done_at_once.append(member)
+        return member
+
+
+class Bench:
+    """Writes to a store, and what was answered."""
+
+    def __init__(self, *, at_once: bool = True) -> None:
+        runtime = Runtime()
+        self.store = Store()
+        self.session = LiveSession(HostId("a"), runtime.clock, 60.0)
+        self.session.accept(runtime.clock.monotonic())
+        self.writes: Writes[str, str] = Writes(
+            runtime,
+            self.store.write,
+            logging.getLogger("test"),
+            at_once=self.store.at_once if at_once else None,
+            abreast=1 if at_once else ABREAST,
+        )
+        self.answers: list[str | None] = []
+
+    def put(self, member: str) -> None:
+        self.writes.put(member, self.session, self.answers.append)
+
+    async def lone(self) -> Bench:
+        """After one that came alone."""
+        self.put("first")
+        await self.writes.flushed()
+        return self
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return await Bench().lone()
+
+
+async def test_the_first_waits_for_company(bench: Bench) -> None:
+    assert bench.store.batches == [["first"]]
+
+
+async def test_what_comes_alone_is_written_at_once_and_told_a_turn_later(bench: Bench) -> None:
+    bench.put("a")
+    assert bench.store.done_at_once == ["a"]
+    assert bench.answers == ["first"]
+    await asyncio.sleep(0)
+    assert bench.answers == ["first", "a"]
+
+
+async def test_one_after_the_other_all_go_at_once(bench: Bench) -> None:
+    for name in "abc":
+        bench.put(name)
+        await bench.writes.flushed()
+    assert bench.store.done_at_once == ["a", "b", "c"]
+    assert bench.answers == ["first", "a", "b", "c"]
+
+
+async def test_who_comes_in_the_same_turn_shares_a_batch(bench: Bench) -> None:
+    for name in "abcd":
+        bench.put(name)
+    await bench.writes.flushed()
+    assert bench.store.done_at_once == ["a"]
+    assert bench.store.batches[1:] == [["b", "c", "d"]]
+    assert sorted(filter(None, bench.answers)) == ["a", "b", "c", "d", "first"]
+    # They came together, and so may the next.
+    bench.put("e")
+    assert bench.store.done_at_once == ["a"]
+    await bench.writes.flushed()
+
+
+async def test_a_store_that_would_have_to_wait_is_asked_in_the_usual_way(bench: Bench) -> None:
+    bench.store.quick = False
+    bench.put("a")
+    await bench.writes.flushed()
+    assert bench.store.batches == [["first"], ["a"]]
+    assert bench.answers == ["first", "a"]
+
+
+async def test_a_lost_answer_is_asked_for_again_in_the_usual_way(bench: Bench) -> None:
+    bench.store.error = OutcomeUnknown("the disk")
+    bench.put("a")
+    await bench.writes.flushed()
+    assert bench.store.batches == [["first"], ["a"]]
+    assert bench.answers == ["first", "a"]
+
+
+async def test_nothing_is_written_at_once_for_a_lost_session(bench: Bench) -> None:
+    bench.session.lost = "reaped"
+    bench.put("a")
+    await bench.writes.flushed()
+    assert bench.store.done_at_once == []
+    assert bench.store.batches == [["first"]]
+    assert bench.answers == ["first", None]
+
+
+async def test_one_that_cannot_go_on_is_told_of_and_harms_no_other(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raising(_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    bench.writes.put("a", bench.session, raising)
+    await bench.writes.flushed()
+    bench.put("b")
+    await bench.writes.flushed()
+    assert bench.answers == ["first", "b"]
+    assert "could not go on" in caplog.text
+
+
+async def test_what_goes_to_a_server_together_goes_as_two_at_a_time() -> None:
+    bench = Bench(at_once=False)
+    members = [str(number) for number in range(20)]
+    for member in members:
+        bench.put(member)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    # They come while both are under way, and wait for the first of them.
+    bench.put("late")
+    bench.put("later")
+    await bench.writes.flushed()
+    assert bench.store.batches == [members[:10], members[10:], ["late", "later"]]
+    assert bench.store.most == 2
+    assert sorted(filter(None, bench.answers)) == sorted([*members, "late", "later"])
+
+
+async def test_a_few_go_to_a_server_in_one() -> None:
+    bench = Bench(at_once=False)
+    for member in "abc":
+        bench.put(member)
+    await bench.writes.flushed()
+    assert bench.store.batches == [["a", "b", "c"]]
+
+
+async def test_what_is_written_in_this_process_is_never_parted(bench: Bench) -> None:
+    for number in range(20):
+        bench.put(str(number))
+    await bench.writes.flushed()
+    assert [len(batch) for batch in bench.store.batches] == [1, 19]
+    assert bench.store.most == 1

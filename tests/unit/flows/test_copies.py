@@ -1,0 +1,90 @@
+"""Copies of a part of a flow: of its whole, of a part of a commit, and of what failed."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast.flows.rewinding import fork_history
+from holdfast.model.instance import HistoryRow, InstanceStatus
+from holdfast.names import Token
+from tests.unit.flows.driving import Driven
+from tests.unit.flows.retried import (
+    broken,
+    charge,
+    flow,
+    ran,
+    remote,
+    retry,
+    run_of,
+    ship,
+)
+
+
+@pytest.fixture(autouse=True)
+def broken_at_first():
+    broken[0] = True
+
+
+def copy_of(driven: Driven, function, *, at: int, more: int = 0) -> Driven:
+    texts = fork_history(
+        driven.rows, id="f", base=driven.base, at=at, at_us=driven.now_us, more=more
+    )
+    rows = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(texts)]
+    return Driven(flow(function), driven.args, id="g", rows=rows)
+
+
+@pytest.mark.parametrize("base", [0, 5])
+def test_a_copy_of_the_whole_history_ends_by_itself(base):
+    async def code() -> int:
+        charged = await charge()
+        if broken[0]:
+            raise ZeroDivisionError
+        return charged
+
+    driven = run_of(code, base=base)
+    driven.work()
+    assert copy_of(driven, code, at=base + 1).status is InstanceStatus.FAILED
+    retry(driven)
+    fork = copy_of(driven, code, at=base + 3)
+    assert fork.outcome == 1
+    assert fork.steps == {}
+    fork.crash()
+    assert fork.run.ended
+    with pytest.raises(
+        holdfast.UsageError, match=rf"{base}, where .*, and {base + 1} to {base + 3}"
+    ):
+        copy_of(driven, code, at=base + 4)
+
+
+def test_a_copy_up_to_within_a_commit_begins_what_it_decides_once():
+    async def code() -> int:
+        charged = await charge()
+        return charged + await remote(1)
+
+    driven = run_of(code)
+    driven.work()
+    assert driven.told() == ["StepEnded", "StepSent"]
+    fork = copy_of(driven, code, at=0, more=1)
+    assert fork.steps == {}
+    assert [job.id for job in fork.decisions[-1].jobs] == ["g/remote#0"]
+    fork.crash()
+    assert fork.decisions[-1].jobs == ()
+
+
+def test_a_copy_that_failed_in_what_was_copied_is_retried():
+    async def code() -> list[str]:
+        drawn = holdfast.uuid()
+        await charge()
+        return [str(drawn), await ship()]
+
+    driven = run_of(code)
+    driven.work()
+    fork = copy_of(driven, code, at=2)
+    assert fork.status is InstanceStatus.FAILED
+    retry(fork)
+    assert ran(fork) == ["ship#0"]
+    assert fork.status is InstanceStatus.COMPLETED
+    retry(driven)
+    driven.work()
+    assert fork.outcome == driven.outcome

@@ -1,0 +1,239 @@
+"""What a retry does not do by itself: what was undone, and what may have run once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import RetryRefused, StepOutcomeUnknown
+from holdfast.flows.events import (
+    StepIntended,
+)
+from holdfast.model.instance import InstanceStatus
+from tests.unit.flows.retried import (
+    as_of_old,
+    broken,
+    charge,
+    ran,
+    refund,
+    replays,
+    retry,
+    run_of,
+    ship,
+    wire,
+)
+
+
+@pytest.fixture(autouse=True)
+def broken_at_first():
+    broken[0] = True
+
+
+# -- sagas ----------------------------------------------------------------------------------------
+
+
+async def shipped_in_a_saga() -> None:
+    async with holdfast.saga() as saga:
+        await charge()
+        saga.add(refund)
+        await ship()
+
+
+async def own_error_in_a_saga() -> None:
+    async with holdfast.saga() as saga:
+        await charge()
+        saga.add(refund)
+        raise ZeroDivisionError
+
+
+async def saga_beside_the_failure() -> None:
+    async def branch() -> None:
+        async with holdfast.saga() as saga:
+            await charge()
+            saga.add(refund)
+            await asyncio.sleep(60)
+
+    async def other() -> None:
+        await charge(2)
+        await ship()
+
+    await asyncio.gather(branch(), other())
+
+
+async def undone_without_a_step() -> None:
+    async def undo() -> None:
+        holdfast.set_attributes({"undone": True})
+
+    async with holdfast.saga() as saga:
+        saga.add(undo)
+        await ship()
+
+
+# In the history of an older release nothing tells of the last two.
+@pytest.mark.parametrize(
+    ("code", "old"),
+    [
+        (shipped_in_a_saga, False),
+        (shipped_in_a_saga, True),
+        (saga_beside_the_failure, False),
+        (saga_beside_the_failure, True),
+        (own_error_in_a_saga, False),
+        (undone_without_a_step, False),
+    ],
+)
+def test_what_was_undone_is_not_taken_for_done(code, old):
+    driven = run_of(code)
+    driven.work()
+    assert driven.status is InstanceStatus.FAILED
+    if old:
+        as_of_old(driven)
+    with pytest.raises(RetryRefused, match=r"fork\(at=…\)") as refused:
+        retry(driven)
+    assert refused.value.reason == "undone"
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_cancelled_saga_is_not_taken_for_done(old):
+    async def code() -> None:
+        async with holdfast.saga() as saga:
+            await charge()
+            saga.add(refund)
+            await holdfast.wait_signal("go")
+
+    driven = run_of(code)
+    driven.work()
+    driven.cancel()
+    driven.work()
+    assert driven.status is InstanceStatus.CANCELLED
+    if old:
+        as_of_old(driven)
+    with pytest.raises(RetryRefused, match="undid"):
+        retry(driven)
+
+
+def test_a_saga_that_the_code_got_over_is_no_hindrance():
+    async def code() -> str:
+        try:
+            async with holdfast.saga() as saga:
+                await charge()
+                saga.add(refund)
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            return await ship()
+
+    driven = run_of(code)
+    assert ran(driven) == ["charge#0", "refund#0", "ship#0"]
+    retry(driven)
+    assert ran(driven) == ["ship#0"]
+    assert driven.outcome == "home"
+
+
+# -- once -----------------------------------------------------------------------------------------
+
+
+async def wired() -> int:
+    return await wire() + await charge()
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_step_with_once_of_unknown_outcome_runs_again_only_if_one_says_so(old):
+    driven = run_of(wired)
+    driven.crash()
+    assert driven.outcome["type"].endswith("StepOutcomeUnknown")
+    if old:
+        as_of_old(driven)
+    with pytest.raises(RetryRefused, match="rerun_unknown=True") as refused:
+        retry(driven)
+    assert refused.value.reason == "unknown"
+    retry(driven, rerun_unknown=True)
+    assert ran(driven) == ["wire#0", "charge#0"]
+    assert driven.outcome == 2
+    assert replays(driven)
+
+
+def test_a_step_with_once_that_is_run_again_is_unknown_again_after_another_crash():
+    driven = run_of(wired)
+    driven.crash()
+    retry(driven, rerun_unknown=True)
+    driven.crash()
+    assert driven.status is InstanceStatus.FAILED
+    with pytest.raises(RetryRefused):
+        retry(driven)
+
+
+def test_a_step_with_once_that_failed_is_retried():
+    driven = run_of(wired)
+    driven.end("wire#0", ValueError("declined"))
+    retry(driven)
+    assert ran(driven) == ["wire#0", "charge#0"]
+    assert replays(driven)
+
+
+def test_a_step_with_once_that_the_end_stopped_stays_unknown():
+    async def code() -> str:
+        try:
+            await asyncio.gather(wire(), ship())
+        except StepOutcomeUnknown:
+            return "unknown"
+        return "done"
+
+    for rerun, ends in ((False, "unknown"), (True, "done")):
+        broken[0] = True
+        driven = run_of(code)
+        driven.end("ship#0", ValueError("no"))
+        retry(driven, rerun_unknown=rerun)
+        driven.work()
+        assert driven.outcome == ends
+        assert replays(driven)
+
+
+def test_a_step_with_once_that_was_begun_in_the_void_part_is_not_begun_twice():
+    async def code() -> str:
+        try:
+            await ship()
+        finally:
+            try:
+                await wire()
+            except StepOutcomeUnknown:
+                await charge()
+        return await ship()
+
+    driven = run_of(code)
+    driven.end("ship#0", ValueError("no"))
+    driven.crash()
+    assert ran(driven) == ["charge#0"]
+    assert driven.status is InstanceStatus.FAILED
+    retry(driven)
+    assert ran(driven) == ["ship#0", "ship#1"]
+    assert driven.outcome == "home"
+    assert sum(isinstance(event, StepIntended) for event in driven.history()) == 1
+    assert replays(driven)
+
+
+def test_an_unknown_outcome_that_a_retry_kept_is_run_again_if_one_says_so():
+    async def code() -> int:
+        try:
+            await ship()
+        finally:
+            if broken[0]:
+                try:
+                    await wire()
+                except StepOutcomeUnknown:
+                    await charge()
+        return await wire()
+
+    driven = run_of(code)
+    driven.end("ship#0", ValueError("no"))
+    driven.crash()
+    driven.work()
+    retry(driven)
+    assert ran(driven) == ["ship#0"]
+    assert driven.outcome["type"].endswith("StepOutcomeUnknown")
+    with pytest.raises(RetryRefused):
+        retry(driven)
+    retry(driven, rerun_unknown=True)
+    assert ran(driven) == ["wire#0"]
+    assert driven.outcome == 1
+    assert replays(driven)
