@@ -115,6 +115,29 @@ async def test_a_renewal_into_a_black_hole_ends_at_its_deadline(
     assert proxy.counters.accepted > accepted
 
 
+async def test_calls_that_are_given_up_half_way_do_not_end_the_server(drivers, etcd_server) -> None:
+    # etcd before 3.5.5 dies of a transaction that only reads and whose caller has gone.
+    driver = await drivers.open(etcd_server.url)
+    granted = await owned(driver, "k", "a/1")
+
+    def calls():
+        for _ in range(25):
+            yield driver.leases.renew(granted, granted.ttl_us)
+            yield driver.leases.history("k", limit=10)
+
+    given_up = 0
+    for number in range(100):
+        tasks = [asyncio.ensure_future(call) for call in calls()]
+        _, late = await asyncio.wait(tasks, timeout=0.0005 * (number % 20))
+        for task in late:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        given_up += sum(isinstance(end, asyncio.CancelledError) for end in ends)
+    assert given_up > 500
+    assert not etcd_server.has_died
+    await driver.leases.renew(granted, granted.ttl_us)
+
+
 @pytest.mark.parametrize("connected", [True, False], ids=["in use", "to be connected"])
 async def test_a_keeper_leaves_a_silent_member_sooner_than_it_is_given_up(
     drivers, proxy, etcd_server, connected

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from holdfast.drivers.etcd.library import import_rpc
-from holdfast.drivers.etcd.operations import Answer, Condition, Operation, Term
+from holdfast.drivers.etcd.operations import Answer, Condition, Operation, Read, Term
 from holdfast.drivers.etcd.renewals import KeepAlive
 from holdfast.drivers.etcd.settings import EtcdSettings
-from holdfast.drivers.etcd.translate import CallFailed, Verdict, judge, translate
+from holdfast.drivers.etcd.translate import CallFailed, Compacted, Verdict, judge, translate
 from holdfast.drivers.etcd.wire import Status, Watch, Wire
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.ports.driver import DriverContext
@@ -23,6 +23,10 @@ from holdfast.process import current
 
 # A login may be refused once because it ran out; a second time it is a fault of the server.
 _LOGINS_MAX = 2
+
+# What is read at one revision and is compacted away under its reader is read anew; compaction runs
+# every minutes.
+COMPACTED_TRIES = 3
 
 T = TypeVar("T")
 
@@ -52,7 +56,7 @@ class Connections:
         *,
         write: bool = True,
     ) -> Answer:
-        """One transaction; ``write`` says whether it may change something.
+        """One transaction that writes; ``write`` says whether it matters if it was applied.
 
         Raises:
             StoreUnavailable: Nothing was applied.
@@ -60,6 +64,19 @@ class Connections:
             LeaseGone: It hung on a lease of etcd that is gone; nothing was applied.
         """
         return await self.call(lambda wire: wire.transact(conditions, then, otherwise), write=write)
+
+    async def read(self, *reads: Read) -> Answer:
+        """What ``reads`` show, at one revision; see ``Wire.read``.
+
+        Raises:
+            StoreUnavailable: Nobody answered, or etcd compacts faster than it can be read.
+        """
+        for _ in range(COMPACTED_TRIES):
+            try:
+                return await self.call(lambda wire: wire.read(reads), write=False)
+            except Compacted:
+                continue
+        raise StoreUnavailable("etcd compacts its history faster than a key can be read")
 
     async def page(self, start: bytes, end: bytes, *, limit: int, revision: int = 0) -> Answer:
         """At most ``limit`` keys of a range; see ``Wire.page``."""

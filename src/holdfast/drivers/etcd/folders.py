@@ -49,7 +49,7 @@ class Folders:
 
     async def read(self, key: str) -> Folder:
         """The folder of ``key`` as it is now."""
-        answer = await self._connections.transact((), (Read(*self.names.folder(key)),), write=False)
+        answer = await self._connections.read(Read(*self.names.folder(key)))
         return self._seen(key, answer.shown[0], answer.revision)
 
     async def known(self, key: str) -> Folder:
@@ -58,13 +58,14 @@ class Folders:
 
     async def read_raw(self, key: str) -> tuple[Folder, list[Stored]]:
         """The folder of ``key``, and what it was read from."""
-        answer = await self._connections.transact((), (Read(*self.names.folder(key)),), write=False)
+        answer = await self._connections.read(Read(*self.names.folder(key)))
         return self._seen(key, answer.shown[0], answer.revision), answer.shown[0]
 
     async def read_history(self, key: str) -> tuple[Folder, list[tuple[int, EndedValue]]]:
         """The folder of ``key`` and its ended grants, newest first, at one revision."""
-        reads = (Read(*self.names.folder(key)), Read(*self.names.history(key)))
-        answer = await self._connections.transact((), reads, write=False)
+        answer = await self._connections.read(
+            Read(*self.names.folder(key)), Read(*self.names.history(key))
+        )
         folder = self._seen(key, answer.shown[0], answer.revision)
         return folder, read_ended(answer.shown[1])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -99,14 +99,9 @@ class Owners:
         ``None`` where it does not, or not on this one: the folder must be read to say why.
         """
         live = known.live
-        kept = Read(self._names.state(grant.key))
-        show = (Read(live.name), kept)
-        put = () if state is None else (Put(kept.key, state.encode()),)
         keeping = asyncio.ensure_future(self._connections.keep_alive(live.lease))
         try:
-            answer = await self._connections.transact(
-                (CreatedAt(live.name, live.token),), (*put, *show), write=state is not None
-            )
+            shown = await self._look(grant.key, live, state)
         except BaseException:
             keeping.cancel()
             await asyncio.wait({keeping})
@@ -120,14 +115,30 @@ class Owners:
                 f"the state of lease {grant.key!r} may be kept, but the lease was not extended: "
                 f"{error}"
             ) from error
-        if not answer.succeeded or ttl_s <= 0:
-            return None
-        found: list[Stored] = answer.shown[-2]
-        if not found or found[0].lease != live.lease:
+        found = shown.get(live.name)
+        if ttl_s <= 0 or found is None or (found.created, found.lease) != (live.token, live.lease):
             return None
         known.version = max(known.version, grant.version) + 1
-        text = answer.shown[-1][0].value.decode() if answer.shown[-1] else None
+        kept = shown.get(self._names.state(grant.key))
+        text = None if kept is None else kept.value.decode()
         return _renewed(grant, known.version, ttl_s, text)
+
+    async def _look(self, key: str, live: Live, state: str | None) -> Mapping[bytes, Stored]:
+        """The live key and the state as they are at one revision; ``state`` is kept before that.
+
+        Nothing is kept where the live key is another grant's by now.
+        """
+        name = self._names.state(key)
+        if state is None:
+            # One range from the one to the other, with the slots between them: of two answers, one
+            # could be from the next owner's time.
+            answer = await self._connections.read(Read(live.name, name + b"\0"))
+        else:
+            answer = await self._connections.transact(
+                (CreatedAt(live.name, live.token),),
+                (Put(name, state.encode()), Read(live.name), Read(name)),
+            )
+        return {item.key: item for items in answer.shown for item in items}
 
     async def _move(
         self,

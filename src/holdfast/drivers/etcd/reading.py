@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.drivers.etcd.connections import Connections
+from holdfast.drivers.etcd.connections import COMPACTED_TRIES, Connections
 from holdfast.drivers.etcd.folder import Folder, read_folder
 from holdfast.drivers.etcd.folders import Folders
 from holdfast.drivers.etcd.operations import Stored
@@ -24,9 +24,6 @@ _PAGE = 1_000
 
 # Questions about leases of etcd under way at once: each is answered by the leader alone.
 _ASKING_MAX = 32
-
-# A listing that is compacted away under its reader begins anew; compaction runs every minutes.
-_TRIES_MAX = 3
 
 
 class Reader:
@@ -57,7 +54,7 @@ class Reader:
     ) -> Sequence[LeaseRecord]:
         """A page of records; see the port."""
         limit = min(limit, LIST_LIMIT_MAX)
-        for _ in range(_TRIES_MAX):
+        for _ in range(COMPACTED_TRIES):
             try:
                 return await self._list(prefix, owner, after, active=active, limit=limit)
             except Compacted:

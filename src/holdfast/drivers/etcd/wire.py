@@ -20,6 +20,7 @@ from holdfast.drivers.etcd.operations import (
     News,
     Operation,
     Put,
+    Read,
     Stored,
     Term,
 )
@@ -152,7 +153,12 @@ class Wire:
         then: Sequence[Operation],
         otherwise: Sequence[Operation] = (),
     ) -> Answer:
-        """Run ``then`` if all conditions hold, else ``otherwise``: one atomic step."""
+        """Run ``then`` if all conditions hold, else ``otherwise``: one atomic step that may write.
+
+        What only reads is not for here but for `read`: a transaction without a write is carried out
+        under its caller's context, and etcd before 3.5.5 dies of one whose caller has gone.
+        """
+        assert any(not isinstance(operation, Read) for operation in (*then, *otherwise))
         request = self._rpc.TxnRequest(
             compare=[self._condition(condition) for condition in conditions],
             success=[_operation(operation) for operation in then],
@@ -161,6 +167,17 @@ class Wire:
         answer = await self._call(self._kv.Txn, request)
         shown = [_shown(response) for response in answer.responses]
         return Answer(answer.succeeded, answer.header.revision, shown)
+
+    async def read(self, reads: Sequence[Read]) -> Answer:
+        """Show what ``reads`` name, all of it as it was at one revision: that of the first."""
+        shown: list[list[Stored]] = []
+        revision = 0
+        for key, end in reads:
+            request = self._rpc.RangeRequest(key=key, range_end=end, revision=revision)
+            answer = await self._call(self._kv.Range, request)
+            shown.append([_stored(item) for item in answer.kvs])
+            revision = revision or answer.header.revision
+        return Answer(succeeded=True, revision=revision, shown=shown)
 
     async def page(self, start: bytes, end: bytes, *, limit: int, revision: int) -> Answer:
         """At most ``limit`` keys of a range, as they were at ``revision`` (0: now).
