@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast import App, JobState, Retry
 from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
+from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
 
@@ -60,12 +61,7 @@ async def test_a_host_that_stops_still_hears_what_is_taken_from_it(fleet, what):
 
     @app.handler("q")
     async def handle(payload: int) -> None:
-        seen.append("began")
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
+        await stay(seen)
 
     hf = await fleet.host(app=app, session_ttl=0.6)
     task = asyncio.create_task(hf.run(grace=60))

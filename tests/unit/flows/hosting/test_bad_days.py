@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import App, FlowOptions, Retry
 from holdfast.errors import ClaimLost, FlowFailed, OutcomeUnknown, StoreUnavailable
+from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
 
@@ -189,12 +190,7 @@ async def test_a_host_that_stops_still_hears_what_is_taken_from_it(fleet, what):
 
     @app.step
     async def long() -> None:
-        seen.append("began")
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
+        await stay(seen)
 
     @app.flow
     async def whole() -> None:

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import App, blocking
 from holdfast.errors import UsageError
+from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
 
@@ -69,11 +70,7 @@ async def test_a_block_that_raises_does_not_wait_for_the_grace(fleet):
 
     @app.step
     async def step() -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
+        await stay(seen)
 
     @app.flow
     async def flow() -> None:
@@ -85,7 +82,7 @@ async def test_a_block_that_raises_does_not_wait_for_the_grace(fleet):
             handle = await hf.flows.start(flow)
             await until(lambda: hf._desk.host.home.lives[handle.id].steps.running)
             raise ValueError("mine")
-    assert seen == ["cancelled"]
+    assert seen == ["began", "cancelled"]
     async with hf.running(grace=0):
         pass
 

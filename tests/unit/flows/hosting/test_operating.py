@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast import App
 from holdfast.errors import Conflict, FlowFailed, FlowNotFound, FlowTerminated, UsageError
+from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
 
@@ -101,11 +102,7 @@ async def test_terminate_ends_it_at_once_and_stops_its_steps(fleet):
 
     @app.step
     async def forever() -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
+        await stay(seen)
 
     @app.flow
     async def child() -> None:
@@ -128,7 +125,7 @@ async def test_terminate_ends_it_at_once_and_stops_its_steps(fleet):
     with pytest.raises(FlowTerminated, match="stuck"):
         await below.result(timeout=5)
     assert "stuck" in await handle.result(timeout=5)
-    await until(lambda: seen == ["cancelled"])
+    await until(lambda: seen == ["began", "cancelled"])
     with pytest.raises(Conflict):
         await handle.terminate()
 

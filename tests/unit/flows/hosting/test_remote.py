@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import App, Retry
 from holdfast.errors import StepFailed, UsageError
+from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
 
@@ -69,12 +70,7 @@ async def test_a_cancelled_step_in_a_queue_is_cancelled_there(fleet):
 
     @app.step(queue="slow")
     async def slow() -> None:
-        seen.append("began")
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
+        await stay(seen)
 
     @app.flow
     async def flow() -> str:
