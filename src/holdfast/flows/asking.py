@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from holdfast.errors import HistoryTooLong, UsageError
 from holdfast.flows.calls import ChildCall, StepCall
@@ -52,6 +55,8 @@ class Asking:
         self.patches_recorded: frozenset[str] = frozenset()
         self._patches: dict[str, bool] = {}
         self._signals_sent = 0
+        # How often each was sent in this run: the same one, decided again after a retry, is one.
+        self._said: dict[str, int] = {}
 
     def check(self) -> None:
         """Look whether flow code may decide something now.
@@ -125,7 +130,11 @@ class Asking:
         """Send a signal."""
         self.check()
         run, number = self._run, self._signals_sent
-        message = signal(to, name, payload, id=f"signal/{run.id}{run.epoch}/{number}")
+        message = signal(to, name, payload, id="")
+        said = blake2b(f"{to}\t{name}\t{message.payload}".encode(), digest_size=16).hexdigest()
+        times = self._said.get(said, 0)
+        message = structs.replace(message, id=f"signal/{run.id}{run.lap}/{said}.{times}")
+        self._said[said] = times + 1
         self._signals_sent = number + 1
         run.out.put(SignalSent(at=run.at_us, number=number, to=to, name=name), message)
 

@@ -81,6 +81,10 @@ class Calling:
         if call.identity not in self.salvaged:
             return True
         self.salvaged.remove(call.identity)
+        return self._is_end_of(call, ended)
+
+    def _is_end_of(self, call: StepCall[Any], ended: StepEnded) -> bool:
+        """Whether an end from a part that is void is of a call with the same input."""
         if not self._run.comparing or bytes(ended.input) == b"null":
             return True
         return same_input(ended.input, call.input, call.step.arguments)
@@ -138,9 +142,14 @@ class Calling:
         return event
 
     def salvage(self, event: StepEnded) -> StepEnded | None:
-        """Feed the end of a step from a part that is void; keep it if the code has yet to call."""
-        if event.step in self.steps:
-            return self.step_ended(event)
+        """Feed the end of a step from a part that is void; keep it if the code has yet to call.
+
+        ``None`` if nobody is told: also where the code calls it with something else now, and it is
+        run for that.
+        """
+        call = self.steps.get(event.step)
+        if call is not None:
+            return self.step_ended(event) if self._is_end_of(call, event) else None
         self.unasked[event.step] = event
         self.salvaged.add(event.step)
         return None

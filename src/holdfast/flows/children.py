@@ -19,6 +19,7 @@ from holdfast.flows.events import NULL, ChildEnded, ChildStarted, Failure
 from holdfast.flows.failures import failure_of, flow_error, marked
 from holdfast.flows.letters import cancel
 from holdfast.flows.replaying import same_input
+from holdfast.flows.rewinding import Rewind
 from holdfast.model.instance import NewInstance
 from holdfast.names import InstanceId, check_key
 
@@ -37,7 +38,7 @@ _HEAD_BYTES = 64
 class Children:
     """The open children of one run: ``open`` by identity, and the identities by ``ids``."""
 
-    __slots__ = ("_counts", "_run", "ids", "open", "salvaged")
+    __slots__ = ("_counts", "_done", "_had", "_run", "_void", "ids", "open", "salvaged")
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
@@ -46,6 +47,10 @@ class Children:
         self.ids: dict[str, str] = {}
         # Children that ended in a part of the history that a retry made void, until the code calls.
         self.salvaged: dict[str, tuple[ChildStarted, ChildEnded]] = {}
+        # Of such parts: children that did not fail, those among them that ended, and all ids.
+        self._void: dict[str, ChildStarted] = {}
+        self._done: frozenset[str] = frozenset()
+        self._had: frozenset[str] = frozenset()
 
     def call(
         self,
@@ -61,7 +66,9 @@ class Children:
         given = flow.arguments.encode(args, kwargs)
         count = self._counts.get(flow.name, 0)
         identity = f"{flow.name}#{count}"
-        wanted = InstanceId(check_key(id if id is not None else self._own_id(identity)))
+        wanted = InstanceId(
+            check_key(self._own_id(identity) if id is None or id in self._had else id)
+        )
         self._counts[flow.name] = count + 1
         call = ChildCall[Any](
             self._run, flow, identity, id=wanted, input=given, abandon=abandon, detached=detached
@@ -70,13 +77,46 @@ class Children:
         if asking.undoing:
             asking.undid = f"child/{identity}"
         if not (self.salvaged and self._ended_before(call)):
-            self._start(call)
+            self._start(call, there=bool(self._void) and self._was_started(call))
         return call
 
+    def rewound(self, rewind: Rewind) -> None:
+        """A part is void; calls from now on may be of children that it began."""
+        done = {event.child for event in rewind.kept if isinstance(event, ChildEnded)}
+        failed = {child for child in rewind.failed_children if child not in done}
+        self._done |= done
+        self._had |= rewind.ids
+        self._void |= rewind.started
+        for child in failed & self._void.keys():
+            del self._void[child]
+
+    def _was_started(self, call: ChildCall[Any]) -> bool:
+        """Give a call the id of the same child in a part that is void; whether it lives on.
+
+        What waited for its parent was cancelled with it, and is begun again; of what has ended the
+        end is fed in its turn.
+        """
+        started = self._void.pop(call.identity, None)
+        if started is None or started.detached != call.detached or not self._is_of(started, call):
+            return False
+        done = call.identity in self._done
+        lives_on = call.detached or (call.abandon and not done)
+        if done or lives_on:
+            call.id = InstanceId(started.id)
+        return lives_on
+
+    def _is_of(self, started: ChildStarted, call: ChildCall[Any]) -> bool:
+        return not self._run.comparing or same_input(started.input, call.input, call.flow.arguments)
+
     def salvage(self, event: ChildEnded, started: ChildStarted | None) -> ChildEnded | None:
-        """Feed the end of a child from a part that is void; keep it if the code has yet to call."""
-        if event.child in self.open:
-            return self.ended(event)
+        """Feed the end of a child from a part that is void; keep it if the code has yet to call.
+
+        ``None`` if nobody is told, also where the code calls it with something else now.
+        """
+        call = self.open.get(event.child)
+        if call is not None:
+            same = started is None or self._is_of(started, call)
+            return self.ended(event) if same else None
         if started is not None:
             self.salvaged[event.child] = (started, event)
         return None
@@ -87,7 +127,7 @@ class Children:
         if found is None:
             return False
         started, ended = found
-        if self._run.comparing and not same_input(started.input, call.input, call.flow.arguments):
+        if not self._is_of(started, call):
             return False
         call.id = InstanceId(started.id)
         self.open[call.identity] = call
@@ -107,8 +147,8 @@ class Children:
         call.id = InstanceId(self._own_id(call.identity))
         self._start(call)
 
-    def _start(self, call: ChildCall[Any]) -> None:
-        """Decide to start a child."""
+    def _start(self, call: ChildCall[Any], *, there: bool = False) -> None:
+        """Decide to start a child, or to go on with one that is ``there``."""
         run = self._run
         new = NewInstance(
             id=call.id,
@@ -128,7 +168,7 @@ class Children:
             input=call.input,
             detached=call.detached,
         )
-        run.out.put(event, new)
+        run.out.put(event, None if there else new)
         if not call.detached:
             self.open[call.identity] = call
             self.ids[call.id] = call.identity
@@ -138,6 +178,11 @@ class Children:
         self.ids.pop(call.id, None)
         call.id = InstanceId(id)
         self.ids[call.id] = call.identity
+
+    @property
+    def abandoned(self) -> list[ChildCall[Any]]:
+        """Those that outlive this flow, and whose ends are not told to a flow that has ended."""
+        return [call for call in self.open.values() if call.abandon]
 
     @property
     def chosen(self) -> list[InstanceId]:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.errors import Conflict, FlowExists, FlowNotFound, UsageError
 from holdfast.flows import letters
 from holdfast.flows.events import (
+    Event,
     Failure,
     StepEnded,
     StepIntended,
@@ -23,7 +24,7 @@ from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.orphans import cancel_jobs
 from holdfast.flows.recording import read_rows, record_flow, replayed
 from holdfast.flows.retrying import Place, places, retry_of
-from holdfast.flows.rewinding import fork_history
+from holdfast.flows.rewinding import Rewind, fork_history
 from holdfast.flows.starting import input_of
 from holdfast.model.instance import (
     FINAL,
@@ -191,7 +192,16 @@ def _before_step(rows: Sequence[HistoryRow], step: str) -> tuple[int, int]:
         item = place.item
         if isinstance(item, StepEnded | StepSent | StepIntended) and item.step == step:
             return place.version - 1, place.index
+        if isinstance(item, Rewind) and any(_is_end(event, step) for event in item.kept):
+            raise UsageError(
+                f"step {step!r} ended in a part that a retry made void, and its end was kept: no "
+                f"copy can begin with it; give a version, such as {place.version}, that has it"
+            )
     raise UsageError(f"no step {step!r} is recorded; `history()` shows what is")
+
+
+def _is_end(event: Event, step: str) -> bool:
+    return isinstance(event, StepEnded) and event.step == step
 
 
 def _input(name: str, flow: Flow[..., Any] | None, given: Mapping[str, Any] | Sequence[Any]) -> str:

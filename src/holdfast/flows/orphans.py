@@ -1,8 +1,9 @@
 """Orphans: the jobs of flows that were ended from outside, for which nobody waits any more.
 
-A termination is one step of the store for a flow and those below it. Their histories do not change
-after it, and say which steps were put into queues and had not ended: those jobs are cancelled then.
-Who dies in between terminates again, which finds the same.
+A termination is one step of the store for a flow and those below it. Their histories say which
+steps were put into queues and had not ended: those jobs are cancelled then. Who dies in between
+terminates again, which finds the same. Somebody else may retry such a flow meanwhile: what it
+begins from then on is its own, and stays.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.flows.events import StepEnded, StepSent, decode_events
+from holdfast.flows.events import Retried, Rewound, StepEnded, StepSent, decode_events
 from holdfast.flows.recording import read_rows
 from holdfast.model.instance import InstanceFilter, InstanceStatus
 from holdfast.names import InstanceId, JobId
@@ -81,12 +82,23 @@ async def _children(desk: FlowDesk, parent: InstanceId) -> list[InstanceId]:
 
 
 async def _open_jobs(desk: FlowDesk, flow: InstanceId) -> list[JobId]:
-    """The jobs whose end its history does not say."""
+    """The jobs whose end its history does not say, up to where it was ended."""
+    record = await desk.store.get(flow)
+    if record is None:
+        return []
+    ended = record.status is InstanceStatus.TERMINATED
+    orphans: list[JobId] = []
     jobs: dict[str, JobId] = {}
     for row in await read_rows(desk.store, flow, after=0):
+        if ended and row.version > record.version:
+            break
         for event in decode_events(row.events):
             if isinstance(event, StepSent):
                 jobs[event.step] = JobId(event.job)
             elif isinstance(event, StepEnded):
                 jobs.pop(event.step, None)
-    return list(jobs.values())
+            elif isinstance(event, (Retried, Rewound)):
+                # A retry waits for none of them: it begins them again, as jobs of other ids.
+                orphans.extend(jobs.values())
+                jobs.clear()
+    return [*orphans, *(jobs.values() if ended else ())]

@@ -59,6 +59,7 @@ class Replay:
         self.seed = script.seed
         run.comparing = script.forks == 0
         run.asking.patches_recorded = script.patches
+        self._announce(self._first_of(0))
 
     def run(self) -> None:
         """Feed everything that is recorded and that code has seen, in order.
@@ -67,7 +68,7 @@ class Replay:
             NonDeterminism: The code decides something else than is recorded.
         """
         ahead = False
-        for row in self._rows:
+        for number, row in enumerate(self._rows):
             ahead = is_ahead(row[0]) if row else ahead
             if not (ahead or (row and isinstance(row[0], Rewind))):
                 # What leaves no event, and was decided before this commit, went out with it. What
@@ -75,7 +76,22 @@ class Replay:
                 # perhaps not: it is sent once more.
                 self._run.out.forget_unrecorded()
             for item in row:
+                if item is row[-1] and not isinstance(item, (Rewind, *DECIDED)):
+                    self._announce(self._first_of(number + 1))
                 self._take(item)
+
+    def _first_of(self, number: int) -> Item | None:
+        return next((row[0] for row in self._rows[number:] if row), None)
+
+    def _announce(self, item: Item | None) -> None:
+        """Before the last thing that counts is fed: what the code decides on it is new.
+
+        A retry follows at once, so that nothing of it is recorded. It begins under ids of its own,
+        or is what was there before, from the moment of the call: the code sees these ids.
+        """
+        if isinstance(item, Rewind) and isinstance(item.event, Retried):
+            self._run.rewinds = item.number
+            self._run.children.rewound(item)
 
     def go_on(self) -> None:
         """Feed what was recorded ahead, and that no code has seen: this is not replay any more.
@@ -141,6 +157,13 @@ class Replay:
         """A step that is run in a queue or with ``once`` now, and was not then, has ended."""
         for decided, _ in self._run.out:
             if isinstance(decided, (StepSent, StepIntended)) and decided.step == event.step:
+                self._run.out.strike(decided)
+                return
+
+    def _reconcile_start(self, event: ChildEnded) -> None:
+        """A child that the code calls now has been there, and has ended."""
+        for decided, _ in self._run.out:
+            if isinstance(decided, ChildStarted) and decided.child == event.child:
                 self._run.out.strike(decided)
                 return
 
@@ -224,7 +247,7 @@ class Replay:
 
     def _rewind(self, rewind: Rewind) -> None:
         run = self._run
-        run.rewinds += 1
+        run.rewinds = rewind.number
         run.out.events += 1
         if isinstance(rewind.event, Retried):
             self._retry(rewind, rewind.event)
@@ -271,7 +294,12 @@ class Replay:
                 run.out.strike(decided)
                 steps.add(decided.step)
             elif isinstance(decided, ChildStarted) and decided.child in children:
-                run.out.strike(decided)
+                # Announced as it is, unless it was decided before that, under an id that is taken.
+                children.remove(decided.child)
+                if decided.id in rewind.ids:
+                    run.out.strike(decided)
+                    children.add(decided.child)
+        run.children.rewound(rewind)
         for event in rewind.kept:
             self._salvage(event, rewind)
         if run.ended:
@@ -293,8 +321,12 @@ class Replay:
             return
         if isinstance(event, StepEnded):
             fed = run.calling.salvage(event)
+            if fed is not None:
+                self._reconcile_kind(event)
         elif isinstance(event, ChildEnded):
             fed = run.children.salvage(event, rewind.started.get(event.child))
+            if fed is not None:
+                self._reconcile_start(event)
         else:
             # An update whose handler the code sets up only later finds none.
             fed = run.apply(cast("Fed", event))

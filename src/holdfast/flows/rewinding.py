@@ -29,10 +29,11 @@ from holdfast.flows.events import (
     UpdateReceived,
     decode_events,
     encode_events,
+    failure_in,
     first_events,
 )
 from holdfast.flows.failures import OUTCOME_UNKNOWN, unknown_outcome
-from holdfast.model.instance import HistoryRow
+from holdfast.model.instance import HistoryRow, InstanceStatus
 
 
 @dataclass(slots=True)
@@ -41,14 +42,18 @@ class Rewind:
 
     ``kept`` is that: letters, ends, and which way the code went where it was patched. Of the steps
     and children that were begun before it, those whose failure is void are begun again, and so is
-    what the end of the flow stopped. ``started`` are the children whose beginning is void.
+    what the end of the flow stopped. ``started`` are the children whose beginning is void, and
+    ``ids`` all that such children ever had. ``number`` counts the retries, void ones as well: what
+    each of them begins has ids of its own.
     """
 
     event: Rewound | Retried
+    number: int
     kept: list[Event] = field(default_factory=list[Event])
     failed_steps: list[str] = field(default_factory=list[str])
     failed_children: list[str] = field(default_factory=list[str])
     started: dict[str, ChildStarted] = field(default_factory=dict[str, ChildStarted])
+    ids: set[str] = field(default_factory=set[str])
     begun_steps: frozenset[str] = frozenset()
     begun_children: frozenset[str] = frozenset()
 
@@ -67,13 +72,15 @@ def standing(rows: Sequence[HistoryRow], forks: list[Forked] | None = None) -> S
         HistoryTooNew: A newer release wrote it.
     """
     kept: Standing = []
+    retries = 0
     for row in rows:
         items: list[Item] = []
         for event in decode_events(row.events):
+            retries += isinstance(event, (Retried, Rewound))
             if isinstance(event, Retried):
-                items.append(_retried(event, kept))
+                items.append(_retried(event, kept, retries))
             elif isinstance(event, Rewound):
-                items.append(_rewound(event, kept))
+                items.append(_rewound(event, kept, retries))
             else:
                 if forks is not None and isinstance(event, Forked):
                     forks.append(event)
@@ -90,17 +97,17 @@ def flat(items: Iterable[Item]) -> list[Event]:
     return events
 
 
-def _new_rewind(event: Rewound | Retried, kept: Standing) -> Rewind:
+def _new_rewind(event: Rewound | Retried, kept: Standing, number: int) -> Rewind:
     before = [item for _, items in kept for item in items]
     steps = frozenset(item.step for item in before if isinstance(item, (StepSent, StepIntended)))
     children = frozenset(item.child for item in before if isinstance(item, ChildStarted))
-    return Rewind(event, begun_steps=steps, begun_children=children)
+    return Rewind(event, number, begun_steps=steps, begun_children=children)
 
 
 # -- as it is now ---------------------------------------------------------------------------------
 
 
-def _retried(event: Retried, kept: Standing) -> Rewind:
+def _retried(event: Retried, kept: Standing, number: int) -> Rewind:
     """Take what is void out of ``kept``."""
     void: list[Item] = []
     while kept and kept[-1][0] > event.to:
@@ -110,19 +117,32 @@ def _retried(event: Retried, kept: Standing) -> Rewind:
         if stays:
             kept.append((version, items[:stays]))
             break
-    rewind = _new_rewind(event, kept)
-    salvage = _Salvage(rewind)
+    rewind = _new_rewind(event, kept, number)
+    salvage = _Salvage(rewind, _causes_in(void))
     for item in void:
         salvage.take(item)
     salvage.settle()
     return rewind
 
 
-class _Salvage:
-    """Goes through what is void, and fills in what a retry keeps of it."""
+def _causes_in(void: Sequence[Item]) -> frozenset[str] | None:
+    """The failures that ended the flow. ``None``: each of them counts as one."""
+    for item in reversed(void):
+        if isinstance(item, Ended):
+            failed = item.status == InstanceStatus.FAILED and item.by is not None
+            return frozenset(item.by or ()) if failed else None
+    return None
 
-    def __init__(self, rewind: Rewind) -> None:
+
+class _Salvage:
+    """Goes through what is void, and fills in what a retry keeps of it.
+
+    A failure that the code got over is kept as what succeeded is: what was done about it stays too.
+    """
+
+    def __init__(self, rewind: Rewind, causes: frozenset[str] | None) -> None:
         self._rewind = rewind
+        self._causes = causes
         self._rerun_unknown = isinstance(rewind.event, Retried) and rewind.event.rerun_unknown
         self._inputs: dict[str, msgspec.Raw] = {}
         # Steps with ``once`` that were begun, and did not end for all that is known.
@@ -138,6 +158,7 @@ class _Salvage:
                 rewind.failed_steps.extend(item.failed_steps)
                 rewind.failed_children.extend(item.failed_children)
                 rewind.started.update(item.started)
+                rewind.ids |= item.ids
                 for event in item.kept:
                     self.take(event)
             case SignalReceived() | UpdateReceived() | Forked() | Patched():
@@ -151,12 +172,17 @@ class _Salvage:
                 self._step_ended(item)
             case ChildStarted():
                 rewind.started[item.child] = item
-            case ChildEnded(error=None):
-                rewind.kept.append(item)
-            case ChildEnded():
+                rewind.ids.add(item.id)
+            case ChildEnded() if self._is_cause(item):
                 rewind.failed_children.append(item.child)
+            case ChildEnded():
+                rewind.kept.append(item)
             case _:
                 pass
+
+    def _is_cause(self, event: StepEnded | ChildEnded) -> bool:
+        failed = failure_in(event)
+        return failed is not None and (self._causes is None or failed in self._causes)
 
     def _step_ended(self, event: StepEnded) -> None:
         step, error = event.step, event.error
@@ -168,7 +194,7 @@ class _Salvage:
                 self._keep(event)
             return
         self._open.pop(step, None)
-        if error is not None:
+        if self._is_cause(event):
             self._rewind.failed_steps.append(step)
             return
         if bytes(event.input) == bytes(NULL) and step in self._inputs:
@@ -185,10 +211,17 @@ class _Salvage:
         else:
             kept[place] = event
 
+    def _succeeded(self, step: str) -> bool:
+        place = self._ends.get(step)
+        end = None if place is None else self._rewind.kept[place]
+        return isinstance(end, StepEnded) and end.error is None
+
     def settle(self) -> None:
         """A step with ``once`` may have run, also where its beginning is void."""
         if not self._rerun_unknown:
             for step, intent in self._open.items():
+                if self._succeeded(step):
+                    continue
                 error = unknown_outcome(step)
                 self._keep(StepEnded(at=intent.at, step=step, input=intent.input, error=error))
 
@@ -196,12 +229,12 @@ class _Salvage:
 # -- as older releases wrote it -------------------------------------------------------------------
 
 
-def _rewound(event: Rewound, kept: Standing) -> Rewind:
+def _rewound(event: Rewound, kept: Standing, number: int) -> Rewind:
     """Take what is void out of ``kept``: whole commits, with steps that succeeded in them."""
     void: list[Event] = []
     while kept and kept[-1][0] > event.to:
         void[:0] = flat(kept.pop()[1])
-    rewind = _new_rewind(event, kept)
+    rewind = _new_rewind(event, kept, number)
     for item in void:
         match item:
             case SignalReceived() | UpdateReceived():

@@ -365,8 +365,11 @@ class FlowRun:
     @property
     def epoch(self) -> str:
         """What sets ids of jobs and children apart from those of earlier runs and attempts."""
-        if self.rewinds:
-            return f"@{self.base}.{self.rewinds}"
+        return f"@{self.base}.{self.rewinds}" if self.rewinds else self.lap
+
+    @property
+    def lap(self) -> str:
+        """What sets ids apart from those of earlier runs, whatever was retried in this one."""
         return f"@{self.base}" if self.base else ""
 
     def headers_with(self, **more: str) -> str:

@@ -210,12 +210,18 @@ class Writer:
         return outcomes
 
     def _hand_over(self, entries: list[Entry]) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # The machine has none to give now. A checkpoint is asked for again soon.
+                self._resolve(_refused(entries, f"no thread for the SQLite writer: {error}"))
+                return
+            self._thread = thread
         # An empty list asks for a checkpoint; it counts as one, so that the thread is not
         # taken for idle meanwhile.
         self._outstanding += len(entries) or 1
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
         self._queue.put(entries)
 
     def _resolve(self, outcomes: list[Outcome], handed_over: int = 0) -> None:

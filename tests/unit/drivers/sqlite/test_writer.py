@@ -276,6 +276,23 @@ async def test_closing_ends_what_waits(bench: Bench) -> None:
     bench.other.execute("ROLLBACK")
 
 
+async def test_who_gets_no_thread_is_told_and_the_next_one_is_served(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        first = [bench.writer.submit(note, text) for text in "ab"]
+        for future in first:
+            with pytest.raises(StoreUnavailable, match="no thread for the SQLite writer"):
+                await future
+    assert bench.committed() == []
+    await asyncio.gather(*(bench.writer.submit(note, text) for text in "cd"))
+    assert bench.committed() == ["c", "d"]
+
+
 async def test_the_log_is_checkpointed(bench: Bench, tmp_path: Path) -> None:
     for number in range(600):
         await bench.writer.submit(note, f"{number}" * 100)

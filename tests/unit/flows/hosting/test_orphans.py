@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import App, JobState
 from holdfast.errors import FlowTerminated, JobNotFound, StoreUnavailable
+from holdfast.flows.orphans import cancel_jobs
 from tests.unit.work.conftest import until
 
 
@@ -130,6 +131,34 @@ async def test_a_terminated_flow_that_is_retried_sends_its_steps_again(store_url
         await handle.terminate()
         await hf.flows.get("left").terminate()
         await until(lambda: len(film.seen) == 14, timeout=20)
+
+
+async def test_what_somebody_else_retries_meanwhile_keeps_its_new_jobs(fleet, monkeypatch):
+    app, gate = App("a"), asyncio.Event()
+
+    @app.step(queue="q")
+    async def long() -> str:
+        await gate.wait()
+        return "done"
+
+    @app.flow
+    async def flow() -> str:
+        return await long()
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, id="f")
+    await _ended(hf, "f/long#0", JobState.CLAIMED)
+
+    async def late(*args):
+        await handle.retry()
+        await _ended(hf, "f/long#0@0.1", JobState.CLAIMED)
+        await cancel_jobs(*args)
+
+    monkeypatch.setattr("holdfast.flows.operating.cancel_jobs", late)
+    await handle.terminate("by mistake")
+    await _ended(hf, "f/long#0", JobState.CANCELLED)
+    gate.set()
+    assert await handle.result(timeout=20) == "done"
 
 
 async def _ended(hf, id_, state):

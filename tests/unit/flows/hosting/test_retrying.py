@@ -215,3 +215,80 @@ async def test_a_copy_of_what_there_is_not_is_an_error_of_the_caller(wanted, mat
         await handle.result(timeout=20)
         with pytest.raises(UsageError, match=match):
             await handle.fork(**wanted)
+
+
+@pytest.mark.parametrize("purged", [False, True])
+async def test_a_child_that_outlived_its_parent_and_ended_is_heard_of_after_a_retry(
+    store_url, purged
+):
+    app, broken = App("a"), [True]
+
+    @app.step
+    async def ship() -> str:
+        if broken[0]:
+            raise ValueError("no truck")
+        return "shipped"
+
+    @app.flow
+    async def kid() -> str:
+        return await holdfast.wait_signal("go", str)
+
+    @app.flow
+    async def parent() -> list[str]:
+        child = holdfast.start_child(kid, on_parent_end="abandon")
+        return [await ship(), await child]
+
+    async with holdfast.connect(store_url, app=app) as hf, hf.running():
+        handle = await hf.flows.start(parent, id="p")
+        await failed(handle)
+        below = hf.flows.get("p/kid#0")
+        await below.signal("go", "gone")
+        assert await below.result(timeout=20) == "gone"
+        if purged:
+            await hf.flows.purge(id=below.id)
+        broken[0] = False
+        await handle.retry()
+        if purged:
+            with pytest.raises(FlowFailed, match="p/kid#0"):
+                await handle.result(timeout=20)
+        else:
+            assert await handle.result(timeout=20) == ["shipped", "gone"]
+
+
+async def test_no_copy_begins_with_a_step_whose_end_a_retry_kept(fleet):
+    app, broken, charged = App("a"), [True], asyncio.Event()
+
+    @app.step
+    async def ship() -> str:
+        if broken[0]:
+            raise ValueError("no truck")
+        return "shipped"
+
+    @app.step
+    async def charge() -> str:
+        await charged.wait()
+        return "charged"
+
+    @app.flow
+    async def both() -> list[str]:
+        done = await asyncio.gather(ship(), charge(), return_exceptions=True)
+        if isinstance(done[0], Exception):
+            raise done[0]
+        return [str(each) for each in done]
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(both)
+    await until(lambda: _has_rows(handle, 1))
+    charged.set()
+    await failed(handle)
+    broken[0] = False
+    await handle.retry()
+    assert await handle.result(timeout=20) == ["shipped", "charged"]
+    with pytest.raises(UsageError, match="a version, such as 3"):
+        await handle.fork(at="charge#0")
+    copy = await handle.fork(at=3)
+    assert await copy.result(timeout=20) == ["shipped", "charged"]
+
+
+async def _has_rows(handle, count):
+    return len(await handle.history()) >= count
