@@ -24,6 +24,8 @@ from holdfast.flows.events import (
 )
 from holdfast.flows.failures import failure_of, marked, step_error, unknown_outcome
 from holdfast.flows.replaying import same_input, told_call
+from holdfast.flows.rewinding import Rewind
+from holdfast.flows.salvaging import Salvaged, callee_of
 from holdfast.model.job import NewJob
 from holdfast.names import JobId
 
@@ -43,10 +45,10 @@ class Calling:
         self.fresh: dict[str, StepCall[Any]] = {}
         self.running: set[str] = set()
         self.jobs: dict[str, str] = {}
-        # Ends that the history holds and the code has not asked for. Those of a part that a retry
-        # made void count for a call with the same input only: the code may have come elsewhere.
+        # Ends that the history holds and the code has not asked for, and those of a part that a
+        # retry made void.
         self.unasked: dict[str, StepEnded] = {}
-        self.salvaged: set[str] = set()
+        self._salvaged: Salvaged[StepEnded] = Salvaged()
 
     def step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -63,8 +65,14 @@ class Calling:
             asking.undid = f"step/{identity}"
         if self.unasked:
             ended = self.unasked.pop(identity, None)
-            if ended is not None and self._counts_for(call, ended):
+            if ended is not None:
                 self.compare(call, ended.input)
+                self._resolve(call, ended)
+                return call
+        if self._salvaged:
+            ended = self._salvaged.take(identity, given, same=lambda it: self._is_for(call, it))
+            if ended is not None:
+                # Under the identity that it had: that is what another retry goes by.
                 self._resolve(call, ended)
                 return call
         self.steps[identity] = call
@@ -76,18 +84,17 @@ class Calling:
             self.fresh[identity] = call
         return call
 
-    def _counts_for(self, call: StepCall[Any], ended: StepEnded) -> bool:
-        """Whether this is the end of this very call."""
-        if call.identity not in self.salvaged:
-            return True
-        self.salvaged.remove(call.identity)
-        return self._is_end_of(call, ended)
+    def rewound(self, rewind: Rewind) -> None:
+        """A part is void; the ends in it are those of calls that the code makes from now on."""
+        for event in rewind.kept:
+            if isinstance(event, StepEnded):
+                self._salvaged.add(event.step, event.input, event)
 
-    def _is_end_of(self, call: StepCall[Any], ended: StepEnded) -> bool:
-        """Whether an end from a part that is void is of a call with the same input."""
-        if not self._run.comparing or bytes(ended.input) == b"null":
+    def _is_for(self, call: StepCall[Any], given: msgspec.Raw) -> bool:
+        """Whether an end of this identity, with this input, is the one of ``call``."""
+        if not self._run.comparing or bytes(given) == b"null":
             return True
-        return same_input(ended.input, call.input, call.step.arguments)
+        return same_input(given, call.input, call.step.arguments)
 
     def intend(self, call: StepCall[Any]) -> None:
         """Decide to run a step that is never to be run twice."""
@@ -142,17 +149,36 @@ class Calling:
         return event
 
     def salvage(self, event: StepEnded) -> StepEnded | None:
-        """Feed the end of a step from a part that is void; keep it if the code has yet to call.
+        """Feed the end of a step from a part that is void to a call that is open.
 
-        ``None`` if nobody is told: also where the code calls it with something else now, and it is
-        run for that.
+        ``None`` if there is none: it waits for the call, or was given to one already.
         """
-        call = self.steps.get(event.step)
-        if call is not None:
-            return self.step_ended(event) if self._is_end_of(call, event) else None
-        self.unasked[event.step] = event
-        self.salvaged.add(event.step)
+        if not self._salvaged.holds(event.step, event):
+            return None
+        for call in (*self._first(event.step), *self.steps.values()):
+            if call.step.name == callee_of(event.step):
+                found = self._salvaged.take(
+                    call.identity,
+                    call.input,
+                    same=lambda it, call=call: self._is_for(call, it),
+                    fits=lambda value: value is event,
+                )
+                if found is not None:
+                    self._close(call)
+                    self.strike(call.identity)
+                    return self._resolve(call, found)
         return None
+
+    def strike(self, identity: str) -> None:
+        """A step that is to be begun, in a queue or with ``once``, has ended before that."""
+        for decided, _ in self._run.out:
+            if isinstance(decided, (StepSent, StepIntended)) and decided.step == identity:
+                self._run.out.strike(decided)
+                return
+
+    def _first(self, identity: str) -> list[StepCall[Any]]:
+        call = self.steps.get(identity)
+        return [] if call is None else [call]
 
     def begin_again(self, call: StepCall[Any]) -> None:
         """Run a step from its first attempt on, whatever became of it before."""

@@ -19,7 +19,8 @@ from holdfast.flows.events import NULL, ChildEnded, ChildStarted, Failure
 from holdfast.flows.failures import failure_of, flow_error, marked
 from holdfast.flows.letters import cancel
 from holdfast.flows.replaying import same_input
-from holdfast.flows.rewinding import Rewind
+from holdfast.flows.rewinding import Rewind, VoidChild
+from holdfast.flows.salvaging import Salvaged
 from holdfast.model.instance import NewInstance
 from holdfast.names import InstanceId, check_key
 
@@ -38,19 +39,16 @@ _HEAD_BYTES = 64
 class Children:
     """The open children of one run: ``open`` by identity, and the identities by ``ids``."""
 
-    __slots__ = ("_counts", "_done", "_had", "_run", "_void", "ids", "open", "salvaged")
+    __slots__ = ("_counts", "_had", "_run", "_salvaged", "ids", "open")
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self._counts: dict[str, int] = {}
         self.open: dict[str, ChildCall[Any]] = {}
         self.ids: dict[str, str] = {}
-        # Children that ended in a part of the history that a retry made void, until the code calls.
-        self.salvaged: dict[str, tuple[ChildStarted, ChildEnded]] = {}
-        # Of such parts: children that did not fail, those among them that ended, and all ids.
-        self._void: dict[str, ChildStarted] = {}
-        self._done: frozenset[str] = frozenset()
-        self._had: frozenset[str] = frozenset()
+        # Children that a part of the history began which a retry made void, and all their ids.
+        self._salvaged: Salvaged[VoidChild] = Salvaged()
+        self._had: set[str] = set()
 
     def call(
         self,
@@ -76,63 +74,47 @@ class Children:
         asking = self._run.asking
         if asking.undoing:
             asking.undid = f"child/{identity}"
-        if not (self.salvaged and self._ended_before(call)):
-            self._start(call, there=bool(self._void) and self._was_started(call))
+        before = self._salvaged_for(call) if self._salvaged else None
+        if before is not None:
+            call.id = InstanceId(before.started.id)
+        if before is None or before.ended is None:
+            self._start(call, there=before is not None)
+        elif not detached:
+            # Under the identity that it had: that is what another retry goes by.
+            self._resolve(call, before.ended)
         return call
 
     def rewound(self, rewind: Rewind) -> None:
         """A part is void; calls from now on may be of children that it began."""
-        done = {event.child for event in rewind.kept if isinstance(event, ChildEnded)}
-        failed = {child for child in rewind.failed_children if child not in done}
-        self._done |= done
-        self._had |= rewind.ids
-        self._void |= rewind.started
-        for child in failed & self._void.keys():
-            del self._void[child]
+        for child in rewind.children:
+            self._had.add(child.started.id)
+            if not child.failed:
+                self._salvaged.add(child.started.child, child.started.input, child)
 
-    def _was_started(self, call: ChildCall[Any]) -> bool:
-        """Give a call the id of the same child in a part that is void; whether it lives on.
+    def had(self, id: str) -> bool:  # noqa: A002 - it is one
+        """Whether a child of a part that is void had this id."""
+        return id in self._had
 
-        What waited for its parent was cancelled with it, and is begun again; of what has ended the
-        end is fed in its turn.
+    def _salvaged_for(self, call: ChildCall[Any]) -> VoidChild | None:
+        """The same child in a part that is void, if it has ended or lives on.
+
+        What lived with this flow was cancelled with it, and is begun again.
         """
-        started = self._void.pop(call.identity, None)
-        if started is None or started.detached != call.detached or not self._is_of(started, call):
-            return False
-        done = call.identity in self._done
-        lives_on = call.detached or (call.abandon and not done)
-        if done or lives_on:
-            call.id = InstanceId(started.id)
-        return lives_on
+        lasts = call.detached or call.abandon
+        return self._salvaged.take(
+            call.identity,
+            call.input,
+            same=lambda given: (
+                not self._run.comparing or same_input(given, call.input, call.flow.arguments)
+            ),
+            fits=lambda child: (
+                child.started.detached == call.detached and (lasts or child.ended is not None)
+            ),
+        )
 
-    def _is_of(self, started: ChildStarted, call: ChildCall[Any]) -> bool:
-        return not self._run.comparing or same_input(started.input, call.input, call.flow.arguments)
-
-    def salvage(self, event: ChildEnded, started: ChildStarted | None) -> ChildEnded | None:
-        """Feed the end of a child from a part that is void; keep it if the code has yet to call.
-
-        ``None`` if nobody is told, also where the code calls it with something else now.
-        """
-        call = self.open.get(event.child)
-        if call is not None:
-            same = started is None or self._is_of(started, call)
-            return self.ended(event) if same else None
-        if started is not None:
-            self.salvaged[event.child] = (started, event)
-        return None
-
-    def _ended_before(self, call: ChildCall[Any]) -> bool:
-        """Give a call the end that it had in a part that is void, if it is the same call."""
-        found = self.salvaged.pop(call.identity, None)
-        if found is None:
-            return False
-        started, ended = found
-        if not self._is_of(started, call):
-            return False
-        call.id = InstanceId(started.id)
-        self.open[call.identity] = call
-        self.ended(ended)
-        return True
+    def salvage(self, event: ChildEnded) -> ChildEnded | None:
+        """Feed the end of a child that a part began which is not void; ``None`` if it is none."""
+        return self.ended(event) if event.child in self.open else None
 
     def _own_id(self, identity: str) -> str:
         path = f"{self._run.id}/{identity}{self._run.epoch}"
@@ -204,6 +186,10 @@ class Children:
         if call is None:
             return None
         self.ids.pop(call.id, None)
+        return self._resolve(call, event)
+
+    def _resolve(self, call: ChildCall[Any], event: ChildEnded) -> ChildEnded:
+        """Give a child's end to whoever awaits it; what is to be recorded."""
         if event.error is not None:
             failed = flow_error(call.id, event.error)
             call.set_exception(marked(failed, f"child/{event.child}"))

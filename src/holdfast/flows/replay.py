@@ -59,6 +59,7 @@ class Replay:
         self.seed = script.seed
         run.comparing = script.forks == 0
         run.asking.patches_recorded = script.patches
+        self._announced: Rewind | None = None
         self._announce(self._first_of(0))
 
     def run(self) -> None:
@@ -91,7 +92,9 @@ class Replay:
         """
         if isinstance(item, Rewind) and isinstance(item.event, Retried):
             self._run.rewinds = item.number
+            self._run.calling.rewound(item)
             self._run.children.rewound(item)
+            self._announced = item
 
     def go_on(self) -> None:
         """Feed what was recorded ahead, and that no code has seen: this is not replay any more.
@@ -129,7 +132,7 @@ class Replay:
             run.out.events += 1
             return
         if isinstance(event, StepEnded):
-            self._reconcile_kind(event)
+            run.calling.strike(event.step)
             if event.step not in run.calling.steps:
                 # Code that does without a step, or calls it later, may go on.
                 run.calling.unasked[event.step] = event
@@ -152,20 +155,6 @@ class Replay:
         run.out.events += 1
         run.advance(event.at)
         return True
-
-    def _reconcile_kind(self, event: StepEnded) -> None:
-        """A step that is run in a queue or with ``once`` now, and was not then, has ended."""
-        for decided, _ in self._run.out:
-            if isinstance(decided, (StepSent, StepIntended)) and decided.step == event.step:
-                self._run.out.strike(decided)
-                return
-
-    def _reconcile_start(self, event: ChildEnded) -> None:
-        """A child that the code calls now has been there, and has ended."""
-        for decided, _ in self._run.out:
-            if isinstance(decided, ChildStarted) and decided.child == event.child:
-                self._run.out.strike(decided)
-                return
 
     # -- decided ----------------------------------------------------------------------------------
 
@@ -274,6 +263,8 @@ class Replay:
 
     def _retry(self, rewind: Rewind, retried: Retried) -> None:
         run, calling = self._run, self._run.calling
+        if self._announced is not rewind:
+            self._announce(rewind)
         # The end of the flow cancelled its jobs, and took with it the children that were not to
         # outlive it: nobody would ever tell of them. What the code decided here and is not in the
         # history either is new, or is void; whichever it is, it begins under an id of its own.
@@ -296,12 +287,11 @@ class Replay:
             elif isinstance(decided, ChildStarted) and decided.child in children:
                 # Announced as it is, unless it was decided before that, under an id that is taken.
                 children.remove(decided.child)
-                if decided.id in rewind.ids:
+                if run.children.had(decided.id):
                     run.out.strike(decided)
                     children.add(decided.child)
-        run.children.rewound(rewind)
         for event in rewind.kept:
-            self._salvage(event, rewind)
+            self._salvage(event)
         if run.ended:
             # Its code comes to the same end.
             return
@@ -311,7 +301,7 @@ class Replay:
         for child in [call for name, call in run.children.open.items() if name in children]:
             run.children.start_again(child)
 
-    def _salvage(self, event: Event, rewind: Rewind) -> None:
+    def _salvage(self, event: Event) -> None:
         """Feed what has happened in a part that is void, without forgetting what is to be sent."""
         run = self._run
         if isinstance(event, Forked):
@@ -321,12 +311,8 @@ class Replay:
             return
         if isinstance(event, StepEnded):
             fed = run.calling.salvage(event)
-            if fed is not None:
-                self._reconcile_kind(event)
         elif isinstance(event, ChildEnded):
-            fed = run.children.salvage(event, rewind.started.get(event.child))
-            if fed is not None:
-                self._reconcile_start(event)
+            fed = run.children.salvage(event)
         else:
             # An update whose handler the code sets up only later finds none.
             fed = run.apply(cast("Fed", event))
@@ -377,8 +363,7 @@ class Replay:
 
     def tell_unasked(self) -> None:
         """Say that the history holds steps that the code did not ask for again."""
-        calling = self._run.calling
-        unasked = calling.unasked.keys() - calling.salvaged
+        unasked = self._run.calling.unasked
         if unasked:
             _log.warning(
                 "flow %r (%s) did not ask again for steps that it had run: %s",

@@ -37,14 +37,22 @@ from holdfast.model.instance import HistoryRow, InstanceStatus
 
 
 @dataclass(slots=True)
+class VoidChild:
+    """A child whose beginning is void. It was begun all the same, and ``ended`` perhaps."""
+
+    started: ChildStarted
+    ended: ChildEnded | None = None
+    failed: bool = False
+
+
+@dataclass(slots=True)
 class Rewind:
     """An operator's retry: what came after is void, except for what has happened all the same.
 
     ``kept`` is that: letters, ends, and which way the code went where it was patched. Of the steps
     and children that were begun before it, those whose failure is void are begun again, and so is
-    what the end of the flow stopped. ``started`` are the children whose beginning is void, and
-    ``ids`` all that such children ever had. ``number`` counts the retries, void ones as well: what
-    each of them begins has ids of its own.
+    what the end of the flow stopped. ``number`` counts the retries, void ones as well: what each of
+    them begins has ids of its own.
     """
 
     event: Rewound | Retried
@@ -52,8 +60,7 @@ class Rewind:
     kept: list[Event] = field(default_factory=list[Event])
     failed_steps: list[str] = field(default_factory=list[str])
     failed_children: list[str] = field(default_factory=list[str])
-    started: dict[str, ChildStarted] = field(default_factory=dict[str, ChildStarted])
-    ids: set[str] = field(default_factory=set[str])
+    children: list[VoidChild] = field(default_factory=list[VoidChild])
     begun_steps: frozenset[str] = frozenset()
     begun_children: frozenset[str] = frozenset()
 
@@ -147,20 +154,15 @@ class _Salvage:
         self._inputs: dict[str, msgspec.Raw] = {}
         # Steps with ``once`` that were begun, and did not end for all that is known.
         self._open: dict[str, StepIntended] = {}
-        self._ends: dict[str, int] = {}
+        self._ends: dict[tuple[str, bytes], int] = {}
+        self._children: dict[str, VoidChild] = {}
 
     def take(self, item: Item) -> None:
         """One thing that is void."""
         rewind = self._rewind
         match item:
             case Rewind():
-                # A retry that is void itself: what it kept is still so.
-                rewind.failed_steps.extend(item.failed_steps)
-                rewind.failed_children.extend(item.failed_children)
-                rewind.started.update(item.started)
-                rewind.ids |= item.ids
-                for event in item.kept:
-                    self.take(event)
+                self._void_retry(item)
             case SignalReceived() | UpdateReceived() | Forked() | Patched():
                 rewind.kept.append(item)
             case StepSent():
@@ -171,14 +173,38 @@ class _Salvage:
             case StepEnded():
                 self._step_ended(item)
             case ChildStarted():
-                rewind.started[item.child] = item
-                rewind.ids.add(item.id)
-            case ChildEnded() if self._is_cause(item):
-                rewind.failed_children.append(item.child)
+                self._children[item.child] = VoidChild(item)
+                rewind.children.append(self._children[item.child])
             case ChildEnded():
-                rewind.kept.append(item)
+                self._child_ended(item, self._children.get(item.child))
             case _:
                 pass
+
+    def _void_retry(self, item: Rewind) -> None:
+        """A retry that is void itself: what it kept is still so."""
+        rewind = self._rewind
+        rewind.failed_steps.extend(item.failed_steps)
+        rewind.failed_children.extend(item.failed_children)
+        rewind.children.extend(item.children)
+        for name in item.failed_children:
+            # Begun before that retry, which began it again.
+            if name in self._children:
+                self._children[name].failed = True
+        of = {id(child.ended): child for child in item.children if child.ended is not None}
+        for event in item.kept:
+            if isinstance(event, ChildEnded):
+                self._child_ended(event, of.get(id(event), self._children.get(event.child)))
+            else:
+                self.take(event)
+
+    def _child_ended(self, event: ChildEnded, child: VoidChild | None) -> None:
+        cause = self._is_cause(event)
+        if child is not None:
+            child.failed, child.ended = cause, None if cause else event
+        if cause:
+            self._rewind.failed_children.append(event.child)
+        else:
+            self._rewind.kept.append(event)
 
     def _is_cause(self, event: StepEnded | ChildEnded) -> bool:
         failed = failure_in(event)
@@ -204,15 +230,16 @@ class _Salvage:
 
     def _keep(self, event: StepEnded) -> None:
         # What ended again, after another retry, counts as it ended last.
-        kept, place = self._rewind.kept, self._ends.get(event.step)
+        key = (event.step, bytes(event.input))
+        kept, place = self._rewind.kept, self._ends.get(key)
         if place is None:
-            self._ends[event.step] = len(kept)
+            self._ends[key] = len(kept)
             kept.append(event)
         else:
             kept[place] = event
 
-    def _succeeded(self, step: str) -> bool:
-        place = self._ends.get(step)
+    def _succeeded(self, intent: StepIntended) -> bool:
+        place = self._ends.get((intent.step, bytes(intent.input)))
         end = None if place is None else self._rewind.kept[place]
         return isinstance(end, StepEnded) and end.error is None
 
@@ -220,7 +247,7 @@ class _Salvage:
         """A step with ``once`` may have run, also where its beginning is void."""
         if not self._rerun_unknown:
             for step, intent in self._open.items():
-                if self._succeeded(step):
+                if self._succeeded(intent):
                     continue
                 error = unknown_outcome(step)
                 self._keep(StepEnded(at=intent.at, step=step, input=intent.input, error=error))

@@ -137,6 +137,8 @@ class Driven:
         while (due_us := self.run.due_at_us) is not None and due_us <= until_us:
             self.now_us = max(self.now_us, due_us)
             for event in self.run.due(self.now_us):
+                if self.run.ended:
+                    break
                 if isinstance(event, RetryDue):
                     self.run.feed(event)
                     made.append(self.commit())

@@ -42,31 +42,22 @@ async def child(tag: str) -> str:
 class Program:
     """Flow code made from a seed: a tree of what flow code can do."""
 
+    plain = ("act", "act", "send", "once", "sleep", "child", "signal", "wait", "patch", "status")
+    nested = ("gather", "group", "timeout", "first", "saga", "as_completed", "shield")
+    branching = ("gather", "group", "first", "as_completed", "shield")
+
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
 
     def block(self, depth: int) -> list[Any]:
-        kinds = [
-            "act",
-            "act",
-            "send",
-            "once",
-            "sleep",
-            "child",
-            "signal",
-            "wait",
-            "patch",
-            "status",
-        ]
-        if depth:
-            kinds += ["gather", "group", "timeout", "first", "saga", "as_completed", "shield"]
+        kinds = (*self.plain, *self.nested) if depth else self.plain
         return [
             (kind := self.dice.choice(kinds), self.dice.randrange(1, 4), self.inner(kind, depth))
             for _ in range(self.dice.randrange(1, 4))
         ]
 
     def inner(self, kind: str, depth: int) -> list[Any]:
-        if kind in ("gather", "group", "first", "as_completed", "shield"):
+        if kind in self.branching:
             return [self.block(depth - 1) for _ in range(self.dice.randrange(2, 4))]
         return [self.block(depth - 1)] if kind in ("timeout", "saga") else []
 
