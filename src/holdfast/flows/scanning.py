@@ -23,8 +23,10 @@ from holdfast.flows.sources import (
     Source,
     Sources,
     attribute_of,
+    is_a,
     is_known_module,
     key_of,
+    members_of,
     sources,
 )
 
@@ -87,13 +89,13 @@ class _Scanner:
 
     def follow(self, callable_: Any) -> None:
         """Read what a flow was made of: a function, a method, a partial, an object to be called."""
-        while isinstance(callable_, functools.partial):
+        while is_a(callable_, functools.partial):
             callable_ = callable_.func
-        if isinstance(callable_, MethodType):
+        if type(callable_) is MethodType:
             callable_ = callable_.__func__
-        if not isinstance(callable_, FunctionType):
+        if type(callable_) is not FunctionType:
             callable_ = attribute_of(callable_, "__call__")
-        while isinstance(callable_, FunctionType):
+        while type(callable_) is FunctionType:
             self._add(callable_)
             callable_ = vars(callable_).get("__wrapped__")
 
@@ -142,10 +144,10 @@ class _Scanner:
 
     def of_same_module(self, value: Any, function: FunctionType) -> None:
         """Read a plain function as well, where the module of ``function`` defines it."""
-        if isinstance(value, MethodType):
+        if type(value) is MethodType:
             value = value.__func__
         for _ in range(_FUNCTIONS_MAX):
-            if isinstance(value, FunctionType):
+            if type(value) is FunctionType:
                 if value.__globals__ is function.__globals__:
                     self._add(value)
             elif type(value) is not _CACHED:
@@ -226,16 +228,16 @@ class _Reader:
             return self.globals[name]
         builtins: Any = self.globals.get("__builtins__")
         # A dictionary, or in the main program the module itself.
-        members: Any = vars(builtins) if isinstance(builtins, ModuleType) else builtins or {}
+        members: Any = members_of(builtins) if is_a(builtins, ModuleType) else builtins or {}
         if name not in members:
             self.scanner.unresolved = True
         return members.get(name, _UNKNOWN)
 
     def _attribute(self, value: Any, name: str) -> Any:
-        if value is _UNKNOWN or isinstance(value, Source):
+        if value is _UNKNOWN or type(value) is Source:
             return value
-        dice = getattr(sys.modules.get("random"), "Random", None)
-        if isinstance(dice, type) and issubclass(type(value), dice):
+        dice = attribute_of(sys.modules.get("random"), "Random")
+        if is_a(dice, type) and is_a(value, dice):
             # Shared by all flows, and nowhere recorded, whatever its seed.
             return Source(f"random.Random.{name}", CHANCE)
         found = attribute_of(value, name)
@@ -275,7 +277,7 @@ class _Reader:
     # -- whether it counts ------------------------------------------------------------------------
 
     def _source(self, value: Any, begun: int, end: int) -> Source | None:
-        if isinstance(value, Source):
+        if type(value) is Source:
             return value
         source = self.scanner.source(value)
         if source is None or (source.called and not self._is_called(begun, end)):
@@ -337,4 +339,7 @@ def _fast_names(instruction: dis.Instruction) -> list[tuple[str, str]]:
 def _module(path: str) -> Any:
     if path not in sys.modules and path.partition(".")[0] not in sys.stdlib_module_names:
         return _UNKNOWN
-    return importlib.import_module(path)
+    try:
+        return importlib.import_module(path)
+    except Exception:  # noqa: BLE001 - not every Python has all of its library
+        return _UNKNOWN

@@ -1,6 +1,8 @@
 """What of the standard library reaches out of a flow, by name, and what flow code has instead.
 
-Owns the table. It imports nothing of what it names: what is not loaded, no code can refer to.
+Owns the table, and how a value of a program is looked at: by its type alone. A value is asked for
+nothing, not even for its ``__class__``, which proxies answer with code of their own. It imports
+nothing of what it names: what is not loaded, no code can refer to.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ import inspect
 import sys
 from types import (
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
     FunctionType,
+    MethodDescriptorType,
     MethodType,
     ModuleType,
+    WrapperDescriptorType,
 )
 from typing import Any, NamedTuple
 
@@ -123,6 +128,17 @@ _OWNERS = frozenset(
 )
 
 
+_FUNCTION_TYPES = (
+    FunctionType,
+    MethodDescriptorType,
+    ClassMethodDescriptorType,
+    WrapperDescriptorType,
+)
+
+# Where modules keep what is in them. To ask a module itself would load one that is lazy.
+_MODULE_MEMBERS: Any = vars(ModuleType)["__dict__"]
+
+
 class Source(NamedTuple):
     """One thing that reaches out: as it is called in an error, and when it counts."""
 
@@ -171,33 +187,60 @@ def _resolve(owner: str, name: str) -> Any:
     return attribute_of(found, name)
 
 
+def is_a(value: Any, kind: type) -> bool:
+    """``isinstance``, without asking ``value`` what it would like to be."""
+    return issubclass(type(value), kind)
+
+
+def members_of(module: Any) -> dict[str, Any]:
+    """What is in a module now. One that loads itself when it is looked at is left as it is."""
+    found: dict[str, Any] = _MODULE_MEMBERS.__get__(module)
+    return found
+
+
 def attribute_of(value: Any, name: str) -> Any:
     """What ``value.name`` is, without running any code; ``None`` if that cannot be said."""
-    if isinstance(value, ModuleType):
-        members = vars(value)
+    try:
+        return _attribute_of(value, name)
+    except Exception:  # noqa: BLE001 - whatever it raises, nothing is known
+        return None
+
+
+def _attribute_of(value: Any, name: str) -> Any:
+    if is_a(value, ModuleType):
+        members = members_of(value)
         if name in members:
             return members[name]
         # Modules of the standard library load some of their names on demand, and do nothing else.
-        if str(members.get("__name__")).partition(".")[0] in sys.stdlib_module_names:
+        if type(value) is ModuleType and _is_of_python(members.get("__name__")):
             return getattr(value, name, None)
         return None
-    owner: type = value if isinstance(value, type) else type(value)
-    found: Any = inspect.getattr_static(owner, name, None)
-    return found.__func__ if type(found) in (staticmethod, classmethod) else found
+    kind: Any = type(value)
+    found: Any = inspect.getattr_static(value, name, None)
+    if not is_a(value, type) and found is not inspect.getattr_static(kind, name, None):
+        # The object's own. It may be another one tomorrow, and hides what its class has.
+        return None
+    held: Any = type(found)
+    return found.__func__ if held is staticmethod or held is classmethod else found
+
+
+def _is_of_python(module: object) -> bool:
+    return type(module) is str and module.partition(".")[0] in sys.stdlib_module_names
 
 
 def key_of(value: Any) -> Key | None:
     """By what a function or class is known, however it was reached; ``None`` for all else."""
-    if isinstance(value, MethodType):
+    kind: Any = type(value)
+    if kind is MethodType:
         return (id(value.__self__), id(value.__func__))
-    if isinstance(value, BuiltinFunctionType):
+    if kind is BuiltinFunctionType:
         bound = value.__self__
-        if isinstance(bound, type):
+        if is_a(bound, type):
             # A method of a class: the same for all that inherit it.
             return (id(inspect.getattr_static(bound, value.__name__, None)),)
-        if bound is None or isinstance(bound, ModuleType):
+        if bound is None or is_a(bound, ModuleType):
             return (id(value),)
         return (id(bound), hash(value.__name__))
-    if isinstance(value, (FunctionType, type)) or inspect.ismethoddescriptor(value):
-        return (id(value),)
-    return None
+    # One by one: a set would ask for the hash of a class, which is code of its metaclass.
+    plain = any(kind is each for each in _FUNCTION_TYPES)
+    return (id(value),) if plain or is_a(value, type) else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import sys
 import textwrap
+import types
 from typing import Any
 
 import pytest
@@ -50,6 +52,16 @@ class Tools:
 
 
 tools = Tools()
+
+
+class Wound:
+    now = datetime.datetime.now
+
+    def __init__(self):
+        self.now = lambda: 5
+
+
+wound = Wound()
 
 
 def helper():
@@ -216,6 +228,7 @@ HARMLESS = [
     "print(x)",
     "import nowhere_to_be_found",
     "from . import nowhere\nnowhere.time()",
+    "wound.now()",
 ]
 
 
@@ -266,6 +279,76 @@ def test_nothing_of_the_program_is_run():
         trap.other.one()
         if trap == trap.now:
             pass
+
+    assert scan(flow).finding is None
+
+
+def test_a_proxy_is_not_asked_what_it_stands_for():
+    class Proxy:
+        @property
+        def __class__(self) -> Any:
+            raise RuntimeError("outside of any request")
+
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    proxy, held = Proxy(), types.SimpleNamespace(inner=Proxy())
+
+    async def flow() -> None:
+        proxy.settings.debug()
+        held.inner.read()
+        local = proxy
+        local()
+
+    assert scan(flow).finding is None
+
+
+def test_a_class_is_not_asked_whether_it_equals_another():
+    class Meta(type):
+        def __eq__(cls, other: object) -> bool:
+            raise AssertionError
+
+        __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    class Thing(metaclass=Meta): ...
+
+    class Owner:
+        thing = Thing()
+
+    thing, owner = Thing(), Owner()
+
+    async def flow() -> None:
+        thing()
+        Thing()
+        owner.thing()
+
+    assert scan(flow).finding is None
+
+
+def test_a_module_that_loads_itself_is_not_loaded(tmp_path):
+    file = tmp_path / "loads_itself.py"
+    file.write_text("raise AssertionError\n")
+    spec = importlib.util.spec_from_file_location("loads_itself", file)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    async def flow() -> None:
+        module.run()
+
+    assert scan(flow).finding is None
+
+
+def test_what_cannot_be_imported_is_unknown(monkeypatch):
+    # As where Python was built without it.
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
+
+    async def flow() -> None:
+        import sqlite3
+
+        sqlite3.connect(":memory:")
 
     assert scan(flow).finding is None
 
