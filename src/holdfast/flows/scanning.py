@@ -140,7 +140,7 @@ class _Scanner:
         for inner in code.co_consts:
             # Annotations have a code of their own in later versions, and are no flow code.
             if isinstance(inner, CodeType) and inner.co_name != "__annotate__":
-                yield from self._read(inner, function, {**scope, **reader.bound})
+                yield from self._read(inner, function, reader.scope_of(inner))
 
     def of_same_module(self, value: Any, function: FunctionType) -> None:
         """Read a plain function as well, where the module of ``function`` defines it."""
@@ -162,11 +162,10 @@ class _Reader:
         self, scanner: _Scanner, code: CodeType, function: FunctionType, scope: dict[str, Any]
     ) -> None:
         self.scanner = scanner
+        self.code = code
         self.function = function
         self.scope = scope
-        self.instructions = [
-            each for each in dis.get_instructions(code) if each.opname not in _SKIPPED
-        ]
+        self.instructions, self.joined = _instructions(code)
         self.globals = function.__globals__
         stored = Counter(code.co_varnames[: _parameters(code)])
         for each in self.instructions:
@@ -193,6 +192,15 @@ class _Reader:
             elif value is not _UNKNOWN:
                 self.scanner.of_same_module(value, self.function)
 
+    def scope_of(self, inner: CodeType) -> dict[str, Any]:
+        """What is known of the names that an inner function has from here.
+
+        A name that it gives to something of its own hides the one that is meant elsewhere.
+        """
+        known = {name: self.bound.get(name, _UNKNOWN) for name in self.code.co_cellvars}
+        scope = {**self.scope, **known}
+        return {name: scope.get(name, _UNKNOWN) for name in inner.co_freevars}
+
     # -- what a chain of names stands for ---------------------------------------------------------
 
     def _chain(self, at: int) -> tuple[Any, int]:
@@ -205,6 +213,9 @@ class _Reader:
         while value is not _UNKNOWN and at < len(self.instructions):
             instruction = self.instructions[at]
             if instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                break
+            if instruction.offset in self.joined:
+                # ``(given or time).time()``: of something else as well, which is not known.
                 break
             value = self._attribute(value, str(instruction.argval))
             at += 1
@@ -244,7 +255,9 @@ class _Reader:
         return _UNKNOWN if found is None else found
 
     def _bind(self, instruction: dis.Instruction, value: Any) -> None:
-        """Remember what is put under a name that is given only once."""
+        """Remember what is put under a name that is given only once, and nothing else."""
+        if instruction.offset in self.joined:
+            return
         for verb, name in _fast_names(instruction)[:1]:
             if verb == "STORE" and self.stored[name] == 1:
                 self.bound[name] = value
@@ -317,6 +330,21 @@ class _Reader:
     def _line(self, at: int, before: int) -> int:
         positions = self.instructions[at].positions
         return before if positions is None or positions.lineno is None else positions.lineno
+
+
+def _instructions(code: CodeType) -> tuple[list[dis.Instruction], set[int]]:
+    """What counts of a code; and the offsets to which something else leads than what is before."""
+    found: list[dis.Instruction] = []
+    joined: set[int] = set()
+    reached = False
+    for each in dis.get_instructions(code):
+        reached = reached or each.is_jump_target
+        if each.opname not in _SKIPPED:
+            found.append(each)
+            if reached:
+                joined.add(each.offset)
+            reached = False
+    return found, joined
 
 
 def _parameters(code: CodeType) -> int:

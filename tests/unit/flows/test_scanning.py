@@ -191,7 +191,14 @@ NAMED = [
     ("Tools.static()", "time.time"),
     ("Tools.of_class()", "time.time"),
     ("def inner(): return helper()", "time.monotonic"),
+    ("while x:\n    here = time\n    here.time()", "time.time"),
+    ("import time as here\nclass Inner:\n    def at(self): return here.time()", "time.time"),
+    ("import time as here\nclass Inner:\n    at = here.time()", "time.time"),
+    ("import time as here\ndef inner():\n    return lambda: here.time()", "time.time"),
 ]
+
+# So many that an instruction which names one more is written as two.
+MANY_NAMES = "; ".join(f"name_{number} = x" for number in range(300))
 
 HARMLESS = [
     "pass",
@@ -229,6 +236,16 @@ HARMLESS = [
     "import nowhere_to_be_found",
     "from . import nowhere\nnowhere.time()",
     "wound.now()",
+    "source = x or random\nsource.shuffle(y)",
+    "source = x if x else random\nsource.shuffle(y)",
+    "source = x and random\nsource.shuffle(y)",
+    "(x or random).shuffle(y)",
+    "(x if y else time).time()",
+    f"{MANY_NAMES}\nsource = x or random\nsource.shuffle(y)",
+    "import time as here\ndef inner(here):\n    return lambda: here.time()",
+    "import time as here\ndef inner():\n    here = x\n    return lambda: here.time()",
+    "import time as here\nclass Inner:\n    def at(self, here): return lambda: here.time()",
+    "here = x\nclass Inner:\n    here = time\n    def at(self): return here.time()",
 ]
 
 
