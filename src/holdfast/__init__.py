@@ -89,6 +89,7 @@ from holdfast.flows.info import FlowCommit, FlowInfo, RunningStep
 from holdfast.flows.saga import Saga, saga
 from holdfast.flows.scheduling import Scheduling
 from holdfast.flows.step import Step
+from holdfast.flows.unchecked import unchecked
 from holdfast.host import Health, Holdfast
 from holdfast.leases.events import AtRisk, LeaseEvent, Lost, Released, Renewed, RenewFailed
 from holdfast.leases.info import LeaseInfo
@@ -248,6 +249,7 @@ __all__ = [
     "signal",
     "sleep_until",
     "start_child",
+    "unchecked",
     "uuid",
     "wait_signal",
 ]

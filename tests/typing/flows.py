@@ -6,7 +6,7 @@ import asyncio
 import random
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import assert_type
 
 import holdfast
@@ -98,6 +98,14 @@ async def asked(order: Order) -> None:
 
     assert_type(total(), int)
     assert_type(await update(1), str)
+
+
+@holdfast.unchecked
+def aged(since: datetime, *, years: int) -> int:
+    return since.year + years
+
+
+assert_type(aged(datetime(2030, 1, 1, tzinfo=UTC), years=5), int)
 
 
 @app.scheduling

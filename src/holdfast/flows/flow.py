@@ -71,7 +71,8 @@ class Flow(Generic[P, R]):
             raise UsageError(
                 f"flow {self.name!r} would {source.deed.deed}: {found.finding}. Its code is run "
                 f"again from its history after a crash: {source.deed.instead}. Who knows better "
-                "defines it with checked=False"
+                "marks that function with @holdfast.unchecked, or defines the flow with "
+                "checked=False"
             )
         self._unseen = found.unresolved
 

@@ -29,6 +29,7 @@ from holdfast.flows.sources import (
     members_of,
     sources,
 )
+from holdfast.flows.unchecked import is_unchecked
 
 # Functions of one module that one flow leads to. Each is read once, in less than a
 # millisecond; a module with more is a program of its own, and importing it should not take seconds.
@@ -126,7 +127,9 @@ class _Scanner:
             return _UNKNOWN
 
     def _add(self, function: FunctionType) -> None:
-        if function.__code__ not in self._seen and len(self._found) < _FUNCTIONS_MAX:
+        if is_unchecked(function) or function.__code__ in self._seen:
+            return
+        if len(self._found) < _FUNCTIONS_MAX:
             self._seen.add(function.__code__)
             self._found.append(function)
 

@@ -187,9 +187,13 @@ def _resolve(owner: str, name: str) -> Any:
     return attribute_of(found, name)
 
 
-def is_a(value: Any, kind: type) -> bool:
+def is_a(value: object, kind: type) -> bool:
     """``isinstance``, without asking ``value`` what it would like to be."""
     return issubclass(type(value), kind)
+
+
+def _type_of(value: object) -> type[Any]:
+    return type(value)
 
 
 def members_of(module: Any) -> dict[str, Any]:
@@ -215,12 +219,12 @@ def _attribute_of(value: Any, name: str) -> Any:
         if type(value) is ModuleType and _is_of_python(members.get("__name__")):
             return getattr(value, name, None)
         return None
-    kind: Any = type(value)
+    kind = _type_of(value)
     found: Any = inspect.getattr_static(value, name, None)
     if not is_a(value, type) and found is not inspect.getattr_static(kind, name, None):
         # The object's own. It may be another one tomorrow, and hides what its class has.
         return None
-    held: Any = type(found)
+    held = _type_of(found)
     return found.__func__ if held is staticmethod or held is classmethod else found
 
 
@@ -230,7 +234,7 @@ def _is_of_python(module: object) -> bool:
 
 def key_of(value: Any) -> Key | None:
     """By what a function or class is known, however it was reached; ``None`` for all else."""
-    kind: Any = type(value)
+    kind = _type_of(value)
     if kind is MethodType:
         return (id(value.__self__), id(value.__func__))
     if kind is BuiltinFunctionType:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
 import threading
 import time
 import uuid
+from datetime import date
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +91,53 @@ def test_who_knows_better_says_so():
         return time.time() > 0
 
     assert Driven(flow).outcome is True
+
+
+@holdfast.unchecked
+def age(born: date, today: date | None = None) -> int:
+    today = today or date.today()  # noqa: DTZ011 - the point of it
+    return today.year - born.year
+
+
+def test_the_code_of_an_unchecked_helper_is_not_read():
+    app = App("a")
+
+    @app.flow
+    async def flow() -> int:
+        return age(date(2000, 1, 1), date(2020, 5, 5))
+
+    assert Driven(flow).outcome == 20
+
+
+def test_an_unchecked_helper_is_guarded_while_it_runs():
+    @holdfast.unchecked
+    def read() -> str:
+        with Path(__file__).open() as file:
+            return file.read()
+
+    async def flow() -> str:
+        return read()
+
+    driven = Driven(App("a").flow(flow))
+    assert driven.status is InstanceStatus.FAILED
+    assert "flow code cannot use a file" in driven.outcome["message"]
+
+
+def test_the_mark_stays_with_the_function_that_has_it():
+    @functools.wraps(age)
+    def timed(*args: Any) -> float:
+        return time.time() + age(*args)
+
+    async def flow() -> float:
+        return timed(date(2000, 1, 1))
+
+    with pytest.raises(UsageError, match=r"time\.time in"):
+        App("a").flow(flow)
+
+
+def test_only_a_plain_function_is_marked():
+    with pytest.raises(UsageError, match="right above the def"):
+        holdfast.unchecked(functools.partial(age, date(2000, 1, 1)))
 
 
 def later_defined(app: App):
