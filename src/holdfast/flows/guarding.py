@@ -1,23 +1,24 @@
 """Refuses real I/O, threads and processes while flow code runs, at the call that asks for them.
 
 Owns the one audit hook of the process. It changes nothing of the standard library, and must never
-refuse what runs outside of flow code, or what the interpreter and those who watch a program do by
-themselves: imports, logs, warnings, tracebacks, debuggers.
+refuse what runs outside of flow code, or what bystanders do.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
-import sysconfig
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Callable, Iterable
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.flows.bystanders import (
+    deployed_folders,
+    goes_by_itself,
+    is_deployed,
+    watch_collections,
+)
 from holdfast.flows.loop import FlowLoop
 from holdfast.flows.sources import DATABASE, FILE, NETWORK, PAUSE, PERSON, PROCESS, THREAD, Deed
 
@@ -38,20 +39,6 @@ _EVENTS: dict[Deed, str] = {
 }
 _WATCHED = {event: deed for deed, events in _EVENTS.items() for event in events.split()}
 
-# Packages that do for a program, wherever it is, what is no part of what it decides. A refusal
-# there would make a log, a traceback or an import fail in a flow that did nothing wrong.
-_INTERPRETER = (
-    "importlib _frozen_importlib _frozen_importlib_external zipimport pkgutil linecache tokenize "
-    "inspect traceback warnings weakref "
-    # Tables that the standard library reads when they are first needed.
-    "zoneinfo mimetypes gettext locale"
-)
-_WHO_WRITES_DOWN = "logging loguru structlog sentry_sdk opentelemetry ddtrace"
-_WHO_LOOKS_ON = "pdb bdb coverage debugpy pydevd _pydevd_bundle _pydev_bundle _pydevd_frame_eval"
-_BY_ITSELF = frozenset(f"{_INTERPRETER} {_WHO_WRITES_DOWN} {_WHO_LOOKS_ON}".split())
-
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-
 
 class _Guard:
     """Whether the hook was added to this process."""
@@ -65,9 +52,11 @@ def guard_flow_code() -> None:
         return
     # First of all: a hook cannot be taken away, so that there must never be two.
     _Guard.added = True
+    deployed_folders()
     # Another hook may veto it, with whatever error it likes.
     with contextlib.suppress(Exception):
         sys.addaudithook(_hook(frozenset(_WATCHED), get_running_loop, FlowLoop, _refuse))
+        watch_collections()
 
 
 def _hook(
@@ -100,7 +89,7 @@ def _refuse(loop: FlowLoop, event: str, args: tuple[Any, ...]) -> None:
         return
     # Two frames up is whoever asks.
     frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 - who asks
-    if _is_deployed(event, args) or _goes_by_itself(frame):
+    if is_deployed(event, args) or goes_by_itself(frame):
         return
     deed = _WATCHED[event]
     # The error is stored with the flow: a path may be told, a URL or a command may hold secrets.
@@ -110,43 +99,3 @@ def _refuse(loop: FlowLoop, event: str, args: tuple[Any, ...]) -> None:
         f"flow code cannot {deed.deed} ({asked}): it is run again from its history after a crash; "
         f"{deed.instead}"
     )
-
-
-def _goes_by_itself(frame: FrameType | None) -> bool:
-    """Whether somebody asks who only happens to be called while flow code runs."""
-    handlers = None
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package in _BY_ITSELF or frame.f_code.co_name == "__del__":
-            return True
-        if package == "holdfast":
-            # Whoever called flow code. What is below has nothing to do with it.
-            return False
-        if handlers is None:
-            handlers = set(_signal_handlers())
-        if frame.f_code in handlers:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _signal_handlers() -> Iterable[object]:
-    """The code of all that a signal may call between any two instructions of flow code."""
-    for number in signal.valid_signals():
-        code = getattr(signal.getsignal(number), "__code__", None)
-        if code is not None:
-            yield code
-
-
-def _is_deployed(event: str, args: tuple[Any, ...]) -> bool:
-    """Whether a file is only read that came with Python or a library: part of the code, as it were.
-
-    Time zones are of this kind: their table is read without any frame of its own.
-    """
-    if event != "open" or not isinstance(args[0], (str, bytes)) or args[2] & _WRITING:
-        return False
-    path = os.path.normpath(os.fsdecode(args[0]))
-    zones: Any = getattr(sys.modules.get("zoneinfo"), "TZPATH", ())
-    paths = sysconfig.get_paths()
-    folders = (*zones, *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")))
-    return any(path.startswith(f"{folder}{os.sep}") for folder in folders)

@@ -1,16 +1,12 @@
-"""What flow code asks of the outside while it runs is refused there; what runs by itself is not."""
+"""What flow code asks of the outside while it runs is refused there, and nothing is elsewhere."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import gc
-import importlib
-import linecache
 import logging
 import os
 import re
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -18,11 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import urllib.request
-import warnings
-import weakref
-import zoneinfo
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +26,7 @@ from holdfast import App
 from holdfast.flows.recording import Recording, replayed
 from holdfast.model.instance import InstanceStatus
 from holdfast.names import InstanceId
-from tests.unit.flows.driving import Driven
+from tests.unit.flows.driving import Driven, flow_doing
 
 LIBRARY = Path(logging.__file__).parent
 NOBODY = ("127.0.0.1", 9)
@@ -64,18 +56,6 @@ if sys.version_info >= (3, 12):
     REFUSED["Thread"] = (lambda: threading.Thread(target=int).start(), "start a thread .*step")
 if sys.version_info >= (3, 13):
     REFUSED["sleep"] = (lambda: time.sleep(0), r"event loop .*asyncio\.sleep")
-
-
-def flow_doing(act: Callable[[], Any], **options: Any) -> Any:
-    acts = [act]
-
-    async def flow() -> str:
-        found = acts[0]()
-        if hasattr(found, "close"):
-            found.close()
-        return "done"
-
-    return App("a").flow(**options)(flow)
 
 
 @pytest.mark.parametrize("asked", REFUSED)
@@ -142,123 +122,6 @@ def test_a_replay_refuses_the_same():
     )
     with pytest.raises(holdfast.NonDeterminism), replayed(flow, recording):
         pass
-
-
-# -- what goes by itself ---------------------------------------------------------------------------
-
-
-def an_import(folder: Path) -> Callable[[], Any]:
-    name = f"imported_by_a_flow_{os.getpid()}"
-    (folder / f"{name}.py").write_text("with open(__file__) as file: TEXT = file.read()\n")
-    return lambda: importlib.import_module(name)
-
-
-def a_log(folder: Path) -> Callable[[], Any]:
-    log = logging.getLogger("tests.guarding")
-    handler = logging.FileHandler(folder / "log", delay=True)
-    log.addHandler(handler)
-
-    def act() -> None:
-        log.error("written")
-        log.removeHandler(handler)
-        handler.close()
-        assert (handler.stream, handler.baseFilename) == (None, str(folder / "log"))
-
-    return act
-
-
-def a_warning(folder: Path) -> Callable[[], Any]:
-    linecache.clearcache()
-
-    def act() -> None:
-        shown: list[str] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.showwarning = lambda *said: shown.append(warnings.formatwarning(*said[:4]))
-            warnings.warn("it is late", stacklevel=1)
-        # With the line of the code, which is read from its file.
-        assert "stacklevel=1" in shown[0]
-
-    return act
-
-
-def a_traceback(folder: Path) -> Callable[[], Any]:
-    linecache.clearcache()
-
-    def act() -> None:
-        try:
-            raise ValueError("x")
-        except ValueError:
-            assert "raise ValueError" in traceback.format_exc()
-
-    return act
-
-
-def a_time_zone(folder: Path) -> Callable[[], Any]:
-    return lambda: zoneinfo.ZoneInfo.no_cache("Europe/Berlin")
-
-
-def a_file_of_a_library(folder: Path) -> Callable[[], Any]:
-    return lambda: Path(logging.__file__).read_text()
-
-
-def the_end_of_an_object(folder: Path) -> Callable[[], Any]:
-    class Leaving:
-        def __del__(self) -> None:
-            (folder / "left").write_text("x")
-
-    held = [Leaving()]
-
-    def act() -> None:
-        held.clear()
-        gc.collect()
-        # The folder is not looked at here: that would be the flow's own doing.
-
-    return act
-
-
-def a_finalizer(folder: Path) -> Callable[[], Any]:
-    class Leaving: ...
-
-    held = [Leaving()]
-    weakref.finalize(held[0], lambda: (folder / "left").write_text("x"))
-    return held.clear
-
-
-def a_signal(folder: Path) -> Callable[[], Any]:
-    def handle(number: int, frame: object) -> None:
-        (folder / "left").write_text("x")
-
-    signal.signal(signal.SIGUSR2, handle)
-    return lambda: signal.raise_signal(signal.SIGUSR2)
-
-
-BY_ITSELF = {
-    "import": an_import,
-    "log": a_log,
-    "warning": a_warning,
-    "traceback": a_traceback,
-    "time zone": a_time_zone,
-    "library": a_file_of_a_library,
-    "object": the_end_of_an_object,
-    "finalizer": a_finalizer,
-    "signal": a_signal,
-}
-
-
-@pytest.mark.parametrize("kind", BY_ITSELF)
-def test_what_goes_by_itself_goes_through(kind, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = signal.getsignal(signal.SIGUSR2)
-    try:
-        driven = Driven(flow_doing(BY_ITSELF[kind](tmp_path)))
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    assert driven.outcome == "done"
-    if kind in ("object", "finalizer", "signal"):
-        assert (tmp_path / "left").read_text() == "x"
-    if kind == "log":
-        assert (tmp_path / "log").read_text() == "written\n"
 
 
 # -- other hooks -----------------------------------------------------------------------------------
