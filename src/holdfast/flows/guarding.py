@@ -1,7 +1,8 @@
 """Refuses real I/O, threads and processes while flow code runs, at the call that asks for them.
 
 Owns the one audit hook of the process. It changes nothing of the standard library, and must never
-refuse what runs outside of flow code, or what bystanders do.
+refuse what runs outside of flow code, or what bystanders do. It is called for all that Python tells
+any hook of, in every thread: whatever it does first is paid for by the whole process.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class _Guard:
 
 
 def guard_flow_code() -> None:
-    """Watch this process from now on. Repeatable; whoever vetoes audit hooks is not opposed."""
+    """Watch this process from now on. Repeatable; whoever vetoes audit hooks is not opposed.
+
+    It cannot be undone, and is felt: ask for it only where a flow is to be checked.
+    """
     if _Guard.added:
         return
     # First of all: a hook cannot be taken away, so that there must never be two.
@@ -55,11 +59,14 @@ def guard_flow_code() -> None:
     deployed_folders()
     # Another hook may veto it, with whatever error it likes.
     with contextlib.suppress(Exception):
-        sys.addaudithook(_hook(frozenset(_WATCHED), get_running_loop, FlowLoop, _refuse))
+        sys.addaudithook(
+            _hook(FlowLoop.inside, frozenset(_WATCHED), get_running_loop, FlowLoop, _refuse)
+        )
         watch_collections()
 
 
 def _hook(
+    inside: set[FlowLoop],
     watched: frozenset[str],
     running_loop: Callable[[], object],
     kind: type[FlowLoop],
@@ -67,11 +74,13 @@ def _hook(
 ) -> Callable[[str, tuple[Any, ...]], None]:
     """What is called for every audited event of the process, most of which are none of ours.
 
-    All that it needs is its own: it is still called when modules have been taken apart.
+    All that it needs is its own: it is still called when modules have been taken apart. Whether
+    flow code runs anywhere is asked first: the name of the event is a new string each time, whose
+    hash costs more.
     """
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event in watched:
+        if inside and event in watched:
             loop = running_loop()
             if type(loop) is kind:
                 refuse(loop, event, args)

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from contextvars import Context
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.errors import Evicted, UsageError
 from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_coroutine
@@ -49,6 +49,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     # For whoever must not be asked by flow code; see ``runtime.outside``.
     of_a_flow = True
+
+    # Those whose code runs now, in whatever thread: none, for most of the time of a process.
+    inside: ClassVar[set[FlowLoop]] = set()
 
     def __init__(self, now: float, on_error: ErrorHandler, *, first: int = 0) -> None:
         self._now = now
@@ -220,11 +223,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
         # time that is its own.
         sys.set_asyncgen_hooks(_unnoticed, _unnoticed)
         set_running_loop(self)
+        self.inside.add(self)
         self._running = True
         return outer, hooks
 
     def _leave(self, outer: Any, hooks: Any) -> None:
         self._running = False
+        self.inside.discard(self)
         set_running_loop(outer)
         sys.set_asyncgen_hooks(*hooks)
 

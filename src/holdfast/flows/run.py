@@ -162,7 +162,8 @@ class FlowRun:
             NonDeterminism: The code does something else than the history says. Drop the run.
             HistoryTooNew: The history was written by a newer release. Drop the run.
         """
-        guard_flow_code()
+        if self.flow.checked:
+            guard_flow_code()
         replay = Replay(self, rows)
         self.chances = Chances(*(replay.seed or (self.id, self.base)))
         first = zlib.crc32(self.chances.seed.encode())

@@ -23,6 +23,7 @@ import pytest
 
 import holdfast
 from holdfast import App
+from holdfast.flows.loop import FlowLoop
 from holdfast.flows.recording import Recording, replayed
 from holdfast.model.instance import InstanceStatus
 from holdfast.names import InstanceId
@@ -169,6 +170,53 @@ def test_importing_adds_no_hook():
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+UNCHECKED = """
+import asyncio, gc
+import holdfast
+from holdfast.flows import guarding
+
+app = holdfast.App("a")
+
+@app.flow(checked=False)
+async def alone() -> int:
+    return 5
+
+@app.flow
+async def watched() -> int:
+    return 5
+
+async def main():
+    hf = await holdfast.connect("memory://unchecked", app=app)
+    before = list(gc.callbacks)
+    async with hf.running():
+        for flow in (alone, watched):
+            await (await hf.flows.start(flow)).result(timeout=20)
+            print(guarding._Guard.added, gc.callbacks != before)
+    await hf.close()
+
+asyncio.run(main())
+"""
+
+
+def test_only_a_checked_flow_adds_the_hook():
+    done = subprocess.run(
+        [sys.executable, "-c", UNCHECKED], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("False False\nTrue True\n", "")
+
+
+def test_flow_code_is_known_to_run_only_while_it_does():
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(FlowLoop.inside))
+        raise ValueError("x")
+
+    assert Driven(flow_doing(look)).status is InstanceStatus.FAILED
+    assert seen == [1]
+    assert not FlowLoop.inside
 
 
 # -- steps -----------------------------------------------------------------------------------------
