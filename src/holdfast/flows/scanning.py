@@ -208,7 +208,7 @@ class _Reader:
 
     def _chain(self, at: int) -> tuple[Any, int]:
         """What is loaded here, with all attributes behind it; and where it ends."""
-        instruction = self.instructions[at]
+        begun = instruction = self.instructions[at]
         if instruction.opname == "IMPORT_NAME":
             return _UNKNOWN, self._import(at)
         value = self._loaded(instruction)
@@ -217,7 +217,7 @@ class _Reader:
             instruction = self.instructions[at]
             if instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                 break
-            if instruction.offset in self.joined:
+            if instruction.offset in self.joined or _starts_before(instruction, begun):
                 # ``(given or time).time()``: of something else as well, which is not known.
                 break
             value = self._attribute(value, str(instruction.argval))
@@ -348,6 +348,20 @@ def _instructions(code: CodeType) -> tuple[list[dis.Instruction], set[int]]:
                 joined.add(each.offset)
             reached = False
     return found, joined
+
+
+def _starts_before(instruction: dis.Instruction, other: dis.Instruction) -> bool:
+    """Whether more belongs to it than what begins with ``other``.
+
+    The compiler may write the end of ``return (given if given else time).time()`` twice.
+    """
+    start, other_start = (
+        (each.positions.lineno, each.positions.col_offset) if each.positions else (None, None)
+        for each in (instruction, other)
+    )
+    if None in start or None in other_start:
+        return False
+    return start < other_start
 
 
 def _parameters(code: CodeType) -> int:
