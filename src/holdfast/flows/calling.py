@@ -15,6 +15,7 @@ from holdfast.errors import InvalidPayload
 from holdfast.flows.arguments import text_of
 from holdfast.flows.calls import StepCall
 from holdfast.flows.decision import StepTask
+from holdfast.flows.effect_keys import EffectKeys, told
 from holdfast.flows.events import (
     NULL,
     StepEnded,
@@ -48,7 +49,10 @@ class Calling:
         # Ends that the history holds and the code has not asked for, and those of a part that a
         # retry made void.
         self.unasked: dict[str, StepEnded] = {}
-        self._salvaged: Salvaged[StepEnded] = Salvaged()
+        self._salvaged: Salvaged[StepEnded] | None = None
+        self._keys: EffectKeys | None = None
+        # Local steps that the code cancelled: they may have begun, and have no end.
+        self._cancelled: list[tuple[str, msgspec.Raw]] | None = None
 
     def step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -75,6 +79,8 @@ class Calling:
                 # Under the identity that it had: that is what another retry goes by.
                 self._resolve(call, ended)
                 return call
+        if self._keys is not None:
+            call.key = self._keys.key_of(identity, given, self._run.rewinds)
         self.steps[identity] = call
         if step.options.queue is not None:
             self.send(call)
@@ -86,9 +92,19 @@ class Calling:
 
     def rewound(self, rewind: Rewind) -> None:
         """A part is void; the ends in it are those of calls that the code makes from now on."""
+        if self._salvaged is None or self._keys is None:
+            self._salvaged, self._keys = Salvaged(), EffectKeys()
+        self._keys.rewound(rewind.begun)
         for event in rewind.kept:
             if isinstance(event, StepEnded):
                 self._salvaged.add(event.step, event.input, event)
+
+    def begun(self) -> dict[str, str] | None:
+        """The local steps that may have begun and have no end, as the end of the flow tells it."""
+        if not self.steps and not self._cancelled:
+            return None
+        here = [(call.identity, call.input) for call in self.steps.values() if call.job is None]
+        return told([*(self._cancelled or ()), *here])
 
     def _is_for(self, call: StepCall[Any], given: msgspec.Raw) -> bool:
         """Whether an end of this identity, with this input, is the one of ``call``."""
@@ -153,7 +169,7 @@ class Calling:
 
         ``None`` if there is none: it waits for the call, or was given to one already.
         """
-        if not self._salvaged.holds(event.step, event):
+        if self._salvaged is None or not self._salvaged.holds(event.step, event):
             return None
         for call in (*self._first(event.step), *self.steps.values()):
             if call.step.name == callee_of(event.step):
@@ -222,6 +238,10 @@ class Calling:
             self._run.out.stopped.append(call.identity)
         if call.job is not None:
             self._run.out.stopped_jobs.append(call.job)
+        else:
+            if self._cancelled is None:
+                self._cancelled = []
+            self._cancelled.append((call.identity, call.input))
         self._close(call)
 
     def _close(self, call: StepCall[Any]) -> None:
@@ -285,6 +305,7 @@ class Calling:
             attempt=call.attempt,
             first_at_us=call.called_at_us,
             details=call.details,
+            key=call.key,
         )
 
     def unknown(self, at_us: int) -> list[StepEnded]:

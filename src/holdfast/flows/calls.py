@@ -44,6 +44,9 @@ else:
 class StepCall(_Awaited[R]):
     """One call of a step. ``identity`` is its name and which call of it this is: ``charge#0``."""
 
+    key: str | None = None
+    """What its effects are known by, if that is not its identity."""
+
     def __init__(
         self,
         run: FlowRun,

@@ -47,8 +47,8 @@ class Children:
         self.open: dict[str, ChildCall[Any]] = {}
         self.ids: dict[str, str] = {}
         # Children that a part of the history began which a retry made void, and all their ids.
-        self._salvaged: Salvaged[VoidChild] = Salvaged()
-        self._had: set[str] = set()
+        self._salvaged: Salvaged[VoidChild] | None = None
+        self._had: frozenset[str] = frozenset()
 
     def call(
         self,
@@ -74,7 +74,7 @@ class Children:
         asking = self._run.asking
         if asking.undoing:
             asking.undid = f"child/{identity}"
-        before = self._salvaged_for(call) if self._salvaged else None
+        before = self._salvaged_for(call, self._salvaged) if self._salvaged else None
         if before is not None:
             call.id = InstanceId(before.started.id)
         if before is None or before.ended is None:
@@ -86,8 +86,10 @@ class Children:
 
     def rewound(self, rewind: Rewind) -> None:
         """A part is void; calls from now on may be of children that it began."""
+        if self._salvaged is None:
+            self._salvaged = Salvaged()
+        self._had |= {child.started.id for child in rewind.children}
         for child in rewind.children:
-            self._had.add(child.started.id)
             if not child.failed:
                 self._salvaged.add(child.started.child, child.started.input, child)
 
@@ -95,13 +97,15 @@ class Children:
         """Whether a child of a part that is void had this id."""
         return id in self._had
 
-    def _salvaged_for(self, call: ChildCall[Any]) -> VoidChild | None:
+    def _salvaged_for(
+        self, call: ChildCall[Any], salvaged: Salvaged[VoidChild]
+    ) -> VoidChild | None:
         """The same child in a part that is void, if it has ended or lives on.
 
         What lived with this flow was cancelled with it, and is begun again.
         """
         lasts = call.detached or call.abandon
-        return self._salvaged.take(
+        return salvaged.take(
             call.identity,
             call.input,
             same=lambda given: (

@@ -26,6 +26,7 @@ class StepTask(msgspec.Struct, frozen=True, kw_only=True):
         attempt: 1 is the first.
         first_at_us: When the step was called, by the flow's time: for limits on all attempts.
         details: What the attempts before said last with ``heartbeat``.
+        key: What its effects are known by, if that is not its identity.
     """
 
     identity: str
@@ -34,6 +35,7 @@ class StepTask(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     first_at_us: int = 0
     details: msgspec.Raw = NULL
+    key: str | None = None
 
     def arguments(self) -> Call:
         """Positional and keyword arguments: a copy, so that step and flow share no object.

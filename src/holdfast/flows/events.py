@@ -161,13 +161,15 @@ class Ended(_Event, frozen=True, tag="ended"):
 
     ``by`` are the steps and children (``step/pay#0``, ``child/ship#0``) whose failures it did not
     get over; none of them if it was an error of its own code. ``undid`` is the last of them that a
-    saga called to undo something, or empty if it did so by other means. A flow that completed says
-    neither, and releases that did not know of it left out ``by``.
+    saga called to undo something, or empty if it did so by other means. ``begun`` are local steps
+    that were begun and have no end in the history, with digests of their inputs. A flow that
+    completed says none of it, and releases that did not know of it left out ``by``.
     """
 
     status: str
     by: tuple[str, ...] | None = None
     undid: str | None = None
+    begun: dict[str, str] | None = None
 
 
 # -- done by operators --------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.flows.effect_keys import digest_of
 from holdfast.flows.events import (
     NULL,
     ChildEnded,
@@ -51,7 +52,8 @@ class Rewind:
 
     ``kept`` is that: letters, ends, and which way the code went where it was patched. Of the steps
     and children that were begun before it, those whose failure is void are begun again, and so is
-    what the end of the flow stopped. ``number`` counts the retries, void ones as well: what each of
+    what the end of the flow stopped. ``begun`` are the local steps that were, with digests of their
+    inputs. ``number`` counts the retries, void ones as well: what each of
     them begins has ids of its own.
     """
 
@@ -61,6 +63,7 @@ class Rewind:
     failed_steps: list[str] = field(default_factory=list[str])
     failed_children: list[str] = field(default_factory=list[str])
     children: list[VoidChild] = field(default_factory=list[VoidChild])
+    begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     begun_steps: frozenset[str] = frozenset()
     begun_children: frozenset[str] = frozenset()
 
@@ -170,6 +173,10 @@ class _Salvage:
             case StepIntended():
                 self._inputs[item.step] = item.input
                 self._open[item.step] = item
+                self._begun(item.step, digest_of(item.input))
+            case Ended(begun=dict() as begun):
+                for step, digest in begun.items():
+                    self._begun(step, digest)
             case StepEnded():
                 self._step_ended(item)
             case ChildStarted():
@@ -186,6 +193,8 @@ class _Salvage:
         rewind.failed_steps.extend(item.failed_steps)
         rewind.failed_children.extend(item.failed_children)
         rewind.children.extend(item.children)
+        for step, digests in item.begun.items():
+            rewind.begun.setdefault(step, set()).update(digests)
         for name in item.failed_children:
             # Begun before that retry, which began it again.
             if name in self._children:
@@ -210,8 +219,13 @@ class _Salvage:
         failed = failure_in(event)
         return failed is not None and (self._causes is None or failed in self._causes)
 
+    def _begun(self, step: str, digest: str) -> None:
+        self._rewind.begun.setdefault(step, set()).add(digest)
+
     def _step_ended(self, event: StepEnded) -> None:
         step, error = event.step, event.error
+        if bytes(event.input) != bytes(NULL):
+            self._begun(step, digest_of(event.input))
         if error is not None and error.type == OUTCOME_UNKNOWN:
             if self._rerun_unknown:
                 self._rewind.failed_steps.append(step)

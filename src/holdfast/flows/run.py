@@ -336,6 +336,7 @@ class FlowRun:
         """The code has ended, and all its tasks: stop what it began, and tell who waits."""
         self.ended = True
         self.answering.refuse_unfinished(anew=ending.restart is not None)
+        begun = None if ending.failure is None else self.calling.begun()
         self.calling.end()
         if self.children.open:
             self.children.end(cancel_them=ending.restart is None)
@@ -346,7 +347,9 @@ class FlowRun:
             ended = Ended(at=self.at_us, status=ending.status)
         else:
             undid = self.asking.undid
-            ended = Ended(at=self.at_us, status=ending.status, by=ending.by, undid=undid)
+            ended = Ended(
+                at=self.at_us, status=ending.status, by=ending.by, undid=undid, begun=begun
+            )
         self.out.put(ended)
         if self.parent is not None:
             told = child_ended(self.parent, self.id, result=ending.result, error=ending.failure)

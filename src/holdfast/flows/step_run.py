@@ -69,7 +69,8 @@ class StepRun:
     @property
     def id(self) -> JobId:
         """The idempotency key: the flow's id and the step's identity in its run."""
-        return JobId(step_key(self.owner.row.id, self.owner.row.base, self.call.identity))
+        call, row = self.call, self.owner.row
+        return JobId(step_key(row.id, row.base, call.key or call.identity))
 
     @property
     def queue(self) -> str:

@@ -69,6 +69,7 @@ class World:
         self.dice = random.Random(seed)
         self.succeeded: set[str] = set()
         self.ids: dict[str, str] = {}
+        self.keys: dict[str, bytes] = {}
         self.signals: dict[str, str] = {}
         self.lasting: dict[str, str] = {}
         self.ended: set[str] = set()
@@ -79,6 +80,8 @@ class World:
         for decision in driven.decisions[self.seen :]:
             for task in decision.steps:
                 self._begin(f"step {bytes(task.input)!r}")
+                key, given = task.key or task.identity, bytes(task.input)
+                assert self.keys.setdefault(key, given) == given, f"{key} names two calls"
             for job in decision.jobs:
                 self._begin(f"step {job.payload.encode()!r}")
                 self._new(job.id, job.payload)
