@@ -72,6 +72,8 @@ CASES = {
         Case("first", lambda draw: draw.choice(NAPS_S), lambda _: ("napped", "added")),
         Case("again", lambda draw: draw.randrange(3), _same("done")),
         Case("far", lambda draw: draw.randrange(1, 3), lambda n: (n * n,)),
+        # Its failures are mended in the end.
+        Case("fragile", lambda draw: draw.randrange(2, 5), lambda n: (sum(range(n)) * 3 + n,)),
         Case(
             "slow",
             lambda draw: draw.random() < 0.5,
@@ -117,6 +119,13 @@ class Program:
             return one + other
 
         @app.step
+        async def brittle(number: int) -> int:
+            await self._work([number])
+            if not self._world.stopping and self._draw.random() < 0.4:
+                raise ValueError("chaos")
+            return number
+
+        @app.step
         async def refuse(reason: str) -> None:
             await self._work([reason])
             raise ValueError(reason)
@@ -138,6 +147,7 @@ class Program:
             return 1
 
         self.add, self.refuse, self.pay, self.square, self.linger = add, refuse, pay, square, linger
+        self.brittle = brittle
 
     def _define_plain(self) -> None:
         app, add = self.app, self.add
@@ -226,6 +236,22 @@ class Program:
                 if bad:
                     await self.refuse("sold out")
             return two
+
+        @app.flow
+        async def fragile(count: int) -> int:
+            """Branches go on beside one that fails, and what they do is not done again."""
+
+            async def branch(number: int) -> int:
+                one = await add(number, 0) + await self.brittle(number)
+                other = holdfast.start_child(chain, 2, on_parent_end="abandon")
+                return one + await add(number, 0) + await other
+
+            branches = [branch(number) for number in range(count)]
+            done = await asyncio.gather(*branches, return_exceptions=True)
+            errors = [each for each in done if isinstance(each, BaseException)]
+            if errors:
+                raise errors[-1]
+            return sum(each for each in done if isinstance(each, int))
 
         @app.flow
         async def first(seconds: float) -> str:

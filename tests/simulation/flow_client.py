@@ -13,9 +13,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.errors import Conflict, FlowFailed, HoldfastError, NotFound
 from holdfast.host import Holdfast
 from tests.simulation.flow_cases import CASES, TTL_S, Case, Program
+
+# Failures of branches come to light one by one.
+_MENDED_MAX = 20
 
 
 @dataclass(slots=True)
@@ -77,7 +80,9 @@ class FlowClient:
 
     async def _operate(self, wish: Wish) -> None:
         handle = self._flows.get(wish.id)
-        act = self._draw.choice(("signal", "cancel", "terminate", "suspend", "resume", "look"))
+        act = self._draw.choice(
+            ("signal", "cancel", "terminate", "suspend", "resume", "retry", "look")
+        )
         if act == "signal":
             await self._signal(wish)
         elif act == "cancel":
@@ -93,6 +98,8 @@ class FlowClient:
             await self._ask(handle.resume)
         elif act == "resume":
             await self._ask(handle.resume)
+        elif act == "retry":
+            await self._ask(handle.retry)
         else:
             await self._ask(handle.status)
 
@@ -102,6 +109,21 @@ class FlowClient:
             if "suspend" in wish.done:
                 await self._ask(self._flows.get(wish.id).resume)
             await self._signal(wish)
+            if wish.case.name == "fragile":
+                await self._mend(wish)
+
+    async def _mend(self, wish: Wish) -> None:
+        """Retry a flow until nothing of it fails any more."""
+        handle = self._flows.get(wish.id)
+        for _ in range(_MENDED_MAX):
+            try:
+                await handle.result(timeout=TTL_S * 10)
+            except FlowFailed:
+                await self._ask(handle.retry)
+            except (HoldfastError, TimeoutError):
+                return
+            else:
+                return
 
     async def _ask(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Ask a few times; ``None`` if there was no answer."""

@@ -29,6 +29,7 @@ FLOORS = {
     "suspend changed": 150,
     "resume changed": 150,
     "terminate.family changed": 50,
+    "reopen changed": 500,
     "nap cancelled": 10,
     "inbox cancelled": 10,
     "booking failed": 100,
