@@ -239,8 +239,8 @@ class TestOnAClockMovedByHand:
         return ManualClock()
 
     @pytest.fixture
-    async def shop(self, clock, request):
-        driver = await open_memory(request.node.name, "shop", clock)
+    async def shop(self, clock, store):
+        driver = await open_memory(store, "shop", clock)
         yield driver
         await driver.close()
 
@@ -303,15 +303,32 @@ class TestOnAClockMovedByHand:
         await self.reap(shop)
         assert (await claim(api, ttl=10))["token"] == 2
 
-    async def test_a_claim_id_is_worth_nothing_after_a_day(self, api, shop, clock):
+    async def after_a_day(self, api, clock):
         await enqueue(api)
         claimed = await claim(api, ttl=3600)
         for _ in range(25):
             clock.advance(3500)
             await api.post("/worker/heartbeat", {"worker_id": "w1", "ttl": 3600})
+        return claimed
+
+    async def test_a_claim_that_is_named_after_a_day_is_lost_and_goes_to_others(self, api, clock):
+        claimed = await self.after_a_day(api, clock)
+        claims = [{"claim_id": claimed["claim_id"]}]
+        got = await api.post("/worker/heartbeat", {"worker_id": "w1", "claims": claims})
+        assert got.document["claims"][0]["state"] == "lost"
+        assert (await claim(api, worker_id="w2"))["id"] == claimed["id"]
         got = await api.post("/worker/complete", {"claim_id": claimed["claim_id"]})
         assert (got.status, got.code) == (409, "claim-stale")
-        assert await state_of(api, claimed["id"]) == "claimed"
+
+    @pytest.mark.parametrize(
+        ("verb", "state"), [("complete", "done"), ("fail", "retrying"), ("release", "ready")]
+    )
+    async def test_a_claim_can_be_settled_however_old_it_is(self, api, clock, verb, state):
+        claimed = await self.after_a_day(api, clock)
+        more = {"error": "late"} if verb == "fail" else {}
+        got = await api.post(f"/worker/{verb}", {"claim_id": claimed["claim_id"], **more})
+        assert got.status == 200
+        assert await state_of(api, claimed["id"]) == state
 
     async def test_the_session_is_in_the_store_and_has_no_guessable_id(self, api, shop):
         await enqueue(api)

@@ -72,6 +72,8 @@ class Claiming:
                     return None
                 pause_s = min(left_s, self._pause_s(), due_s if due_s is not None else left_s)
                 await _first(bell, gone, pause_s)
+                if gone.done():
+                    return None
                 await self._authorise()
 
     async def _claim(self) -> tuple[ClaimedJob | None, WorkerSession, float | None]:
@@ -100,6 +102,7 @@ class Claiming:
         self._start += 1
         queues = wanted.queues[start:] + wanted.queues[:start]
         left_s = self._until - self._spaces.clock.monotonic()
+        self._space.handed.asked(session.id, wanted.queues)
         claimed = await self._space.jobs.claim(
             ClaimRequest(
                 session=session.id,

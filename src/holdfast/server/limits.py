@@ -58,7 +58,8 @@ QUEUES_MAX = 32
 # Characters, so that four bytes each stay within what a store takes for a key.
 NAME_LENGTH_MAX = 128
 
-# A claim that has lived for a day is a worker that hangs; its id is worth nothing from then on.
+# A claim that has lived for a day is a worker that hangs: the next heartbeat that names it gives
+# the item to others.
 CLAIM_AGE_MAX_S = 86_400.0
 
 # Requests that wait at the same time: for one bearer, so that none keeps the others out, and for

@@ -1,14 +1,15 @@
-"""The worker's routes: next, complete, fail, release, heartbeat.
+"""The worker's routes: next, complete, fail, release, and the way to heartbeat.
 
 Owns what each does to the store. Everything but ``next`` goes by a claim id, which proves
 namespace, item and fencing token; one that is not this bearer's is not found, and one whose claim
-has ended is refused and changes nothing.
+has ended is refused and changes nothing. Nothing is refused for its age: what is settled is free
+again, and the store knows whether the token is still the newest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,13 +20,14 @@ from holdfast.model import job as model
 from holdfast.model.bearer import Scope
 from holdfast.model.job import PAYLOAD_BYTES_MAX, ClaimedJob, JobRecord
 from holdfast.model.retry import pause_s
-from holdfast.names import HostId, JobId
+from holdfast.names import JobId
 from holdfast.runtime.telemetry import Span
 from holdfast.server import limits, schemas
 from holdfast.server.access import Principal
 from holdfast.server.claim_ids import ClaimRef, sign, verify
 from holdfast.server.claiming import Claiming
 from holdfast.server.endpoints import Call, Endpoint, Reply
+from holdfast.server.heartbeats import Heartbeats
 from holdfast.server.problems import Problem
 from holdfast.server.spaces import Space, Spaces
 from holdfast.server.waiting import disconnected
@@ -39,6 +41,7 @@ class WorkerRoutes:
 
     def __init__(self, spaces: Spaces) -> None:
         self._spaces = spaces
+        self._heartbeats = Heartbeats(spaces)
 
     def endpoints(self) -> list[Endpoint]:
         """The routes."""
@@ -93,7 +96,7 @@ class WorkerRoutes:
                 path="/worker/heartbeat",
                 name="heartbeat",
                 summary="Keep claims, and learn which are lost or to be stopped.",
-                run=self.heartbeat,
+                run=self._heartbeats.run,
                 scope=Scope.WORK,
                 body=schemas.Heartbeat,
                 answers={200: ("What became of each claim.", schemas.Beaten)},
@@ -218,85 +221,12 @@ class WorkerRoutes:
             raise _stale()
         return Reply(200, schemas.Settled(state=outcome.value))
 
-    async def heartbeat(self, call: Call) -> Reply:
-        """Renew the worker's sessions, and say what became of each claim."""
-        wanted: schemas.Heartbeat = call.body
-        space = self._spaces.of(call.principal)
-        refs = [
-            verify(call.principal.key, space.namespace, beat.claim_id) for beat in wanted.claims
-        ]
-        sessions = space.sessions.named(call.principal, wanted.worker_id, wanted.session)
-        sessions |= {ref.session for ref in refs if ref is not None}
-        alive = {session: await space.sessions.renew(session, wanted.ttl) for session in sessions}
-        deadlines = {session: end for session, end in alive.items() if end is not None}
-        states = await self._extend(space, wanted, refs, frozenset(deadlines))
-        released = await self._release_lost(space, deadlines) if wanted.complete else []
-        deadline, left_s = self._spaces.at(min(deadlines.values(), default=0.0))
-        beats = [
-            schemas.Beat(claim_id=beat.claim_id, state=state)
-            for beat, state in zip(wanted.claims, states, strict=True)
-        ]
-        answer = schemas.Beaten(
-            claims=beats, released=released, deadline=deadline, expires_in=left_s
-        )
-        return Reply(200, answer)
-
-    async def _release_lost(self, space: Space, sessions: Iterable[HostId]) -> list[str]:
-        """Give back what these sessions were given in replies that never reached their worker."""
-        lost = {
-            (session, job): model.Return(job, token)
-            for session in sessions
-            for job, token in space.handed.lost(session, space.sessions.ttl_s(session))
-        }
-        if lost:
-            for outcome in await space.jobs.release([*lost.values()]):
-                if outcome is not model.Settled.LOST:
-                    self._spaces.measuring.ended("released")
-        for session, job in lost:
-            space.handed.heard(session, job)
-        return [job for _, job in lost]
-
-    async def _extend(
-        self,
-        space: Space,
-        wanted: schemas.Heartbeat,
-        refs: list[ClaimRef | None],
-        alive: frozenset[str],
-    ) -> list[str]:
-        """The state of each claim; one that is not ours, or whose session ended, is lost."""
-        states = [model.Settled.LOST.value] * len(refs)
-        for ref in refs:
-            if ref is not None:
-                space.handed.heard(ref.session, ref.job)
-        asked = [
-            (place, ref)
-            for place, ref in enumerate(refs)
-            if ref is not None and ref.session in alive and not self._too_old(ref)
-        ]
-        extensions = [
-            model.Extension(ref.job, ref.token, _progress(wanted.claims[place].progress))
-            for place, ref in asked
-        ]
-        if extensions:
-            for (place, _), state in zip(asked, await space.jobs.extend(extensions), strict=True):
-                states[place] = state.value
-        return states
-
     def _claim(self, call: Call, claim_id: str) -> tuple[Space, ClaimRef]:
         space = self._spaces.of(call.principal)
         claim = verify(call.principal.key, space.namespace, claim_id)
         if claim is None:
             raise Problem("not-found", "There is no such claim.")
-        if self._too_old(claim):
-            raise _stale()
         return space, claim
-
-    def _too_old(self, claim: ClaimRef) -> bool:
-        return _EPOCH + timedelta(microseconds=claim.expires_at_us) <= self._spaces.clock.now()
-
-
-def _progress(progress: Any) -> str | None:
-    return None if progress is None else encode_json(progress, "the progress", limit=16 * 1024)
 
 
 def _stale() -> Problem:
