@@ -86,6 +86,7 @@ class _Run:
 class HttpWorker:
     """Runs ``work`` on items of ``queues``, ``concurrency`` at a time, until it is stopped.
 
+    The client is this worker's alone: what it claims and the worker does not know goes back.
     A claim that is lost or to be cancelled cancels the task that works on it. ``grace`` is how long
     tasks may go on after a stop before they are cancelled and their items released; of one that
     does not end then either, too, and what it returns is dropped. Whatever else ``work`` raises is
@@ -180,13 +181,26 @@ class HttpWorker:
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([asking, stopping], return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            await self._drop(asking, request)
+            raise
         finally:
             stopping.cancel()
-            if not asking.done():
-                asking.cancel()
-                await asyncio.wait([asking])
-                await self._give_back(request)
-        return None if asking.cancelled() else asking.result()
+        if asking.done():
+            return asking.result()
+        await self._drop(asking, request)
+        return None
+
+    async def _drop(self, asking: asyncio.Task[Item | None], request: str) -> None:
+        """End a request that nobody waits for, and give back what it brought or may bring."""
+        if not asking.done():
+            asking.cancel()
+            await asyncio.wait([asking])
+            await self._give_back(request)
+        elif not asking.cancelled() and asking.exception() is None:
+            item = asking.result()
+            if item is not None:
+                self._return(item)
 
     async def _give_back(self, request: str) -> None:
         """Release what a request that was cut off may have brought, or what it brings now."""
@@ -208,6 +222,10 @@ class HttpWorker:
                 self._away(error)
                 self._return(item)
                 return
+            except BaseException:
+                # The worker is cancelled or refused: nobody else knows of the item.
+                self._return(item)
+                raise
             if states[item.id] != "ok":
                 self._return(item)
                 return
@@ -301,16 +319,17 @@ class HttpWorker:
                 return
 
     async def _beat(self) -> None:
-        """Keep the claims at a third of the ttl; at their deadline, let go of them."""
+        """Keep the claims at a third of the ttl; at their deadline, let go of them.
+
+        One who has none says so: what the server thinks it has goes back to its queue.
+        """
         margin_s = min(_MARGIN_S, self._client.ttl / 10)
         while True:
-            pause_s = min(_OUTAGE_BEAT_S, self._client.ttl / 3)
-            await self._clock.sleep(pause_s if self.outage else self._client.ttl / 3)
-            items = [run.item for run in self._running.values()]
-            if not items:
-                continue
-            left_s = self._deadline - margin_s - self._clock.monotonic()
-            if left_s <= 0:
+            await self._clock.sleep(self._beat_pause_s(margin_s))
+            items = self._held()
+            # One without items has no deadline, and the request has a limit of its own.
+            left_s = self._deadline - margin_s - self._clock.monotonic() if items else None
+            if left_s is not None and left_s <= 0:
                 self._lose_all("the server was away for too long")
                 continue
             try:
@@ -325,16 +344,29 @@ class HttpWorker:
                 if state != "ok":
                     self._lose(item_id, state)
 
+    def _beat_pause_s(self, margin_s: float) -> float:
+        """How long until the next heartbeat; never beyond the instant at which to let go."""
+        pause_s = self._client.ttl / 3
+        if not self._held():
+            return pause_s
+        if self.outage:
+            pause_s = min(_OUTAGE_BEAT_S, pause_s)
+        return min(pause_s, max(0.0, self._deadline - margin_s - self._clock.monotonic()))
+
+    def _held(self) -> list[Item]:
+        """What is worked on under a claim; not what was told to stop because its claim is gone."""
+        return [run.item for run in self._running.values() if not run.gone]
+
     def _lose_all(self, why: str) -> None:
         for item_id in list(self._running):
             self._lose(item_id, why)
 
     def _lose(self, item_id: str, why: str) -> None:
         run = self._running.get(item_id)
-        if run is None:
+        if run is None or run.gone:
             return
         _log.warning("stopping work on item %s: %s", item_id, why)
-        run.gone = run.gone or why != "cancel"
+        run.gone = why != "cancel"
         run.stop()
 
     async def _drain(self) -> None:
