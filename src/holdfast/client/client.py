@@ -232,11 +232,12 @@ class Client:
             document["complete"] = True
         answer = await self._http.request("POST", "/worker/heartbeat", document, timeout=timeout)
         if answer.status == 400 and document.pop("complete", False):  # noqa: PLR2004
-            # A server of the release before this one refuses what it does not know.
-            self._old_server = True
+            # A server of the release before this one refuses what it does not know. Something else
+            # may be wrong, too: only one that takes the rest is old.
             answer = await self._http.request(
                 "POST", "/worker/heartbeat", document, timeout=timeout
             )
+            self._old_server = answer.status == 200  # noqa: PLR2004
         found = _expect(answer, 200)
         states = zip(items, found["claims"], strict=True)
         return begun + found["expires_in"], {item.id: beat["state"] for item, beat in states}
