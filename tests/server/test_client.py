@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from holdfast.client import Client, HttpWorker
+from holdfast.client import http as http_module
 from holdfast.client import worker as worker_module
 from holdfast.client.http import Http
 from holdfast.errors import (
@@ -89,6 +90,35 @@ async def test_a_heartbeat_that_an_older_server_refuses_is_sent_as_it_knows_it()
             _, states = await client.heartbeat([], complete=True)
             assert states == {}
     assert [b'"complete":true' in request for request in heard] == [True, False, False]
+
+
+async def test_a_refusal_for_another_reason_does_not_make_a_server_old():
+    beaten = answer(200, b'{"claims": [], "expires_in": 30}')
+    refused = problem(400, "invalid-request")
+    async with listening([refused, refused, beaten]) as (url, heard), Client(url) as client:
+        with pytest.raises(UsageError):
+            await client.heartbeat([], complete=True)
+        await client.heartbeat([], complete=True)
+    assert [b'"complete":true' in request for request in heard] == [True, False, True]
+
+
+async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch):
+    ends: list[int] = []
+    connect = Http._connect
+
+    async def connecting(self):
+        ends.append(len(ends))
+        return await connect(self)
+
+    monkeypatch.setattr(Http, "_connect", connecting)
+    async with listening([CREATED] * 3) as (url, _), Client(url) as client:
+        await client.enqueue("mail", 1)
+        await client.enqueue("mail", 1)
+        assert len(ends) == 1
+        monkeypatch.setattr(http_module, "_IDLE_S", 0.0)
+        await asyncio.sleep(0.01)
+        await client.enqueue("mail", 1)
+    assert len(ends) == 2
 
 
 async def test_one_connection_serves_many_requests_and_a_closed_one_is_replaced():

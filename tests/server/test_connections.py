@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import pytest
+import uvicorn
 
+from holdfast.client import http
 from holdfast.errors import ConfigurationError
 from holdfast.server import bodies, limits
+from holdfast.server import serving as serving_module
+from holdfast.server.problems import Problem
 from holdfast.server.serving import ServePlan, serve
+from tests.server.api import application
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 REFUSED = b"POST /no/such/path HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
@@ -196,3 +203,62 @@ async def test_a_body_that_is_not_there_when_the_server_stops_is_asked_for_again
     assert b"application/problem+json" in found
     assert b"server-stopping" in found
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_stop_bears_a_body_whose_time_is_just_running_out(monkeypatch):
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.1)
+    reading = bodies.Bodies(1000)
+    stopped = asyncio.get_running_loop().create_future()
+
+    def stop() -> None:
+        try:
+            reading.stop()
+        except RuntimeError as error:
+            stopped.set_exception(error)
+        else:
+            stopped.set_result(None)
+
+    class Slow:
+        headers: ClassVar = {"content-type": "application/json"}
+
+        async def stream(self):
+            (timeout,) = reading._reading
+            # In the turn of the loop in which the time is over, and behind that.
+            asyncio.get_running_loop().call_at(timeout.when() + 1e-7, stop)
+            yield b"{"
+            await asyncio.sleep(60)
+
+    with pytest.raises(Problem):
+        await reading.read(Slow())
+    await stopped
+
+
+async def test_a_server_ends_though_its_application_cannot_be_closed(request, monkeypatch):
+    def broken(_) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(bodies.Bodies, "stop", broken)
+    address = asyncio.get_running_loop().create_future()
+    plan = ServePlan(url=f"memory://{request.node.name[:30]}", namespaces=("default",), port=0)
+    ended = asyncio.Event()
+    real = uvicorn.Server.serve
+
+    async def served(self, sockets) -> None:
+        await real(self, sockets)
+        ended.set()
+
+    monkeypatch.setattr(uvicorn.Server, "serve", served)
+    serving = asyncio.create_task(serve(plan, started=lambda at, _: address.set_result(at)))
+    await address
+    serving.cancel()
+    await asyncio.wait_for(ended.wait(), 10)
+    with pytest.raises(RuntimeError):
+        await serving
+
+
+def test_a_client_is_done_with_an_idle_connection_before_its_server_is(request):
+    with contextlib.closing(application({})) as app:
+        kept_s = serving_module._config(app).timeout_keep_alive
+    assert kept_s > limits.TTL_DEFAULT_S / 3
+    # Servers of earlier releases close one after five seconds.
+    assert http._IDLE_S < 5.0 < kept_s

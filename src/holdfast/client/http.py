@@ -27,6 +27,10 @@ _BODY_BYTES_MAX = 1024 * 1024
 # Idle connections to one server; a worker has a handful of requests under way.
 _IDLE_MAX = 8
 
+# A connection that was idle for longer is not used again. Many servers, uvicorn among them, close
+# one after five seconds, and what is sent at that moment is lost; the rest is for the way there.
+_IDLE_S = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -40,6 +44,8 @@ class Answer:
 class _Link:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    # By the clock of the loop.
+    idle_since: float = 0.0
 
 
 class Http:
@@ -101,6 +107,7 @@ class Http:
             link.writer.close()
             raise
         if keep and not self._closed and len(self._idle) < _IDLE_MAX:
+            link.idle_since = asyncio.get_running_loop().time()
             self._idle.append(link)
         else:
             await _end(link)
@@ -108,9 +115,11 @@ class Http:
 
     def _idle_link(self) -> _Link | None:
         """A connection that is still there: servers close those that were idle for long."""
+        since = asyncio.get_running_loop().time() - _IDLE_S
         while self._idle:
             link = self._idle.pop()
-            if not link.reader.at_eof() and not link.writer.is_closing():
+            there = not link.reader.at_eof() and not link.writer.is_closing()
+            if there and link.idle_since >= since:
                 return link
             link.writer.close()
         return None

@@ -7,6 +7,7 @@ a document to the parser whose depth or number of values nobody has looked at.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import unquote_to_bytes
@@ -49,7 +50,9 @@ class Bodies:
             self._stopping = True
             until = asyncio.get_running_loop().time() + STOP_BODY_S if self._reading else 0.0
             for timeout in self._reading:
-                timeout.reschedule(min(until, timeout.when() or until))
+                # One whose time is just running out cannot be moved, and needs not be.
+                with contextlib.suppress(RuntimeError):
+                    timeout.reschedule(min(until, timeout.when() or until))
 
     async def read(self, request: Request) -> bytes:
         """The body of a request, as JSON.

@@ -19,6 +19,10 @@ DRAIN_BYTES_MAX = 8 * 1024 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 HEAD_TIMEOUT_S = 10.0
 
+# How long a connection may be idle between two requests. A worker sends a heartbeat each third of
+# its ttl, ten seconds as a rule: one that finds its connection closing at that moment is lost.
+KEEP_ALIVE_S = 15.0
+
 # Values in one document: a batch of a thousand jobs with a hundred values each. Parsing more would
 # hold up everybody else on the event loop.
 BODY_VALUES_MAX = 100_000

@@ -67,9 +67,12 @@ async def serve(plan: ServePlan, *, started: Callable[[str, bool], None]) -> Non
             try:
                 await asyncio.shield(serving)
             finally:
-                application.close()
+                # First: whatever else goes wrong, the server is told to end, and awaited.
                 server.should_exit = True
-                await asyncio.wait([serving])
+                try:
+                    application.close()
+                finally:
+                    await asyncio.wait([serving])
 
 
 @asynccontextmanager
@@ -139,6 +142,7 @@ def _config(application: Application) -> uvicorn.Config:
         proxy_headers=False,
         ws="none",
         limit_concurrency=limits.CONNECTIONS_MAX,
+        timeout_keep_alive=round(limits.KEEP_ALIVE_S),
         timeout_graceful_shutdown=round(limits.STOP_S),
     )
 
