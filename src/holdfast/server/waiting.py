@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from starlette.requests import Request
 
-from holdfast.ports.wakeups import Wakeup
+from holdfast.ports.wakeups import MISSED, Wakeup
 from holdfast.server.limits import WAITERS_MAX
 from holdfast.server.problems import Problem
 
@@ -36,6 +36,12 @@ class Waiters:
             queue = wakeup.topic.removeprefix(_TOPIC)
             for bell in self._bells.get((namespace, queue), ()):
                 bell.set()
+        elif wakeup.topic == MISSED.topic:
+            # Any of them may have been meant.
+            for (where, _), bells in self._bells.items():
+                if where == namespace:
+                    for bell in bells:
+                        bell.set()
 
     def stop(self) -> None:
         """Let every waiter go with what it has, now and from now on."""
