@@ -21,6 +21,7 @@ from holdfast.model.job import (
     JobFilter,
     JobState,
     OnDuplicate,
+    QueueSettings,
     Settled,
 )
 from holdfast.names import HostId
@@ -333,3 +334,28 @@ async def test_an_open_transaction_holds_up_the_claims_of_its_key_and_no_others(
         assert await stuck == [Settled.OK]
         assert len((await driver.jobs.claim(wish(4))).jobs) == 1
         await user.close()
+
+
+async def test_repeats_in_a_queue_with_limits_count_once_and_never_block_each_other(
+    postgres_url,
+) -> None:
+    async with hosts(postgres_url, "h", "i") as crew:
+        first = crew[0].jobs
+        # Both limits are met by what is claimed here, and by nothing that is claimed twice.
+        limits = QueueSettings(name="q", concurrency=40, rate=40, rate_period_us=60_000_000)
+        await first.put_queue(limits)
+        await first.enqueue(jobs(60))
+        found: list[tuple[str, int]] = []
+
+        async def ask(driver: PostgresDriver, **more: object) -> None:
+            claimed = (await driver.jobs.claim(wish(**more))).jobs
+            found.extend((one.id, one.token) for one in claimed)
+
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(ask(crew[0]))
+                for driver in crew:
+                    group.create_task(ask(driver, request=f"again{number}", again=True))
+        assert len(found) == 60
+        assert len(set(found)) == 40
+        assert (await first.claim(wish())).jobs == ()

@@ -3,6 +3,9 @@
 Owns what the answer of a claim means. A host that wants to wait looks once more after its note is
 committed, because a job that was on its way meanwhile could see no note, and is told to look again
 soon (see ``doubts``). Where its note from before stands yet, it looks once.
+
+A request that may be a repeat looks for its claims and makes new ones in one transaction, under the
+lock of its session: repeats that come together must never claim a job each.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ class _Answer:
     # Whether the host's notes from before last long enough, and whether they last at all.
     standing: bool = False
     noted: bool = False
+    # Whether these are the claims of an earlier call of the same request.
+    before: bool = False
 
 
 class JobClaimer:
@@ -73,10 +78,6 @@ class JobClaimer:
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim for a living session; see the port."""
-        if request.again:
-            before = await self._tables.transact(lambda run: self._claimed_before(run, request))
-            if before:
-                return Claimed(tuple(before))
         if request.job is not None:
             return await self._claim_named(request, request.job)
         limit = min(request.limit, CLAIM_MAX)
@@ -99,7 +100,7 @@ class JobClaimer:
 
     async def _take_lone(self, request: ClaimRequest, limit: int) -> list[ClaimedJob]:
         """What one queue without limits gives by the shorter statement, if that is likely."""
-        if len(request.wants) != 1:
+        if len(request.wants) != 1 or request.again:
             return []
         want = request.wants[0]
         known = want.queue in self._limited or want.queue in self._short
@@ -132,7 +133,8 @@ class JobClaimer:
         if not answer.alive:
             await self._refuse(request)
         jobs += answer.jobs
-        if request.wait_us <= 0 or len(jobs) >= limit:
+        # What a repeat brought, of now or of before, is all that the request gets.
+        if request.wait_us <= 0 or len(jobs) >= limit or (jobs and request.again):
             return answer.next_due_s
         queues = [want.queue for want in request.wants]
         doubts, clock = self._doubts, self._tables.clock
@@ -158,7 +160,12 @@ class JobClaimer:
         queues = [want.queue for want in request.wants]
         if self._limited.isdisjoint(queues):
             most = [want.limit for want in request.wants]
-            answer = await self._take(self._tables.fetch, request, queues, most, limit, wait_us)
+
+            async def once(run: Run) -> _Answer:
+                return await self._take(run, request, queues, most, limit, wait_us)
+
+            tables = self._tables
+            answer = await (tables.transact(once) if request.again else once(tables.fetch))
             if not answer.limited:
                 return answer
 
@@ -179,6 +186,8 @@ class JobClaimer:
         limits: bool = False,
     ) -> _Answer:
         """One attempt; due jobs are promoted first, and the others who wait hear of the rest."""
+        if request.again and (before := await self._claimed_before(run, request)):
+            return _Answer(before, alive=True, limited=False, next_due_s=None, before=True)
         text = self._waiting_sql if wait_us > 0 else self._claim_sql
         session = (request.session, request.worker, request.request)
         more = (wait_us,) if wait_us > 0 else ()
@@ -208,7 +217,8 @@ class JobClaimer:
                 room[want.queue] -= count
             most.append(count)
         answer = await self._take(run, request, queues, most, limit, wait_us, limits=True)
-        await self._record_pace(run, answer.jobs, set(room))
+        if not answer.before:
+            await self._record_pace(run, answer.jobs, set(room))
         if wait_s is not None and (answer.next_due_s is None or answer.next_due_s > wait_s):
             answer.next_due_s = wait_s
         return answer
@@ -230,6 +240,12 @@ class JobClaimer:
     # -- one job by its id ----------------------------------------------------------------------
 
     async def _claim_named(self, request: ClaimRequest, job: JobId) -> Claimed:
+        # Apart from the claim: two repeats cannot both have the one job.
+        if request.again:
+            before = await self._tables.transact(lambda run: self._claimed_before(run, request))
+            if before:
+                return Claimed(tuple(before))
+
         async def body(run: Run) -> _Answer | None:
             rows = await run(self._target_sql, job)
             if not rows or request.limit <= 0:
@@ -268,7 +284,11 @@ class JobClaimer:
     # -- sessions -------------------------------------------------------------------------------
 
     async def _claimed_before(self, run: Run, request: ClaimRequest) -> list[ClaimedJob]:
-        """What an earlier call of the same request claimed, once it cannot claim any more."""
+        """What an earlier call of the same request claimed, once it cannot claim any more.
+
+        Until the end of the transaction, no other call of the session can claim. The rows of queues
+        are locked before, if at all: every claim does it in this order.
+        """
         judge_session(await run(self._lock_session_sql, request.session), request.session)
         rows = await run(self._again_sql, request.session, request.request)
         rows = sorted(rows, key=lambda row: (-row["priority"], row["seq"]))

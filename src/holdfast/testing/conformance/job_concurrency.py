@@ -11,7 +11,7 @@ from holdfast.model.job import ClaimedJob, Entry, JobState, Settled
 from holdfast.names import HostId
 from holdfast.testing.conformance.job_sessions import reclaim
 from holdfast.testing.conformance.job_worker import Worker, job, worker, workers
-from holdfast.testing.conformance.lab import Lab, scenario
+from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
 
 
 class Ledger:
@@ -58,6 +58,19 @@ class ConcurrencyCases:
 
         taken = await asyncio.gather(*(run(crew[n % 4], 1 + n % 5) for n in range(8)))
         assert sorted(id_ for mine in taken for id_ in mine) == names
+
+    @scenario
+    async def test_repeats_that_come_together_get_the_same_claim(self, lab: Lab) -> None:
+        one = await worker(lab)
+        crew = [one, *[Worker(await lab.host(f"x{number}")) for number in range(2)]]
+        await one.put(*(f"j{number}" for number in range(60)))
+        for number in range(10):
+            # A worker whose link broke asks another host of the store, under its own session.
+            again = {"session": one.id, "request": f"again/{number}", "again": True}
+            wait = LONG_S if number % 2 else 0
+            asked = (crew[n % 3].claim(1, wait=wait, **again) for n in range(6))
+            found = await asyncio.gather(*asked)
+            assert len({(job.id, job.token) for jobs in found for job in jobs}) == 1, found
 
     @scenario
     async def test_a_storm_of_every_verb_keeps_claims_apart(self, lab: Lab) -> None:
