@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import socket
 
+import pytest
+
+from holdfast.cli import audit
 from tests.cli.conftest import Shell
+
+HERE = socket.gethostname()
 
 
 def acts(shell: Shell) -> list[tuple[str, str]]:
     found = shell("token", "audit", "-o", "json").document["acts"]
-    assert {act["actor"] for act in found} <= {f"{getpass.getuser()}@{socket.gethostname()}"}
+    assert {act["actor"] for act in found} <= {f"{pwd.getpwuid(os.getuid()).pw_name}@{HERE}"}
     return [(act["action"], act["subject"]) for act in reversed(found)]
 
 
@@ -66,3 +72,14 @@ def test_looking_is_no_act(shell):
     for command in (("work", "ls"), ("flow", "ls"), ("schedule", "ls"), ("lease", "ls")):
         assert shell(*command).code == 0
     assert acts(shell) == []
+
+
+@pytest.mark.parametrize("name", ["LOGNAME", "USER", "LNAME", "USERNAME"])
+def test_nobody_acts_under_the_name_of_another(monkeypatch, name):
+    monkeypatch.setenv(name, "somebody-else")
+    assert audit.actor() == f"{pwd.getpwuid(os.getuid()).pw_name}@{HERE}"
+
+
+def test_one_who_has_no_name_acts_under_a_number(monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_007)
+    assert audit.actor() == f"4000000007@{HERE}"

@@ -1,4 +1,4 @@
-"""Streams that are missing or full, and a worker that is told to stop while threads run."""
+"""Streams that are missing or full, and a worker that is told to stop while handlers run on."""
 
 from __future__ import annotations
 
@@ -22,6 +22,28 @@ def slow(payload: int) -> None:
     pathlib.Path("began").touch()
     time.sleep(600)
 """
+
+
+STUBBORN_APP = """
+import asyncio, pathlib, holdfast
+app = holdfast.App("stubborn")
+
+@app.handler("stubborn")
+async def stubborn(payload: int) -> None:
+    pathlib.Path("began").touch()
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pathlib.Path("told").touch()
+"""
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def redirected(holdfast, command: str, how: str) -> Outcome:
@@ -59,19 +81,52 @@ def test_a_full_stream_has_an_exit_code_of_its_own(holdfast):
     # Talk that nobody hears is no error.
     assert redirected(holdfast, "work pause q", "2>/dev/full").code == 0
     assert redirected(holdfast, "work show nope", "2>/dev/full").code == 66
+    for wrong in ("work bogus", "work", "work ls --bogus"):
+        assert redirected(holdfast, wrong, "2>/dev/full").code == 2, wrong
 
 
 def test_a_worker_ends_when_its_grace_is_over_though_a_thread_runs_on(holdfast):
     Path(holdfast.folder, "slowapp.py").write_text(SLOW_APP)
     job = json.loads(holdfast("work", "enqueue", "slow", "1", "-o", "json").stdout)["id"]
     process = holdfast.start("worker", "slowapp:app", "--grace", "0.2")
-    until = time.monotonic() + PATIENCE_S
-    while not Path(holdfast.folder, "began").exists():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_for(Path(holdfast.folder, "began"))
     process.send_signal(signal.SIGTERM)
     done = holdfast.finish(process)
     assert done.code == 0, done.stderr
     assert "1 synchronous handlers or steps still run" in done.stderr
     (row,) = holdfast("work", "ls", "-o", "json").document["jobs"]
     assert (row["id"], row["state"], row["attempts"], row["losses"]) == (job, "ready", 0, 0)
+
+
+def test_a_worker_ends_though_a_handler_does_not_let_itself_be_cancelled(holdfast):
+    Path(holdfast.folder, "stubborn.py").write_text(STUBBORN_APP)
+    job = json.loads(holdfast("work", "enqueue", "stubborn", "1", "-o", "json").stdout)["id"]
+    process = holdfast.start("worker", "stubborn:app", "--grace", "0.2")
+    wait_for(Path(holdfast.folder, "began"))
+    process.send_signal(signal.SIGTERM)
+    done = holdfast.finish(process)
+    assert done.code == 0, done.stderr
+    assert "1 tasks go on though they were cancelled" in done.stderr
+    assert "Traceback" not in done.stderr
+    (row,) = holdfast("work", "ls", "-o", "json").document["jobs"]
+    assert (row["id"], row["state"], row["attempts"], row["losses"]) == (job, "ready", 0, 0)
+
+
+def test_a_further_signal_ends_a_worker_that_waits_for_its_last_tasks(holdfast):
+    Path(holdfast.folder, "stubborn.py").write_text(
+        "import holdfast.cli.signals\nholdfast.cli.signals._PATIENCE_S = 600\n" + STUBBORN_APP
+    )
+    assert holdfast("work", "enqueue", "stubborn", "1").code == 0
+    process = holdfast.start("worker", "stubborn:app", "--grace", "0.2")
+    wait_for(Path(holdfast.folder, "began"))
+    told = Path(holdfast.folder, "told")
+    process.send_signal(signal.SIGTERM)
+    wait_for(told)
+    # Told once more when the host has gone, and only the handler is left.
+    told.unlink()
+    until = time.monotonic() + PATIENCE_S
+    while process.poll() is None and time.monotonic() < until:
+        if told.exists():
+            process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+    assert holdfast.finish(process).code == 128 + signal.SIGTERM

@@ -7,7 +7,8 @@ hold a payload or a secret.
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import socket
 
 from holdfast.host import Holdfast
@@ -16,11 +17,13 @@ from holdfast.model.bearer import Act
 
 def actor() -> str:
     """Who runs this command, and where."""
+    uid = os.getuid()
     try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
+        # Not what the environment says, where everybody may call himself as he likes.
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
         # A container may run under a number that has no name.
-        user = "unknown"
+        user = str(uid)
     return f"{user}@{socket.gethostname()}"
 
 

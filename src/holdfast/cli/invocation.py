@@ -6,6 +6,7 @@ out of everything that is said.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -52,6 +53,10 @@ class Invocation:
     output: str = "table"
     verbose: bool = False
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    # Tasks that did not end when their command did.
+    left_behind: list[asyncio.Task[Any]] = field(
+        default_factory=list["asyncio.Task[Any]"], repr=False
+    )
 
     def settings(self) -> Settings:
         """The settings that hold for this call; remembers their secrets."""

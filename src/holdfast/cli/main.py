@@ -15,7 +15,7 @@ import click
 from holdfast import __version__
 from holdfast.cli import errors, leaving, streams
 from holdfast.cli.invocation import Invocation, current, global_options
-from holdfast.cli.output import clean_lines, say
+from holdfast.cli.output import clean_lines, say, talk
 
 _NAME = "holdfast"
 
@@ -90,7 +90,7 @@ def main() -> NoReturn:
         code = errors.OUTPUT
     except KeyboardInterrupt:
         code = errors.SIGNALLED + 2
-    leaving.exit_now(code)
+    leaving.exit_now(code, len(invocation.left_behind))
 
 
 def _run(invocation: Invocation) -> int:
@@ -102,10 +102,10 @@ def _run(invocation: Invocation) -> int:
         context = error.ctx
         if context is not None and type(error).__name__ == "NoArgsIsHelpError":
             # A group without a command: its help is the answer, on all its lines.
-            click.echo(clean_lines(context.get_help()), err=True)
+            talk(clean_lines(context.get_help()))
             return errors.USAGE
         if context is not None:
-            click.echo(clean_lines(context.get_usage()), err=True)
+            talk(clean_lines(context.get_usage()))
         say(errors.scrub(error.format_message(), invocation.secrets))
         return errors.USAGE
     except click.ClickException as error:

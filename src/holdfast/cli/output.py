@@ -43,8 +43,13 @@ def clean_lines(text: str) -> str:
 
 def say(text: str) -> None:
     """One line of talk, on stderr. Where that takes no more, the command goes on in silence."""
+    talk(f"holdfast: {clean(text)}")
+
+
+def talk(text: str) -> None:
+    """Lines of talk that are clean already, as ``say`` says one."""
     try:
-        click.echo(f"holdfast: {clean(text)}", err=True)
+        click.echo(text, err=True)
     except OSError as error:
         if not streams.takes_no_more(error):
             raise
