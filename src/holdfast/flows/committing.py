@@ -20,16 +20,10 @@ from holdfast.runtime.session import LiveSession
 Member = TypeVar("Member")
 Answer = TypeVar("Answer")
 
-# One batch is one transaction; what came meanwhile is the next.
+# One batch is one transaction; what came meanwhile is the next. One is under way at a time: a batch
+# costs a server as much as twenty of its members do, so that two small ones beside each other bring
+# one host a tenth, and take a third from what a fleet can do on one server.
 BATCH_MAX = 500
-
-# Where a server answers, so many batches are under way: while it works on one, this host goes on
-# with what the other has brought. A store of this process has one writer, and gains nothing by it.
-ABREAST = 2
-
-# What waits together is sent as two from this many on: of all in one batch, nobody would go on
-# while the server works. Below, a second statement costs more than the wait.
-_PARTED_LEAST = 8
 
 # The first repetition comes soon, because most replies are lost by one connection.
 _FIRST_S, _MOST_S = 0.05, 1.0
@@ -52,12 +46,10 @@ class Writes(Generic[Member, Answer]):
         log: logging.Logger,
         *,
         at_once: Callable[[Member], Answer | None] | None = None,
-        abreast: int = 1,
     ) -> None:
         self._runtime = runtime
         self._method = method
         self._at_once = at_once
-        self._abreast = abreast
         # Whether they have come one by one lately: there is no company to wait for.
         self._lone = False
         # Written, and not told yet.
@@ -67,8 +59,6 @@ class Writes(Generic[Member, Answer]):
         # Batches under way, and how many of them are so slow that others pass them.
         self._sending: dict[asyncio.Task[None], _Sent] = {}
         self._slow = 0
-        # Whether a batch is about to begin, with all that is put in this turn.
-        self._beginning = False
         self._watch: asyncio.TimerHandle | None = None
 
     def put(
@@ -117,7 +107,6 @@ class Writes(Generic[Member, Answer]):
                 await asyncio.sleep(0)
 
     def _send(self) -> None:
-        self._beginning = True
         loop = asyncio.get_running_loop()
         task = self._runtime.spawn(self._write_waiting(), name="holdfast-flow-commit")
         self._sending[task] = _Sent(loop.time())
@@ -127,13 +116,8 @@ class Writes(Generic[Member, Answer]):
 
     async def _write_waiting(self) -> None:
         # A task begins in the next turn of the loop: what was decided in the same turn goes along.
-        self._beginning = False
-        count = len(self._waiting)
-        if self._abreast > 1 and count >= _PARTED_LEAST and len(self._sending) == self._slow + 1:
-            count = (count + 1) // 2
-        batch = self._waiting[: min(count, BATCH_MAX)]
-        del self._waiting[: len(batch)]
-        self._go_on()
+        batch = self._waiting[:BATCH_MAX]
+        del self._waiting[:BATCH_MAX]
         await self._write(batch)
         self._lone = len(batch) == 1 and not self._waiting
 
@@ -158,8 +142,7 @@ class Writes(Generic[Member, Answer]):
         self._go_on()
 
     def _go_on(self) -> None:
-        free = len(self._sending) - self._slow < self._abreast
-        if self._waiting and free and not self._beginning:
+        if self._waiting and len(self._sending) <= self._slow:
             self._send()
 
     async def _write(self, batch: list[_Write]) -> None:

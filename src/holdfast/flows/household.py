@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.flows.activation import LiveFlow
 from holdfast.flows.bell import claimable
-from holdfast.flows.committing import ABREAST, Writes
+from holdfast.flows.committing import Writes
 from holdfast.flows.decision import StepTask
 from holdfast.flows.desk import FlowDesk
 from holdfast.flows.executing import Executor
@@ -60,13 +60,10 @@ class Household:
         self.comes_due: Callable[[float], None] = _nothing_in
         store = desk.store
         at_once = store.commit_at_once if isinstance(store, CommitsAtOnce) else None
-        abreast = ABREAST if at_once is None else 1
         self.commits: Writes[Commit, Committed] = Writes(
-            desk.runtime, store.commit, log, at_once=at_once, abreast=abreast
+            desk.runtime, store.commit, log, at_once=at_once
         )
-        self.releases: Writes[Handback, bool] = Writes(
-            desk.runtime, store.release, log, abreast=abreast
-        )
+        self.releases: Writes[Handback, bool] = Writes(desk.runtime, store.release, log)
         self.yielding = Yielding(self)
         self.stuck_flows = Stuck(self)
         self._wakeups = desk.wakeups

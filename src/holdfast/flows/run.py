@@ -164,21 +164,23 @@ class FlowRun:
         """
         if self.flow.checked:
             guard_flow_code()
-        replay = Replay(self, rows)
-        self.chances = Chances(*(replay.seed or (self.id, self.base)))
+        replay = Replay(self, rows) if rows else None
+        seed = None if replay is None else replay.seed
+        self.chances = Chances(*(seed or (self.id, self.base)))
         first = zlib.crc32(self.chances.seed.encode())
         self.loop = FlowLoop(self.at_us / 1e6, self._unobserved, first=first)
         self.loop.owner = self
-        self.replaying = replay.any
-        for event in replay.carried:
-            self.out.events += 1
-            self.inbox.receive(event)
+        if replay is not None:
+            self.replaying = replay.any
+            for event in replay.carried:
+                self.out.events += 1
+                self.inbox.receive(event)
         self.code = FlowCode(self, self.loop)
         self._begun = True
-        self._held = hold or replay.unbegun
+        self._held = hold or (replay is not None and replay.unbegun)
         if not self._held:
             self.code.activate()
-        if replay.any:
+        if replay is not None and replay.any:
             replay.run()
             self.replaying = False
             self.out.replayed()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import OutcomeUnknown
-from holdfast.flows.committing import ABREAST, Writes
+from holdfast.flows.committing import Writes
 from holdfast.names import HostId
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.session import LiveSession
@@ -56,7 +56,6 @@ class Bench:
             self.store.write,
             logging.getLogger("test"),
             at_once=self.store.at_once if at_once else None,
-            abreast=1 if at_once else ABREAST,
         )
         self.answers: list[str | None] = []
 
@@ -147,33 +146,16 @@ async def test_one_that_cannot_go_on_is_told_of_and_harms_no_other(
     assert "could not go on" in caplog.text
 
 
-async def test_what_goes_to_a_server_together_goes_as_two_at_a_time() -> None:
+async def test_one_batch_is_under_way_and_what_comes_meanwhile_is_the_next() -> None:
     bench = Bench(at_once=False)
     members = [str(number) for number in range(20)]
     for member in members:
         bench.put(member)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    # They come while both are under way, and wait for the first of them.
     bench.put("late")
     bench.put("later")
     await bench.writes.flushed()
-    assert bench.store.batches == [members[:10], members[10:], ["late", "later"]]
-    assert bench.store.most == 2
-    assert sorted(filter(None, bench.answers)) == sorted([*members, "late", "later"])
-
-
-async def test_a_few_go_to_a_server_in_one() -> None:
-    bench = Bench(at_once=False)
-    for member in "abc":
-        bench.put(member)
-    await bench.writes.flushed()
-    assert bench.store.batches == [["a", "b", "c"]]
-
-
-async def test_what_is_written_in_this_process_is_never_parted(bench: Bench) -> None:
-    for number in range(20):
-        bench.put(str(number))
-    await bench.writes.flushed()
-    assert [len(batch) for batch in bench.store.batches] == [1, 19]
+    assert bench.store.batches == [members, ["late", "later"]]
     assert bench.store.most == 1
+    assert bench.answers == [*members, "late", "later"]
