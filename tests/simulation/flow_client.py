@@ -120,7 +120,9 @@ class FlowClient:
                 await handle.result(timeout=TTL_S * 10)
             except FlowFailed:
                 await self._ask(handle.retry)
-            except (HoldfastError, TimeoutError):
+            except TimeoutError:
+                continue
+            except HoldfastError:
                 return
             else:
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from holdfast.flows.events import SignalReceived, StepEnded, TimerFired, decode_
 from holdfast.model.instance import FINAL, Commit, InstanceFilter, InstanceRecord, InstanceStatus
 from holdfast.model.options import LeaseOptions
 from holdfast.ports.driver import Driver, DriverFactory
+from holdfast.ports.instance_desk import InstanceDesk
 from holdfast.testing.faults import FaultPlan
 from holdfast.testing.instance_checker import check_instances
 from holdfast.testing.instance_history import InstanceHistory, Left
@@ -26,6 +28,9 @@ from tests.simulation.flow_client import FlowClient, Wish
 # After the chaos: sessions run out and are reaped (two ttls), stray claims are given back, the
 # longest nap and the retries come due (two ttls), and children wait for theirs.
 PEACE_S = 40 * TTL_S
+
+# Then failures are mended one after the other. A ring that is lost costs each a poll of a minute.
+MENDING_S = 5 * PEACE_S
 
 OPTIONS = LeaseOptions(ttl=TTL_S)
 _PAGE = 1000
@@ -84,12 +89,9 @@ class FlowFleet(Course):
     async def settle(self, keep: Driver) -> None:
         assert keep.instances is not None
         self.flows.healed_at = self.simulation.now
-        records: list[InstanceRecord] = []
-        for _ in range(round(PEACE_S / TTL_S)):
-            await asyncio.sleep(TTL_S)
-            records = [*await keep.instances.list(InstanceFilter(), after=None, limit=_PAGE)]
-            if all(record.status in FINAL and not is_mended(record) for record in records):
-                break
+        records = await self._wait(keep.instances, PEACE_S, lambda record: record.status in FINAL)
+        if all(record.status in FINAL for record in records):
+            records = await self._wait(keep.instances, MENDING_S, is_settled)
         left: dict[str, Left] = {}
         for record in records:
             rows = await keep.instances.history(record.id, after=record.base, limit=_PAGE)
@@ -103,6 +105,18 @@ class FlowFleet(Course):
             acknowledged=set(flows.acknowledged),
             left=left,
         )
+
+    async def _wait(
+        self, desk: InstanceDesk, limit_s: float, calm: Callable[[InstanceRecord], bool]
+    ) -> list[InstanceRecord]:
+        """All that there is, once it is calm or the time is up."""
+        records: list[InstanceRecord] = []
+        for _ in range(round(limit_s / TTL_S)):
+            await asyncio.sleep(TTL_S)
+            records = [*await desk.list(InstanceFilter(), after=None, limit=_PAGE)]
+            if all(map(calm, records)):
+                break
+        return records
 
     def judge(self) -> None:
         for served in self._judged.served:
@@ -174,6 +188,7 @@ class FlowFleet(Course):
         return [Violation(rule="result", seed=self.outcome.seed, text=text, proof=(str(record),))]
 
 
-def is_mended(record: InstanceRecord) -> bool:
-    """Whether somebody still retries it."""
-    return record.name == "fragile" and record.status is InstanceStatus.FAILED
+def is_settled(record: InstanceRecord) -> bool:
+    """Whether it has ended, and nobody retries it."""
+    mended = record.name == "fragile" and record.status is InstanceStatus.FAILED
+    return record.status in FINAL and not mended

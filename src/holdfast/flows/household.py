@@ -7,6 +7,7 @@ process who wait for their end. Claims nothing: that is the host's loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -305,10 +306,13 @@ class Household:
             self.telemetry.timer_fired(max(0.0, late_us / 1e6))
 
     def _unobserved(self, context: dict[str, Any]) -> None:
-        self.log.error(
-            "in flow code: %s",
-            context.get("message", "an error"),
-            exc_info=context.get("exception"),
+        error = context.get("exception")
+        self.log.log(
+            logging.WARNING if error is None else logging.ERROR,
+            "in the code of flow %s: %s",
+            *(context["flow"], context.get("message", "an error")),
+            exc_info=error,
+            extra={"flow": context["flow"]},
         )
 
 

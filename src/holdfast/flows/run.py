@@ -43,9 +43,12 @@ from holdfast.flows.reading import event_of
 from holdfast.flows.replay import Replay
 from holdfast.flows.taking import decision_of
 from holdfast.flows.timers import Timers
-from holdfast.model.instance import HistoryRow, Letter
+from holdfast.model.instance import HistoryRow, InstanceStatus, Letter
 from holdfast.names import InstanceId
 from holdfast.work.payload import decode_plain
+
+# Calls of a flow that nobody awaited, of which a line in the log names so many.
+_UNAWAITED_SHOWN = 10
 
 
 class Heard(NamedTuple):
@@ -339,6 +342,8 @@ class FlowRun:
         self.ended = True
         self.answering.refuse_unfinished(anew=ending.restart is not None)
         begun = None if ending.failure is None else self.calling.begun()
+        if ending.status is InstanceStatus.COMPLETED:
+            self._tell_unawaited()
         self.calling.end()
         if self.children.open:
             self.children.end(cancel_them=ending.restart is None)
@@ -356,6 +361,16 @@ class FlowRun:
         if self.parent is not None:
             told = child_ended(self.parent, self.id, result=ending.result, error=ending.failure)
             self.out.sends.append(told)
+
+    def _tell_unawaited(self) -> None:
+        """Say what the code began and never awaited: it is not done, or not to its end."""
+        steps = [f"step {identity}" for identity in self.calling.steps]
+        children = [f"child {name}" for name, it in self.children.open.items() if not it.abandon]
+        left = [*steps, *children]
+        if left:
+            shown = ", ".join(left[:_UNAWAITED_SHOWN])
+            words = f"it returned while nobody waited for {shown}: await each call, or cancel it"
+            self._unobserved({"message": words})
 
     def _unobserved(self, context: dict[str, Any]) -> None:
         if not self.closed and not self.replaying:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, cast, is_typeddict
 
 import msgspec
 from msgspec.structs import astuple
@@ -62,7 +62,8 @@ class Codec:
             UsageError: It does not fit.
         """
         kind = self.kind
-        if not isinstance(kind, type) or kind is object:
+        # ``Any`` and typed dictionaries are classes that nothing is an instance of.
+        if not isinstance(kind, type) or kind is object or kind is Any or is_typeddict(kind):
             return value
         # True is an int in Python, and none in JSON.
         if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):

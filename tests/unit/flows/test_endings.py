@@ -426,3 +426,31 @@ def test_a_failure_in_a_group_cancels_the_rest():
     driven.end("add#1", RuntimeError("x"))
     assert driven.outcome == "1"
     assert sorted(driven.stopped) == ["add#0", "add#2"]
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        (lambda: add(1), "step add#0"),
+        (lambda: child(1), "child child#0"),
+        (lambda: holdfast.start_child(child, 1, on_parent_end="abandon"), None),
+        (lambda: holdfast.start_child(child, 1, detached=True), None),
+    ],
+)
+def test_what_was_begun_and_never_awaited_is_told(how, named):
+    async def code() -> str:
+        how()
+        return "done"
+
+    driven = Driven(flow(code), ())
+    assert driven.outcome == "done"
+    told = [context["message"] for context in driven.errors]
+    assert told == (
+        []
+        if named is None
+        else [f"it returned while nobody waited for {named}: await each call, or cancel it"]
+    )
+    # A replay says nothing.
+    again = Driven(driven.flow, (), rows=list(driven.rows))
+    assert again.run.ended
+    assert again.errors == []

@@ -7,7 +7,7 @@ import enum
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 import msgspec
@@ -263,3 +263,12 @@ def test_a_truth_is_no_number():
         codec_of(int).fitted(True, "queue 'q'")
     assert codec_of(int).fitted(1, "queue 'q'") == 1
     assert codec_of(bool).fitted(True, "queue 'q'") is True
+
+
+class Named(TypedDict):
+    to: str
+
+
+@pytest.mark.parametrize(("kind", "value"), [(Any, 1), (Named, {"to": "ann"}), (object, 1)])
+def test_what_nothing_is_an_instance_of_takes_what_it_is_given(kind, value):
+    assert codec_of(kind).fitted(value, "queue 'q'") is value
