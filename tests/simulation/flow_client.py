@@ -20,6 +20,9 @@ from tests.simulation.flow_cases import CASES, TTL_S, Case, Program
 # Failures of branches come to light one by one.
 _MENDED_MAX = 20
 
+# Behind a lost reply, a host goes on until it is answered or its session ends: two ttls at most.
+_HEARD_S = 2 * TTL_S
+
 
 @dataclass(slots=True)
 class Wish:
@@ -98,8 +101,8 @@ class FlowClient:
             await self._ask(handle.resume)
         elif act == "resume":
             await self._ask(handle.resume)
-        elif act == "retry":
-            await self._ask(handle.retry)
+        elif act == "retry" and not wish.case.signals:
+            await self._retry(wish)
         else:
             await self._ask(handle.status)
 
@@ -112,6 +115,11 @@ class FlowClient:
             if wish.case.name == "fragile":
                 await self._mend(wish)
 
+    async def _retry(self, wish: Wish) -> None:
+        """Let it go on, once whoever ended it has heard of that and stopped its steps."""
+        await asyncio.sleep(_HEARD_S)
+        await self._ask(self._flows.get(wish.id).retry)
+
     async def _mend(self, wish: Wish) -> None:
         """Retry a flow until nothing of it fails any more."""
         handle = self._flows.get(wish.id)
@@ -119,7 +127,7 @@ class FlowClient:
             try:
                 await handle.result(timeout=TTL_S * 10)
             except FlowFailed:
-                await self._ask(handle.retry)
+                await self._retry(wish)
             except TimeoutError:
                 continue
             except HoldfastError:

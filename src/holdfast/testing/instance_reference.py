@@ -318,6 +318,8 @@ def _reopen(model: Model, served: InstanceServed) -> Iterator[Finding]:
     if served.version != life.version + 1:
         yield "O1", f"{life.name} went from version {life.version} to {served.version}"
     life.version, life.ended, life.due_us = served.version, None, 0
+    # The end had taken it out of its suspension.
+    life.suspended = False
     yield from life.story.add(Row(served.version, life.newest, served.at_us, served.events))
 
 
