@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import shutil
 import signal
@@ -200,6 +201,8 @@ class EtcdServer:
         """Stop the process where it stands: connections stay open and nothing answers."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # The signal reaches thread after thread, and until then some of them may still answer.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         """Let a paused process go on."""
