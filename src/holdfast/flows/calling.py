@@ -7,6 +7,7 @@ ended leaves nothing behind but that count.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from holdfast.errors import InvalidPayload
 from holdfast.flows.arguments import text_of
 from holdfast.flows.calls import StepCall
 from holdfast.flows.decision import StepTask
-from holdfast.flows.effect_keys import EffectKeys, told
+from holdfast.flows.effect_keys import BEGUN_MAX, EffectKeys, digest_of, told
 from holdfast.flows.events import (
     NULL,
     StepEnded,
@@ -51,8 +52,9 @@ class Calling:
         self.unasked: dict[str, StepEnded] = {}
         self._salvaged: Salvaged[StepEnded] | None = None
         self._keys: EffectKeys | None = None
-        # Local steps that the code cancelled: they may have begun, and have no end.
-        self._cancelled: list[tuple[str, msgspec.Raw]] | None = None
+        # Local steps that the code cancelled, with digests of their inputs: they may have begun,
+        # and have no end. Not more of them than are told.
+        self._cancelled: dict[str, str] | None = None
 
     def step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -103,8 +105,11 @@ class Calling:
         """The local steps that may have begun and have no end, as the end of the flow tells it."""
         if not self.steps and not self._cancelled:
             return None
-        here = [(call.identity, call.input) for call in self.steps.values() if call.job is None]
-        return told([*(self._cancelled or ()), *here])
+        begun = dict(self._cancelled or {})
+        for call in self.steps.values():
+            if call.job is None and len(begun) <= BEGUN_MAX:
+                begun[call.identity] = digest_of(call.input)
+        return told(begun)
 
     def _is_for(self, call: StepCall[Any], given: msgspec.Raw) -> bool:
         """Whether an end of this identity, with this input, is the one of ``call``."""
@@ -171,7 +176,7 @@ class Calling:
         """
         if self._salvaged is None or not self._salvaged.holds(event.step, event):
             return None
-        for call in (*self._first(event.step), *self.steps.values()):
+        for call in chain(self._first(event.step), self.steps.values()):
             if call.step.name == callee_of(event.step):
                 found = self._salvaged.take(
                     call.identity,
@@ -239,10 +244,14 @@ class Calling:
         if call.job is not None:
             self._run.out.stopped_jobs.append(call.job)
         else:
-            if self._cancelled is None:
-                self._cancelled = []
-            self._cancelled.append((call.identity, call.input))
+            self._note_cancelled(call)
         self._close(call)
+
+    def _note_cancelled(self, call: StepCall[Any]) -> None:
+        if self._cancelled is None:
+            self._cancelled = {}
+        if len(self._cancelled) <= BEGUN_MAX:
+            self._cancelled[call.identity] = digest_of(call.input)
 
     def _close(self, call: StepCall[Any]) -> None:
         identity = call.identity

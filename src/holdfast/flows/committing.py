@@ -21,8 +21,8 @@ Member = TypeVar("Member")
 Answer = TypeVar("Answer")
 
 # One batch is one transaction; what came meanwhile is the next. One is under way at a time: a batch
-# costs a server as much as twenty of its members do, so that two small ones beside each other bring
-# one host a tenth, and take a third from what a fleet can do on one server.
+# costs a server as much as many of its members do, so that two small ones beside each other bring
+# one host a little, and take a good part from what a fleet can do on one server.
 BATCH_MAX = 500
 
 # The first repetition comes soon, because most replies are lost by one connection.

@@ -14,7 +14,7 @@ import msgspec
 
 # Steps that may have begun and have no end when their flow ends are written into its history. Of
 # more than this it is only written that there were: whatever a retry calls has a new key then.
-_BEGUN_MAX = 1000
+BEGUN_MAX = 1000
 _ANY = "*"
 
 
@@ -23,14 +23,9 @@ def digest_of(input: msgspec.Raw) -> str:  # noqa: A002 - it is one
     return blake2b(bytes(input), digest_size=6).hexdigest()
 
 
-def told(begun: Iterable[tuple[str, msgspec.Raw]]) -> dict[str, str] | None:
+def told(begun: dict[str, str]) -> dict[str, str] | None:
     """What the end of a flow says of local steps that were begun, and have no end."""
-    told: dict[str, str] = {}
-    for identity, given in begun:
-        if len(told) == _BEGUN_MAX:
-            return {_ANY: ""}
-        told[identity] = digest_of(given)
-    return told or None
+    return {_ANY: ""} if len(begun) > BEGUN_MAX else begun or None
 
 
 class EffectKeys:
