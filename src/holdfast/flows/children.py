@@ -39,7 +39,7 @@ _HEAD_BYTES = 64
 class Children:
     """The open children of one run: ``open`` by identity, and the identities by ``ids``."""
 
-    __slots__ = ("_counts", "_had", "_run", "_salvaged", "ids", "open")
+    __slots__ = ("_begun", "_counts", "_had", "_lasting", "_run", "_salvaged", "ids", "open")
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
@@ -49,6 +49,9 @@ class Children:
         # Children that a part of the history began which a retry made void, and all their ids.
         self._salvaged: Salvaged[VoidChild] | None = None
         self._had: frozenset[str] = frozenset()
+        # Identities that had begun before it, and ids under which some live on.
+        self._begun: frozenset[str] = frozenset()
+        self._lasting: frozenset[str] = frozenset()
 
     def call(
         self,
@@ -88,14 +91,49 @@ class Children:
         """A part is void; calls from now on may be of children that it began."""
         if self._salvaged is None:
             self._salvaged = Salvaged()
-        self._had |= {child.started.id for child in rewind.children}
         for child in rewind.children:
+            if child.started.id in self._had:
+                # An earlier retry left it too; it is one child, as it was last.
+                self._drop(child.started)
             if not child.failed:
                 self._salvaged.add(child.started.child, child.started.input, child)
+        self._had |= {child.started.id for child in rewind.children}
+        self._begun = rewind.begun_children
+        self._lasting = frozenset(
+            decided.id
+            for decided, effect in self._run.out
+            if isinstance(decided, ChildStarted)
+            and effect is not None
+            and decided.id in self._had
+            and self._lives_on(decided)
+        )
 
-    def had(self, id: str) -> bool:  # noqa: A002 - it is one
-        """Whether a child of a part that is void had this id."""
-        return id in self._had
+    def _lives_on(self, decided: ChildStarted) -> bool:
+        """Whether a child whose start is decided, but not recorded, was begun and goes on.
+
+        It was decided before its part was known to be void. Nobody else is given the child then.
+        """
+        there = self._drop(decided)
+        if there is None:
+            # An earlier retry, of which nothing was recorded, has said so.
+            return decided.id in self._lasting
+        call = self.open.get(decided.child)
+        return there.ended is None and (call is None or call.abandon)
+
+    def _drop(self, started: ChildStarted) -> VoidChild | None:
+        """Give this child to nobody any more."""
+        if self._salvaged is None:
+            return None
+        return self._salvaged.take(
+            started.child,
+            started.input,
+            same=lambda _: True,
+            fits=lambda child: child.started.id == started.id,
+        )
+
+    def may_start(self, decided: ChildStarted) -> bool:
+        """Whether a start that is not recorded may go out: not under an id that another had."""
+        return decided.id not in self._had or decided.id in self._lasting
 
     def _salvaged_for(
         self, call: ChildCall[Any], salvaged: Salvaged[VoidChild]
@@ -116,9 +154,23 @@ class Children:
             ),
         )
 
-    def salvage(self, event: ChildEnded) -> ChildEnded | None:
-        """Feed the end of a child that a part began which is not void; ``None`` if it is none."""
-        return self.ended(event) if event.child in self.open else None
+    def salvage(self, event: ChildEnded, of: VoidChild | None) -> ChildEnded | None:
+        """Feed an end from a part that is void to a call that is open; ``None`` if there is none.
+
+        ``of`` is the child, if its beginning is void too: then its id tells which call that is,
+        unless a retry began what had begun before, under another id.
+        """
+        if of is None or of.started.child in self._begun:
+            identity = event.child
+        else:
+            identity = self.ids.get(of.started.id)
+        call = None if identity is None else self.open.pop(identity, None)
+        if call is None:
+            return None
+        self.ids.pop(call.id, None)
+        if of is not None:
+            self._drop(of.started)
+        return self._resolve(call, event)
 
     def _own_id(self, identity: str) -> str:
         path = f"{self._run.id}/{identity}{self._run.epoch}"

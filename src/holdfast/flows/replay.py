@@ -34,7 +34,7 @@ from holdfast.flows.replaying import (
     told,
     told_call,
 )
-from holdfast.flows.rewinding import Item, Rewind
+from holdfast.flows.rewinding import Item, Rewind, VoidChild
 from holdfast.model.instance import HistoryRow
 from holdfast.names import JobId
 
@@ -60,7 +60,8 @@ class Replay:
         run.comparing = script.forks == 0
         run.asking.patches_recorded = script.patches
         self._announced: Rewind | None = None
-        self._announce(self._first_of(0))
+        self._retries = _retries_after(script.rows)
+        self._announce(self._retries.get(-1))
 
     def run(self) -> None:
         """Feed everything that is recorded and that code has seen, in order.
@@ -78,23 +79,21 @@ class Replay:
                 self._run.out.forget_unrecorded()
             for item in row:
                 if item is row[-1] and not isinstance(item, (Rewind, *DECIDED)):
-                    self._announce(self._first_of(number + 1))
+                    self._announce(self._retries.get(number))
                 self._take(item)
 
-    def _first_of(self, number: int) -> Item | None:
-        return next((row[0] for row in self._rows[number:] if row), None)
-
-    def _announce(self, item: Item | None) -> None:
+    def _announce(self, retry: Rewind | None) -> None:
         """Before the last thing that counts is fed: what the code decides on it is new.
 
         A retry follows at once, so that nothing of it is recorded. It begins under ids of its own,
         or is what was there before, from the moment of the call: the code sees these ids.
         """
-        if isinstance(item, Rewind) and isinstance(item.event, Retried):
-            self._run.rewinds = item.number
-            self._run.calling.rewound(item)
-            self._run.children.rewound(item)
-            self._announced = item
+        if retry is None or retry is self._announced:
+            return
+        self._announced = retry
+        self._run.rewinds = retry.number
+        self._run.calling.rewound(retry)
+        self._run.children.rewound(retry)
 
     def go_on(self) -> None:
         """Feed what was recorded ahead, and that no code has seen: this is not replay any more.
@@ -263,8 +262,7 @@ class Replay:
 
     def _retry(self, rewind: Rewind, retried: Retried) -> None:
         run, calling = self._run, self._run.calling
-        if self._announced is not rewind:
-            self._announce(rewind)
+        self._announce(rewind)
         # The end of the flow cancelled its jobs, and took with it the children that were not to
         # outlive it: nobody would ever tell of them. What the code decided here and is not in the
         # history either is new, or is void; whichever it is, it begins under an id of its own.
@@ -280,18 +278,18 @@ class Replay:
             for identity, call in run.children.open.items()
             if not call.abandon or identity in rewind.failed_children
         }
-        for decided, _ in list(run.out):
+        for decided, effect in list(run.out):
             if isinstance(decided, (StepSent, StepIntended)) and decided.step in calling.steps:
                 run.out.strike(decided)
                 steps.add(decided.step)
-            elif isinstance(decided, ChildStarted) and decided.child in children:
-                # Announced as it is, unless it was decided before that, under an id that is taken.
-                children.remove(decided.child)
-                if run.children.had(decided.id):
+            elif isinstance(decided, ChildStarted):
+                children.discard(decided.child)
+                if effect is not None and not run.children.may_start(decided):
                     run.out.strike(decided)
                     children.add(decided.child)
+        of = {id(child.ended): child for child in rewind.children if child.ended is not None}
         for event in rewind.kept:
-            self._salvage(event)
+            self._salvage(event, of.get(id(event)))
         if run.ended:
             # Its code comes to the same end.
             return
@@ -301,7 +299,7 @@ class Replay:
         for child in [call for name, call in run.children.open.items() if name in children]:
             run.children.start_again(child)
 
-    def _salvage(self, event: Event) -> None:
+    def _salvage(self, event: Event, child: VoidChild | None) -> None:
         """Feed what has happened in a part that is void, without forgetting what is to be sent."""
         run = self._run
         if isinstance(event, Forked):
@@ -312,7 +310,7 @@ class Replay:
         if isinstance(event, StepEnded):
             fed = run.calling.salvage(event)
         elif isinstance(event, ChildEnded):
-            fed = run.children.salvage(event)
+            fed = run.children.salvage(event, child)
         else:
             # An update whose handler the code sets up only later finds none.
             fed = run.apply(cast("Fed", event))
@@ -377,3 +375,17 @@ class Replay:
             return "the flow having ended"
         waits = [*run.calling.steps, *(f"child {name}" for name in run.children.open)]
         return f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"
+
+
+def _retries_after(rows: Sequence[Sequence[Item]]) -> dict[int, Rewind]:
+    """The retry that follows at once upon each row, by the row's number; -1 is the beginning."""
+    retries: dict[int, Rewind] = {}
+    before = -1
+    for number, row in enumerate(rows):
+        if not row:
+            continue
+        first = row[0]
+        if isinstance(first, Rewind) and isinstance(first.event, Retried):
+            retries[before] = first
+        before = number
+    return retries

@@ -158,7 +158,9 @@ class _Salvage:
         # Steps with ``once`` that were begun, and did not end for all that is known.
         self._open: dict[str, StepIntended] = {}
         self._ends: dict[tuple[str, bytes], int] = {}
+        # By identity as it was last, and by id: a child that a retry went on with is one.
         self._children: dict[str, VoidChild] = {}
+        self._by_id: dict[str, VoidChild] = {}
 
     def take(self, item: Item) -> None:
         """One thing that is void."""
@@ -180,8 +182,7 @@ class _Salvage:
             case StepEnded():
                 self._step_ended(item)
             case ChildStarted():
-                self._children[item.child] = VoidChild(item)
-                rewind.children.append(self._children[item.child])
+                self._child_started(item)
             case ChildEnded():
                 self._child_ended(item, self._children.get(item.child))
             case _:
@@ -192,19 +193,37 @@ class _Salvage:
         rewind = self._rewind
         rewind.failed_steps.extend(item.failed_steps)
         rewind.failed_children.extend(item.failed_children)
-        rewind.children.extend(item.children)
+        for child in item.children:
+            self._has(child)
         for step, digests in item.begun.items():
             rewind.begun.setdefault(step, set()).update(digests)
         for name in item.failed_children:
             # Begun before that retry, which began it again.
             if name in self._children:
                 self._children[name].failed = True
-        of = {id(child.ended): child for child in item.children if child.ended is not None}
+        of = {
+            id(child.ended): self._by_id[child.started.id]
+            for child in item.children
+            if child.ended is not None
+        }
         for event in item.kept:
             if isinstance(event, ChildEnded):
                 self._child_ended(event, of.get(id(event), self._children.get(event.child)))
             else:
                 self.take(event)
+
+    def _child_started(self, event: ChildStarted) -> None:
+        if event.id not in self._by_id:
+            self._has(VoidChild(event))
+        self._children[event.child] = self._by_id[event.id]
+
+    def _has(self, child: VoidChild) -> None:
+        known = self._by_id.setdefault(child.started.id, child)
+        if known is child:
+            self._rewind.children.append(child)
+        else:
+            # More than one retry has left it.
+            known.failed, known.ended = child.failed, child.ended or known.ended
 
     def _child_ended(self, event: ChildEnded, child: VoidChild | None) -> None:
         cause = self._is_cause(event)

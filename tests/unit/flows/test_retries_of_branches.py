@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast import StepFailed
+from holdfast.flows.events import Failure, StepEnded
 from holdfast.model.instance import InstanceStatus
 from tests.unit.flows.retried import (
     app,
@@ -23,11 +25,6 @@ from tests.unit.flows.retried import (
     ship,
     wire,
 )
-
-
-@pytest.fixture(autouse=True)
-def broken_at_first():
-    broken[0] = True
 
 
 @app.flow
@@ -309,4 +306,41 @@ def test_a_retry_that_makes_another_void_begins_under_ids_of_its_own():
     assert [job.id for job in driven.decisions[-1].jobs] == ["f/remote#0@0.2"]
     driven.letter("step", "remote#0", {"state": "done", "outcome": 2}, "job/f/remote#0@0.2")
     assert driven.outcome == 2
+    assert replays(driven)
+
+
+def test_one_child_is_given_to_one_call_however_alike_they_are():
+    """Its start was decided on an end recorded ahead, so that it stands only where all is void."""
+
+    async def branch(amount: int) -> int:
+        await charge(amount)
+        return await holdfast.start_child(kid, on_parent_end="abandon")
+
+    async def code() -> list[object]:
+        done = await asyncio.gather(branch(1), branch(2), ship(), return_exceptions=True)
+        if isinstance(done[2], Exception):
+            raise done[2]
+        return list(done)
+
+    driven = run_of(code)
+    given = msgspec.Raw(b'{"amount":1}')
+    driven.write(
+        StepEnded(
+            at=driven.now_us, step="charge#0", input=given, result=msgspec.Raw(b"1"), ahead=True
+        ),
+        StepEnded(at=driven.now_us, step="ship#0", error=Failure("ValueError", "no"), ahead=True),
+    )
+    driven.crash()
+    driven.letter("child", "f/kid#0", {"result": 4}, "child/f/kid#0")
+    driven.end("charge#1", 2)
+    driven.letter("child", "f/kid#1", {"error": {"type": "E", "message": "m"}}, "child/f/kid#1")
+    assert driven.status is InstanceStatus.FAILED
+    for _ in range(2):
+        retry(driven)
+        fail_first(driven)
+        assert driven.status is InstanceStatus.FAILED
+    starts = [start.id for each in driven.decisions for start in each.starts]
+    assert starts == ["f/kid#0", "f/kid#1"]
+    retry(driven)
+    assert ran(driven) == ["ship#0"]
     assert replays(driven)

@@ -25,12 +25,6 @@ from tests.unit.flows.retried import (
     wire,
 )
 
-
-@pytest.fixture(autouse=True)
-def broken_at_first():
-    broken[0] = True
-
-
 # -- sagas ----------------------------------------------------------------------------------------
 
 

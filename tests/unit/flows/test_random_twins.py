@@ -1,0 +1,81 @@
+"""Random flows whose children are all called alike, retried again and again: each call has its own.
+
+Nothing but the order tells such calls apart, and behind a retry they come in another one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import App
+from holdfast.model.instance import InstanceStatus
+from tests.unit.flows.driving import Driven
+from tests.unit.flows.retried import retry
+from tests.unit.flows.test_random_flows import KINDS, child, perform
+from tests.unit.flows.test_random_retries import RETRIES, RETRIES_MAX, Fragile, World
+
+SEEDS = 300
+
+given: list[str] = []
+
+
+def _twin(**how: Any) -> Any:
+    async def call(path: str, number: int, inner: list[Any]) -> str:
+        called = holdfast.start_child(child, "same", **how)
+        given.append(called if isinstance(called, str) else called.id)
+        return "" if isinstance(called, str) else await called
+
+    return call
+
+
+KINDS.update(
+    twin=_twin(), twin_lasting=_twin(on_parent_end="abandon"), twin_detached=_twin(detached=True)
+)
+
+
+class Alike(Fragile):
+    """Programs whose children have nothing of their own."""
+
+    plain = ("act", "act", "twin", "twin_lasting", "twin_lasting", "twin_detached", "sleep")
+
+
+class Crowd(World):
+    """Knows what there is by its id alone."""
+
+    def look(self, driven: Driven) -> None:
+        for decision in driven.decisions[self.seen :]:
+            self.ids.update({start.id: start.input for start in decision.starts})
+        self.seen = len(driven.decisions)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_two_calls_are_given_one_child(seed):
+    block = Alike(seed).block(3)
+
+    async def code() -> str:
+        return await perform(block, "r")
+
+    driven, crowd = Driven(App("a").flow(name="f")(code)), Crowd(seed)
+    crowd.look(driven)
+    for number in range(RETRIES_MAX):
+        last = crowd.dice.randrange(4) if number > 0 and crowd.dice.random() < 0.3 else 400
+        for turn in range(400):
+            if driven.run.ended or turn >= last:
+                break
+            happened = crowd.happen(driven, 0.3 if number < RETRIES else 0.0)
+            assert happened, f"it waits for nothing: {driven.told()}"
+            if crowd.dice.random() < 0.1 and not driven.run.ended:
+                driven.crash()
+                crowd.tell(driven)
+        if driven.status is InstanceStatus.COMPLETED:
+            break
+        retry(driven)
+        crowd.look(driven)
+        crowd.tell(driven)
+    assert driven.status is InstanceStatus.COMPLETED, driven.told()
+    given.clear()
+    assert Driven(driven.flow, rows=list(driven.rows)).run.ended
+    assert len(set(given)) == len(given)
