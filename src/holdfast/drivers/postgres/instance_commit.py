@@ -48,6 +48,7 @@ class InstanceCommitter:
         self._tables = tables
         self._starter = starter
         self._enqueuer = enqueuer
+        self._quiet_sql = tables.text(instance_sql.COMMIT_QUIET)
         self._plain_sql = tables.text(instance_sql.COMMIT)
         self._more_sql = tables.text(instance_mail_sql.COMMIT_MORE)
         self._look_sql = tables.text(instance_sql.LOOK_COMMITTED)
@@ -58,6 +59,9 @@ class InstanceCommitter:
         self._more = Coalescer[Commit, Committed](
             self._commit_batch, abandons=tables.abandons, lone=True
         )
+        # Whether nobody was told of what ended last, so that the shorter statement is likely to do.
+        # A hint: whatever that leaves is asked of the general one.
+        self._quiet = True
         # Instances whose row a transaction of a user may hold just now: no batch waits for them.
         self._apart: set[InstanceId] = set()
 
@@ -126,8 +130,8 @@ class InstanceCommitter:
         left = list(range(len(batch)))
         for _ in range(_ROUNDS_MAX):
             part = batch if len(left) == len(batch) else [batch[index] for index in left]
-            for row in await self._send(run, part):
-                index = left[place(row)]
+            for number, row in await self._send(run, part):
+                index = left[number]
                 met = row["met"] if len(row) > _PLAIN_COLUMNS else None
                 taken = await self._taken(run, batch[index], met) if met else ()
                 answers[index] = Committed(True, row["at_us"], row["suspended"], taken)
@@ -140,10 +144,11 @@ class InstanceCommitter:
                 return [answers[index] for index in range(len(batch))]
         raise StoreUnavailable("these instances keep changing; try again")
 
-    async def _send(self, run: Run, batch: Sequence[Commit]) -> Sequence[Any]:
+    async def _send(self, run: Run, batch: Sequence[Commit]) -> list[tuple[int, Any]]:
+        """The rows of those that are made, with their places in the batch."""
         if all(map(_is_plain, batch)):
-            return await run(self._plain_sql, *_columns(batch), self._tables.channel)
-        return await run(
+            return await self._send_plain(run, batch)
+        rows = await run(
             self._more_sql,
             *_columns(batch),
             [commit.restart for commit in batch],
@@ -156,6 +161,23 @@ class InstanceCommitter:
             self._tables.channel,
             NOT_TAKEN,
         )
+        return [(place(row), row) for row in rows]
+
+    async def _send_plain(self, run: Run, batch: Sequence[Commit]) -> list[tuple[int, Any]]:
+        made: list[tuple[int, Any]] = []
+        left = range(len(batch))
+        if self._quiet and not any(commit.release for commit in batch):
+            rows = await run(self._quiet_sql, *_columns(batch))
+            made = [(place(row), row) for row in rows]
+            if len(made) == len(batch):
+                return made
+            done = {number for number, _ in made}
+            left = [number for number in left if number not in done]
+        members = [batch[number] for number in left]
+        rows = await run(self._plain_sql, *_columns(members), self._tables.channel)
+        if rows:
+            self._quiet = not rows[0]["rung"]
+        return [*made, *((left[place(row)], row) for row in rows)]
 
     async def _look(
         self,

@@ -99,8 +99,7 @@ BORN_TOPIC = """
 # new     what may be started. With $18 a dead session keeps all from being started. Of those that a
 #         session is to own, none whose id the snapshot shows: it may be on its way out, and its
 #         tokens are not below the floor of this snapshot.
-_START_TEXT = """
-WITH {instant}, req AS MATERIALIZED (
+_REQ = """
     SELECT r.* FROM unnest(
         $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
         $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::bigint[],
@@ -108,31 +107,36 @@ WITH {instant}, req AS MATERIALIZED (
     ) WITH ORDINALITY AS r(
         id, kind, name, input, request, session, worker, delay_us, due_at_us, parent, attributes,
         headers, retention_us, version, outlives, n
-    )
+    )"""
+_LIVE = """
+    SELECT h.id FROM (SELECT DISTINCT session FROM req WHERE session IS NOT NULL) r
+    CROSS JOIN LATERAL (
+        SELECT id, ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = r.session
+        FOR KEY SHARE
+    ) h
+    WHERE h.ended_at IS NULL AND h.expires_at > clock_timestamp()"""
+_ABSENT = """(
+            SELECT true FROM {s}.instance WHERE id = r.id AND namespace || '' = $1 OFFSET 0
+        ) IS NULL"""
+_DEAD = """EXISTS (
+            SELECT FROM req r
+            WHERE r.session IS NOT NULL AND r.session <> ALL(ARRAY(SELECT id FROM live))
+        )"""
+_START_TEXT = """
+WITH {instant}, req AS MATERIALIZED ({req}
 ), flight AS MATERIALIZED (
     SELECT count(pg_advisory_xact_lock_shared(hashtextextended({flight} || t.topic, 0))) AS held
     FROM (
         SELECT DISTINCT 'instances/' || r.kind || '/' || r.name AS topic FROM req r
         WHERE r.session IS NULL
     ) t
-), live AS MATERIALIZED (
-    SELECT h.id FROM (SELECT DISTINCT session FROM req WHERE session IS NOT NULL) r
-    CROSS JOIN LATERAL (
-        SELECT id, ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = r.session
-        FOR KEY SHARE
-    ) h
-    WHERE h.ended_at IS NULL AND h.expires_at > clock_timestamp()
+), live AS MATERIALIZED ({live}
 ), new AS MATERIALIZED (
     SELECT r.*, CASE WHEN r.session IS NOT NULL THEN $17::text END AS host FROM req r
     WHERE (r.session IS NULL OR r.session = ANY(ARRAY(SELECT id FROM live)))
         AND (SELECT held FROM flight) >= 0
-        AND (r.session IS NULL OR (
-            SELECT true FROM {s}.instance WHERE id = r.id AND namespace || '' = $1 OFFSET 0
-        ) IS NULL)
-        AND NOT ($18::boolean AND EXISTS (
-            SELECT FROM req r
-            WHERE r.session IS NOT NULL AND r.session <> ALL(ARRAY(SELECT id FROM live))
-        ))
+        AND (r.session IS NULL OR {absent})
+        AND NOT ($18::boolean AND {dead})
 ), {born}{begun}, topic AS MATERIALIZED ({born_topic}
 ), {nobody}, {ring}
 SELECT (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM born) AS made,
@@ -149,7 +153,17 @@ _BEGUN = """, begun AS (
     JOIN born b ON b.id = h.id
 )"""
 
-_START = compose(_START_TEXT, instant=INSTANT, born=BORN, nobody=NOBODY, floor=FLOOR)
+_START = compose(
+    _START_TEXT,
+    instant=INSTANT,
+    req=_REQ,
+    live=_LIVE,
+    absent=_ABSENT,
+    dead=_DEAD,
+    born=BORN,
+    nobody=NOBODY,
+    floor=FLOOR,
+)
 _START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$19"))
 
 # Inside a transaction of the caller's, who may take his time: notes stay where they are, because a
@@ -161,6 +175,28 @@ _START_THEIRS = compose(
 )
 
 START = compose(_START_OURS, begun="")
+
+# The usual start at less cost: a session owns all of them, so that nobody waits for any.
+START_OWNED = compose(
+    """
+WITH {instant}, req AS MATERIALIZED ({req}
+), live AS MATERIALIZED ({live}
+), new AS MATERIALIZED (
+    SELECT r.*, $17::text AS host FROM req r
+    WHERE r.session = ANY(ARRAY(SELECT id FROM live)) AND {absent}
+        AND NOT ($18::boolean AND {dead})
+), {born}
+SELECT (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM born) AS made,
+    1 + {floor} AS first_token
+""",
+    instant=INSTANT,
+    req=_REQ,
+    live=_LIVE,
+    absent=_ABSENT,
+    dead=_DEAD,
+    born=BORN,
+    floor=FLOOR,
+)
 START_IN = compose(_START_THEIRS, begun="")
 
 # The same with rows to begin with, of instances that are new.
@@ -191,7 +227,7 @@ PARTED = """LEFT JOIN LATERAL (
 #         block each other. Judged under the lock.
 # moved   the rows as they are now. While nobody ends it or gives it up, no indexed column changes.
 # kept    the history, only of what was moved.
-HELD = compose(
+_ADVANCED = compose(
     """asked AS MATERIALIZED (
     SELECT r.* FROM unnest(
         $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
@@ -202,11 +238,11 @@ HELD = compose(
     )
 ){locks}, held AS MATERIALIZED (
     SELECT r.*, r.status <> 'running' AS final, r.status <> 'running' OR r.release AS leaves,
-        i.row, i.worker, x.parted
+        i.row, i.worker{parting}
     FROM (SELECT * FROM asked{before} ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
         SELECT ctid AS row, worker FROM {s}.instance
         WHERE id = r.id AND namespace || '' = $1 AND token = r.token
-            AND version = r.version - 1 AND {owned}
+            AND version = r.version - 1 AND {owned}{only}
         FOR NO KEY UPDATE
     ) i {parted}
 ), moved AS (
@@ -229,7 +265,13 @@ HELD = compose(
         namespace, instance, version, commit, token, worker, at_us, events
     )
     SELECT $1, m.id, m.version, m.commit, m.token, m.worker, m.now_us, m.events FROM moved m
-), emptied AS (
+)""",
+    owned=OWNED_NOW,
+)
+
+# Those of a batch of any kind; what has ended has no letters any more.
+HELD = compose(
+    """{advanced}, emptied AS (
     DELETE FROM {s}.letter l USING (
         SELECT t.row FROM moved m CROSS JOIN LATERAL (
             SELECT ctid AS row FROM {s}.letter
@@ -239,8 +281,9 @@ HELD = compose(
     ) t
     WHERE l.ctid = t.row
 )""",
-    owned=OWNED_NOW,
-    parted=compose(PARTED, when="r.release"),
+    advanced=compose(
+        _ADVANCED, only="", parting=", x.parted", parted=compose(PARTED, when="r.release")
+    ),
 )
 
 # Who watches hears of an end, and who waits of what was given up and can be claimed at once.
@@ -269,6 +312,29 @@ SELECT m.n, m.suspended, m.now_us AS at_us, (SELECT hosts FROM rung) AS rung FRO
     topic=compose(MOVED_TOPIC, after=""),
     nobody=NOBODY,
     ring=compose(RING, channel="$13"),
+)
+
+# The usual commits at less cost: none gives its instance up, and those that end an instance find no
+# letters in its mailbox and nobody who watches it, so that there is nothing to empty or to ring. A
+# member without a row in the answer is asked of the statement above.
+COMMIT_QUIET = compose(
+    """
+WITH {instant}, {advanced}
+SELECT m.n, m.suspended, m.now_us AS at_us FROM moved m
+""",
+    instant=INSTANT,
+    advanced=compose(
+        _ADVANCED,
+        only="""
+            AND (r.status = 'running' OR NOT EXISTS (
+                SELECT FROM {s}.watch WHERE namespace = $1 AND topic = 'instance/' || r.id OFFSET 0
+            ) AND NOT EXISTS (
+                SELECT FROM {s}.letter l WHERE l.namespace = $1 AND l.box_kind = instance.kind
+                    AND l.box_name = instance.name AND l.instance = r.id OFFSET 0
+            ))""",
+        **dict.fromkeys(("parting", "parted", "locks", "before"), ""),
+        **dict.fromkeys(("more_values", "more_names", "more_set", "more_back"), ""),
+    ),
 )
 
 # What became of commits that changed nothing: whether they could be tried again, and whether they

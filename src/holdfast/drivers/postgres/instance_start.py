@@ -23,6 +23,7 @@ class InstanceStarter:
 
     def __init__(self, tables: JobTables) -> None:
         self._tables = tables
+        self._owned_sql = tables.text(instance_sql.START_OWNED)
         self._ours = (
             tables.text(instance_sql.START),
             tables.text(instance_sql.START_BEGUN),
@@ -92,14 +93,12 @@ class InstanceStarter:
         together: bool,
     ) -> Sequence[Started | LeaseLost | StoreUnavailable]:
         begun = any(new.history for new in instances)
-        (row,) = await run(
-            texts[begun],
-            *_columns(instances),
-            self._tables.host,
-            together,
-            self._tables.channel,
-            *(_histories(instances) if begun else ()),
-        )
+        values = (*_columns(instances), self._tables.host, together)
+        if begun or any(new.session is None for new in instances):
+            more = _histories(instances) if begun else ()
+            (row,) = await run(texts[begun], *values, self._tables.channel, *more)
+        else:
+            (row,) = await run(self._owned_sql, *values)
         if row["made"] == len(instances):
             at_us, first = row["at_us"], Token(row["first_token"])
             return [

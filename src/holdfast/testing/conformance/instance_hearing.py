@@ -5,6 +5,10 @@ All of them ask for the promise ``push``.
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from holdfast.model.instance import InstanceStatus, Reply
 from holdfast.names import HostId, InstanceId
 from holdfast.ports.wakeups import Wakeup
@@ -101,3 +105,35 @@ class WatcherCases:
         await a.finish(held)
         for bell in bells:
             assert await bell.next() == Wakeup("instance/i")
+
+    @scenario
+    async def test_ends_of_one_batch_are_each_heard_of_and_empty_their_mailboxes(
+        self, lab: Lab
+    ) -> None:
+        """Whatever a driver does to spare the quiet ones what the others need."""
+        lab.require("push")
+        a, b = await runners(lab, 2)
+        end: dict[str, Any] = {"status": InstanceStatus.COMPLETED, "outcome": "1"}
+        for turn in range(2):
+            names = [f"{kind}-{turn}" for kind in ("plain", "stale", "watched", "written", "goes")]
+            plain, stale, watched, written, goes = [await a.own(name) for name in names]
+            await b.send(written.id, "m")
+            bell = Bell(b.member)
+            await b.instances.get(watched.id, wait_us=round(LONG_S * 1e6))
+            outcomes = await a.instances.commit(
+                [
+                    a.next(plain, **end),
+                    a.next(replace(stale, version=1), **end),
+                    a.next(watched, **end),
+                    a.next(written, **end),
+                    a.next(goes),
+                ]
+            )
+            assert [each.ok for each in outcomes] == [True, False, True, True, True]
+            assert await bell.next() == Wakeup(f"instance/{watched.id}")
+            bell.stop()
+            ended, running = InstanceStatus.COMPLETED, InstanceStatus.RUNNING
+            found = [await a.status(name) for name in names]
+            assert found == [ended, running, ended, ended, running]
+            assert await a.mail(written.id) == []
+            assert [len(await a.history(name)) for name in names] == [1, 0, 1, 1, 1]
