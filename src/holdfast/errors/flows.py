@@ -166,8 +166,8 @@ class HistoryTooNew(FlowError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"a newer release of Holdfast wrote {what}, which this one does not know: upgrade the "
-            "package with `pip install --upgrade holdfast`"
+            f"a newer release of Holdfast wrote {what}, which this one does not know: install "
+            "that release here, from where the other hosts have it"
         )
         self.what = what
 

@@ -61,8 +61,8 @@ def too_new(store: str, found: SchemaVersion, release: int) -> SchemaMismatch:
     oldest = found.number if found.compatible_with is None else found.compatible_with
     return SchemaMismatch(
         f"the schema of {store} is number {found.number}, written by a newer release, and serves "
-        f"releases from {oldest} on; this one knows {release}: upgrade the package with "
-        "`pip install --upgrade holdfast`",
+        f"releases from {oldest} on; this one knows {release}: install the release "
+        "here that the other hosts have",
         found=found.number,
         expected=release,
     )
