@@ -245,6 +245,8 @@ class LiveFlow:
             return
         if began is not None:
             self._home.activated(began)
+        if self.run.children.unheard:
+            self._home.heed(self)
         if decision.durable or self._intake.consumed or self._intake.replies:
             self._commit(decision)
         else:

@@ -76,7 +76,12 @@ class Calling:
                 self._resolve(call, ended)
                 return call
         if self._salvaged:
-            ended = self._salvaged.take(identity, given, same=lambda it: self._is_for(call, it))
+            ended = self._salvaged.take(
+                identity,
+                given,
+                same=lambda it: self._is_for(call, it),
+                loose=self._run.loose,
+            )
             if ended is not None:
                 # Under the identity that it had: that is what another retry goes by.
                 self._resolve(call, ended)
@@ -113,9 +118,7 @@ class Calling:
 
     def _is_for(self, call: StepCall[Any], given: msgspec.Raw) -> bool:
         """Whether an end of this identity, with this input, is the one of ``call``."""
-        if not self._run.comparing or bytes(given) == b"null":
-            return True
-        return same_input(given, call.input, call.step.arguments)
+        return bytes(given) == b"null" or self._run.same(given, call.input, call.step.arguments)
 
     def intend(self, call: StepCall[Any]) -> None:
         """Decide to run a step that is never to be run twice."""
@@ -176,13 +179,18 @@ class Calling:
         """
         if self._salvaged is None or not self._salvaged.holds(event.step, event):
             return None
-        for call in chain(self._first(event.step), self.steps.values()):
+        named = self._first(event.step)
+        calls = [(call, False) for call in chain(named, self.steps.values())]
+        if self._run.loose:
+            calls += [(call, True) for call in named]
+        for call, loose in calls:
             if call.step.name == callee_of(event.step):
                 found = self._salvaged.take(
                     call.identity,
                     call.input,
                     same=lambda it, call=call: self._is_for(call, it),
                     fits=lambda value: value is event,
+                    loose=loose,
                 )
                 if found is not None:
                     self._close(call)

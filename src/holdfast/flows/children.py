@@ -17,10 +17,9 @@ from holdfast.flows.arguments import text_of
 from holdfast.flows.calls import ChildCall
 from holdfast.flows.events import NULL, ChildEnded, ChildStarted, Failure
 from holdfast.flows.failures import failure_of, flow_error, marked
+from holdfast.flows.former_children import FormerChildren, new_starts
 from holdfast.flows.letters import cancel
-from holdfast.flows.replaying import same_input
 from holdfast.flows.rewinding import Rewind, VoidChild
-from holdfast.flows.salvaging import Salvaged
 from holdfast.model.instance import NewInstance
 from holdfast.names import InstanceId, check_key
 
@@ -39,19 +38,19 @@ _HEAD_BYTES = 64
 class Children:
     """The open children of one run: ``open`` by identity, and the identities by ``ids``."""
 
-    __slots__ = ("_begun", "_counts", "_had", "_lasting", "_run", "_salvaged", "ids", "open")
+    __slots__ = ("_counts", "_run", "chosen", "former", "ids", "open", "unheard")
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self._counts: dict[str, int] = {}
         self.open: dict[str, ChildCall[Any]] = {}
         self.ids: dict[str, str] = {}
-        # Children that a part of the history began which a retry made void, and all their ids.
-        self._salvaged: Salvaged[VoidChild] | None = None
-        self._had: frozenset[str] = frozenset()
-        # Identities that had begun before it, and ids under which some live on.
-        self._begun: frozenset[str] = frozenset()
-        self._lasting: frozenset[str] = frozenset()
+        # There from the first retry on.
+        self.former: FormerChildren | None = None
+        # Of those in the history: ids that the code chose, and that others may have had.
+        self.chosen: list[InstanceId] = []
+        # Children that outlive this flow, and may have ended when it had.
+        self.unheard: list[InstanceId] = []
 
     def call(
         self,
@@ -68,7 +67,7 @@ class Children:
         count = self._counts.get(flow.name, 0)
         identity = f"{flow.name}#{count}"
         wanted = InstanceId(
-            check_key(self._own_id(identity) if id is None or id in self._had else id)
+            check_key(self._own_id(identity) if id is None or self._had(id) else id)
         )
         self._counts[flow.name] = count + 1
         call = ChildCall[Any](
@@ -77,7 +76,7 @@ class Children:
         asking = self._run.asking
         if asking.undoing:
             asking.undid = f"child/{identity}"
-        before = self._salvaged_for(call, self._salvaged) if self._salvaged else None
+        before = None if self.former is None else self.former.take(call)
         if before is not None:
             call.id = InstanceId(before.started.id)
         if before is None or before.ended is None:
@@ -89,70 +88,28 @@ class Children:
 
     def rewound(self, rewind: Rewind) -> None:
         """A part is void; calls from now on may be of children that it began."""
-        if self._salvaged is None:
-            self._salvaged = Salvaged()
-        for child in rewind.children:
-            if child.started.id in self._had:
-                # An earlier retry left it too; it is one child, as it was last.
-                self._drop(child.started)
-            if not child.failed:
-                self._salvaged.add(child.started.child, child.started.input, child)
-        self._had |= {child.started.id for child in rewind.children}
-        self._begun = rewind.begun_children
-        self._lasting = frozenset(
-            decided.id
-            for decided, effect in self._run.out
-            if isinstance(decided, ChildStarted)
-            and effect is not None
-            and decided.id in self._had
-            and self._lives_on(decided)
-        )
+        if self.former is None:
+            self.former = FormerChildren(self._run)
+        self.former.rewound(rewind, self.open)
 
-    def _lives_on(self, decided: ChildStarted) -> bool:
-        """Whether a child whose start is decided, but not recorded, was begun and goes on.
+    def replayed(self) -> None:
+        """The history is through: what is open and stands in it may have ended unheard.
 
-        It was decided before its part was known to be void. Nobody else is given the child then.
+        What is decided anew is not in the store before that is committed.
         """
-        there = self._drop(decided)
-        if there is None:
-            # An earlier retry, of which nothing was recorded, has said so.
-            return decided.id in self._lasting
-        call = self.open.get(decided.child)
-        return there.ended is None and (call is None or call.abandon)
+        new = {start.id for start in new_starts(self._run.out) if not self._lasts(start.id)}
+        self.chosen = [id_ for id_ in self._chosen() if id_ not in new]
+        if self._run.rewinds:
+            self.unheard = [call.id for call in self.abandoned if call.id not in new]
 
-    def _drop(self, started: ChildStarted) -> VoidChild | None:
-        """Give this child to nobody any more."""
-        if self._salvaged is None:
-            return None
-        return self._salvaged.take(
-            started.child,
-            started.input,
-            same=lambda _: True,
-            fits=lambda child: child.started.id == started.id,
-        )
+    def _lasts(self, id: str) -> bool:  # noqa: A002 - it is one
+        return self.former is not None and self.former.lasts(id)
 
-    def may_start(self, decided: ChildStarted) -> bool:
-        """Whether a start that is not recorded may go out: not under an id that another had."""
-        return decided.id not in self._had or decided.id in self._lasting
-
-    def _salvaged_for(
-        self, call: ChildCall[Any], salvaged: Salvaged[VoidChild]
-    ) -> VoidChild | None:
-        """The same child in a part that is void, if it has ended or lives on.
-
-        What lived with this flow was cancelled with it, and is begun again.
-        """
-        lasts = call.detached or call.abandon
-        return salvaged.take(
-            call.identity,
-            call.input,
-            same=lambda given: (
-                not self._run.comparing or same_input(given, call.input, call.flow.arguments)
-            ),
-            fits=lambda child: (
-                child.started.detached == call.detached and (lasts or child.ended is not None)
-            ),
-        )
+    def heed(self) -> dict[InstanceId, str]:
+        """Those that may have ended when this flow had too, by id; each is told once."""
+        wanted = {id_: self.ids[id_] for id_ in self.unheard if id_ in self.ids}
+        self.unheard = []
+        return wanted
 
     def salvage(self, event: ChildEnded, of: VoidChild | None) -> ChildEnded | None:
         """Feed an end from a part that is void to a call that is open; ``None`` if there is none.
@@ -160,20 +117,49 @@ class Children:
         ``of`` is the child, if its beginning is void too: then its id tells which call that is,
         unless a retry began what had begun before, under another id.
         """
-        if of is None or of.started.child in self._begun:
-            identity = event.child
-        else:
-            identity = self.ids.get(of.started.id)
+        identity = self._identity_of(event, of)
         call = None if identity is None else self.open.pop(identity, None)
         if call is None:
             return None
         self.ids.pop(call.id, None)
-        if of is not None:
-            self._drop(of.started)
+        if of is not None and self.former is not None:
+            self.former.drop(of.started)
         return self._resolve(call, event)
 
+    def _identity_of(self, event: ChildEnded, of: VoidChild | None) -> str | None:
+        if of is None or self.former is None or of.started.child in self.former.begun:
+            return event.child
+        return self.ids.get(of.started.id)
+
+    def copied(self) -> None:
+        """What was decided so far, and is not recorded, was another flow's: begin with one's own.
+
+        Those that somebody waits for are begun again; a detached one gets another id.
+        """
+        for decided, effect in list(self._run.out):
+            if isinstance(decided, ChildStarted):
+                self._run.out.strike(decided)
+                if decided.detached and isinstance(effect, NewInstance):
+                    id_ = InstanceId(self._own_id(decided.child))
+                    own = msgspec.structs.replace(effect, id=id_)
+                    self._run.out.put(msgspec.structs.replace(decided, id=id_), own)
+
+    def go_on_with(self, rewind: Rewind) -> None:
+        """Of what stands and outlives the flow: those that a void retry began again are it now."""
+        for child in rewind.children:
+            call = self.open.get(child.started.child)
+            begun = child.started.child in rewind.begun_children and not child.failed
+            if begun and call is not None and call.abandon and self.former is not None:
+                self.former.drop(child.started)
+                self.named(call, child.started.id)
+                self.unheard.append(call.id)
+
+    def _had(self, id: str) -> bool:  # noqa: A002 - it is one
+        return self.former is not None and self.former.had(id)
+
     def _own_id(self, identity: str) -> str:
-        path = f"{self._run.id}/{identity}{self._run.epoch}"
+        parent, epoch = self._run.ancestry
+        path = f"{parent}/{identity}{epoch}"
         if len(path) * 4 <= _PATH_BYTES_MAX or len(data := path.encode()) <= _PATH_BYTES_MAX:
             return path
         head = data[:_HEAD_BYTES].decode(errors="ignore")
@@ -205,11 +191,14 @@ class Children:
             id=call.id,
             input=call.input,
             detached=call.detached,
+            abandon=call.abandon,
         )
         run.out.put(event, None if there else new)
         if not call.detached:
             self.open[call.identity] = call
             self.ids[call.id] = call.identity
+            if there:
+                self.unheard.append(call.id)
 
     def named(self, call: ChildCall[Any], id: str) -> None:  # noqa: A002 - it is one
         """The history says which id a child has."""
@@ -222,8 +211,7 @@ class Children:
         """Those that outlive this flow, and whose ends are not told to a flow that has ended."""
         return [call for call in self.open.values() if call.abandon]
 
-    @property
-    def chosen(self) -> list[InstanceId]:
+    def _chosen(self) -> list[InstanceId]:
         """The ids that the code chose itself, and that others may have had."""
         own = f"{self._run.id}/"
         return [InstanceId(each) for each in self.ids if not each.startswith(own)]

@@ -134,12 +134,16 @@ class TimerSet(_Event, frozen=True, tag="timer-set"):
 
 
 class ChildStarted(_Event, frozen=True, tag="child-started"):
-    """A child flow was started; ``child`` is its identity here, ``id`` its own."""
+    """A child flow was started; ``child`` is its identity here, ``id`` its own.
+
+    ``abandon``: whether it outlives this flow; ``None`` where an older release wrote it.
+    """
 
     child: str
     id: str
     input: msgspec.Raw = NULL
     detached: bool = False
+    abandon: bool | None = None
 
 
 class SignalSent(_Event, frozen=True, tag="signal-sent"):
@@ -199,12 +203,14 @@ class Retried(_Event, frozen=True, tag="retried"):
 class Forked(_Event, frozen=True, tag="forked"):
     """What stands before was copied from another flow: inputs of its steps are not compared.
 
-    ``base`` is the one of the run that it was copied from.
+    ``base`` is the one of the run that it was copied from; ``edited`` says whether the copy has
+    another input, ``None`` where an older release wrote it.
     """
 
     id: str
     version: int
     base: int = 0
+    edited: bool | None = None
 
 
 Fed = (

@@ -40,6 +40,10 @@ class Home(Protocol):
         """Read its mailbox from behind that letter; ``delivered`` is called with what was there."""
         ...
 
+    def heed(self, live: LiveFlow) -> None:
+        """Look for children of it that may have ended unheard; their ends happen to it then."""
+        ...
+
     def stop_jobs(self, jobs: Sequence[JobId]) -> None:
         """Nobody waits for these any more: let them be cancelled."""
         ...

@@ -18,6 +18,7 @@ from holdfast.flows.committing import Writes
 from holdfast.flows.decision import StepTask
 from holdfast.flows.desk import FlowDesk
 from holdfast.flows.executing import Executor
+from holdfast.flows.heeding import look_for_ended
 from holdfast.flows.parking import Parking
 from holdfast.flows.run import FlowRun
 from holdfast.flows.store_clock import StoreClock
@@ -165,6 +166,12 @@ class Household:
             self.log.debug("the mail of flow %s was not read: %s", live.id, error)
             letters = ()
         live.delivered(letters)
+
+    def heed(self, live: LiveFlow) -> None:
+        """Look for children of it that may have ended unheard."""
+        wanted = live.run.children.heed()
+        if wanted:
+            self.spawn(look_for_ended(self, live, wanted), "holdfast-flow-children")
 
     def stop_jobs(self, jobs: Sequence[JobId]) -> None:
         """Let jobs that nobody waits for be cancelled."""

@@ -130,9 +130,17 @@ class Operations:
         cut, more = _cut(rows, at)
         kept = [row for row in rows if row.version <= cut]
         at_us = kept[-1].at_us if kept else record.began_at_us
-        history = fork_history(rows, id=self._id, base=record.base, at=cut, at_us=at_us, more=more)
         flow = self._desk.flows.get(record.name)
         text = record.input if input is None else _input(record.name, flow, input)
+        history = fork_history(
+            rows,
+            id=self._id,
+            base=record.base,
+            at=cut,
+            at_us=at_us,
+            more=more,
+            edited=text != record.input,
+        )
         runtime = self._desk.runtime
         new = NewInstance(
             id=InstanceId(runtime.ordered_id() if id is None else check_key(id)),

@@ -27,6 +27,7 @@ from holdfast.flows.events import (
     origin_of,
 )
 from holdfast.flows.replaying import (
+    Copied,
     is_ahead,
     same_input,
     script_of,
@@ -58,6 +59,8 @@ class Replay:
         self.unbegun = script.unbegun
         self.seed = script.seed
         run.comparing = script.forks == 0
+        if script.seed is not None:
+            run.copied = Copied(*script.seed, run.id, edited=script.edited)
         run.asking.patches_recorded = script.patches
         self._announced: Rewind | None = None
         self._retries = _retries_after(script.rows)
@@ -273,6 +276,7 @@ class Replay:
             or identity in rewind.failed_steps
             or (call.intended and retried.rerun_unknown)
         }
+        run.children.go_on_with(rewind)
         children = {
             identity
             for identity, call in run.children.open.items()
@@ -284,7 +288,8 @@ class Replay:
                 steps.add(decided.step)
             elif isinstance(decided, ChildStarted):
                 children.discard(decided.child)
-                if effect is not None and not run.children.may_start(decided):
+                former = run.children.former
+                if effect is not None and former is not None and not former.may_start(decided):
                     run.out.strike(decided)
                     children.add(decided.child)
         of = {id(child.ended): child for child in rewind.children if child.ended is not None}
@@ -322,6 +327,10 @@ class Replay:
         run = self._run
         self._forks_left -= 1
         run.comparing = self._forks_left == 0
+        if run.comparing:
+            run.copied = None
+            if run.children.former is not None:
+                run.children.former.copied()
         run.out.events += 1
         run.at_us = max(run.at_us, event.at)
 
@@ -331,8 +340,9 @@ class Replay:
         if run.ended:
             # The copy has no end of its own, and its code comes to one.
             return
+        # What the other flow waits for is told to it, and not to its copy; and what goes on is its.
+        run.children.copied()
         run.advance(event.at)
-        # What the other flow waits for is told to it, and not to its copy.
         new = {origin_of(decided) for decided, _ in run.out}
         calls = run.calling.steps.values()
         steps = [call.identity for call in calls if call.job is not None]

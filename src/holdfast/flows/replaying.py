@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -48,7 +48,8 @@ class Script:
 
     ``carried`` are signals that the run before left unread: they are there when the code begins.
     ``seed`` is the id and the base of the flow that the beginning was copied from, if it was.
-    ``forks`` counts the copies: before the last of them inputs are not compared.
+    ``forks`` counts the copies: before the last of them inputs are not compared. ``edited``: one of
+    them may have been given another input.
     """
 
     rows: list[list[Item]]
@@ -56,6 +57,7 @@ class Script:
     patches: frozenset[str]
     seed: tuple[str, int] | None
     forks: int
+    edited: bool
 
     @property
     def unbegun(self) -> bool:
@@ -79,7 +81,8 @@ def script_of(rows: Sequence[HistoryRow], base: int = 0) -> Script:
         # The commit that ended the run before is the first of this one.
         carried = _taken_signals(kept[0][1])
     patches = frozenset(item.id for item in flat(everything) if isinstance(item, Patched))
-    return Script([items for _, items in kept], carried, patches, seed, len(forks))
+    edited = any(fork.edited is not False for fork in forks)
+    return Script([items for _, items in kept], carried, patches, seed, len(forks), edited)
 
 
 def is_ahead(item: object) -> bool:
@@ -107,6 +110,20 @@ def _taken_signals(items: list[Item]) -> list[SignalReceived]:
         signals.append(item)
     del items[: len(signals)]
     return signals
+
+
+class Copied(NamedTuple):
+    """The part of a history that was copied from the flow ``origin``, at ``base``, into ``id``."""
+
+    origin: str
+    base: int
+    id: str
+    edited: bool
+
+    def is_same(self, recorded: msgspec.Raw, found: msgspec.Raw) -> bool:
+        """Whether two inputs differ in nothing but the ids of the two flows."""
+        given = bytes(recorded).replace(self.origin.encode(), self.id.encode())
+        return given == bytes(found)
 
 
 def same_input(recorded: msgspec.Raw, found: msgspec.Raw, arguments: Arguments) -> bool:

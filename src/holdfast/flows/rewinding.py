@@ -194,7 +194,10 @@ class _Salvage:
         rewind.failed_steps.extend(item.failed_steps)
         rewind.failed_children.extend(item.failed_children)
         for child in item.children:
-            self._has(child)
+            known = self._has(child)
+            if child.started.child in item.begun_children:
+                # What had begun before that retry went on with it.
+                self._children[child.started.child] = known
         for step, digests in item.begun.items():
             rewind.begun.setdefault(step, set()).update(digests)
         for name in item.failed_children:
@@ -216,14 +219,19 @@ class _Salvage:
         if event.id not in self._by_id:
             self._has(VoidChild(event))
         self._children[event.child] = self._by_id[event.id]
+        failed = self._rewind.failed_children
+        if event.child in failed:
+            # Begun again since it failed.
+            failed[:] = [name for name in failed if name != event.child]
 
-    def _has(self, child: VoidChild) -> None:
+    def _has(self, child: VoidChild) -> VoidChild:
         known = self._by_id.setdefault(child.started.id, child)
         if known is child:
             self._rewind.children.append(child)
         else:
             # More than one retry has left it.
             known.failed, known.ended = child.failed, child.ended or known.ended
+        return known
 
     def _child_ended(self, event: ChildEnded, child: VoidChild | None) -> None:
         cause = self._is_cause(event)
@@ -325,11 +333,12 @@ def fork_history(
     at: int,
     at_us: int,
     more: int = 0,
+    edited: bool | None = None,
 ) -> tuple[str, ...]:
     """The history that a copy of flow ``id`` begins with: up to the version ``at``, and then some.
 
-    ``more`` is how many events of the commit after it are copied. The end of the flow is none of
-    the copy's: its code comes to an end by itself.
+    ``more`` is how many events of the commit after it are copied, ``edited`` whether the copy has
+    another input. The end of the flow is none of the copy's: its code comes to an end by itself.
 
     Raises:
         UsageError: There is no such version.
@@ -345,7 +354,7 @@ def fork_history(
     if more:
         after = next(row for row in rows if row.version > at)
         texts.append(first_events(_copied(after, rows), more))
-    texts.append(encode_events([Forked(at=at_us, id=id, version=at, base=base)]))
+    texts.append(encode_events([Forked(at=at_us, id=id, version=at, base=base, edited=edited)]))
     return tuple(texts)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.errors import NonDeterminism
 from holdfast.flows.answering import Answering
+from holdfast.flows.arguments import Arguments
 from holdfast.flows.asking import Asking
 from holdfast.flows.calling import Calling
 from holdfast.flows.chances import Chances
@@ -41,6 +42,7 @@ from holdfast.flows.loop import ErrorHandler, FlowLoop
 from holdfast.flows.outbox import Outbox
 from holdfast.flows.reading import event_of
 from holdfast.flows.replay import Replay
+from holdfast.flows.replaying import Copied, same_input
 from holdfast.flows.taking import decision_of
 from holdfast.flows.timers import Timers
 from holdfast.model.instance import HistoryRow, InstanceStatus, Letter
@@ -82,6 +84,7 @@ class FlowRun:
         "closed",
         "code",
         "comparing",
+        "copied",
         "custom",
         "difference",
         "ended",
@@ -127,6 +130,8 @@ class FlowRun:
         self.at_us = began_at_us
         self.replaying = False
         self.comparing = True
+        # While a part is replayed that was copied from another flow.
+        self.copied: Copied | None = None
         self.rewinds = 0
         self.out = Outbox()
         self.timers = Timers()
@@ -191,6 +196,7 @@ class FlowRun:
                 raise self.difference
             replay.go_on()
             replay.tell_unasked()
+            self.children.replayed()
 
     def feed(self, event: Fed | RetryDue) -> bool:
         """Tell the code one thing that happened, and let it run to its next wait.
@@ -383,10 +389,33 @@ class FlowRun:
 
     # -- for what the code asks for ---------------------------------------------------------------
 
+    def same(self, recorded: msgspec.Raw, found: msgspec.Raw, arguments: Arguments) -> bool:
+        """Whether an input of a part that is void is the one of a call."""
+        if same_input(recorded, found, arguments):
+            return True
+        return self.copied is not None and self.copied.is_same(recorded, found)
+
+    @property
+    def loose(self) -> bool:
+        """Whether inputs of a part that is void may be others, because a copy was given another."""
+        return self.copied is not None and self.copied.edited
+
     @property
     def epoch(self) -> str:
         """What sets ids of jobs and children apart from those of earlier runs and attempts."""
         return f"@{self.base}.{self.rewinds}" if self.rewinds else self.lap
+
+    @property
+    def ancestry(self) -> tuple[str, str]:
+        """Whose children those are that the code starts, and their epoch.
+
+        What is decided while a part is replayed that was copied must be what that flow decided.
+        """
+        if self.copied is None:
+            return self.id, self.epoch
+        base = self.copied.base
+        lap = f"@{base}" if base else ""
+        return self.copied.origin, f"@{base}.{self.rewinds}" if self.rewinds else lap
 
     @property
     def lap(self) -> str:

@@ -56,11 +56,13 @@ class Salvaged(Generic[T]):
         *,
         same: Callable[[msgspec.Raw], bool],
         fits: Callable[[T], bool] = lambda _: True,
+        loose: bool = False,
     ) -> T | None:
         """What belongs to a call, which nobody else gets then.
 
         ``same`` tells whether an input is the one of the call, where the identity is; ``fits``
-        whether a value may be meant at all.
+        whether a value may be meant at all. ``loose``: where nothing has that input, the identity
+        alone will do.
         """
         for entry in self._by_identity.get(identity, ()):
             if not entry.taken and fits(entry.value) and same(entry.input):
@@ -68,7 +70,17 @@ class Salvaged(Generic[T]):
         for entry in self._by_input.get((callee_of(identity), bytes(input)), ()):
             if not entry.taken and fits(entry.value):
                 return self._take(entry)
+        for entry in self._by_identity.get(identity, ()) if loose else ():
+            if not entry.taken and fits(entry.value):
+                return self._take(entry)
         return None
+
+    def drop(self, which: Callable[[T], bool]) -> None:
+        """Give those to nobody any more."""
+        for entries in self._by_identity.values():
+            for entry in entries:
+                if not entry.taken and which(entry.value):
+                    self._take(entry)
 
     def _take(self, entry: _Entry[T]) -> T:
         entry.taken = True

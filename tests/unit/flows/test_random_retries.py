@@ -15,7 +15,9 @@ import pytest
 import holdfast
 from holdfast import App
 from holdfast.flows.events import ChildEnded, Failure, StepEnded
-from holdfast.model.instance import InstanceStatus, NewInstance
+from holdfast.flows.rewinding import fork_history
+from holdfast.model.instance import HistoryRow, InstanceStatus, NewInstance
+from holdfast.names import Token
 from tests.unit.flows.driving import Driven
 from tests.unit.flows.retried import retry
 from tests.unit.flows.test_random_flows import KINDS, Program, child, perform
@@ -144,7 +146,7 @@ class World:
                     self.lasting.pop(self.ids[what], None)
             case _:
                 driven.elapse(max(0.0, (run.due_at_us - driven.now_us) / 1e6) + 0.001)
-        self.look(driven)
+        self.tell(driven)
         return True
 
     def _end_ahead(self, driven: Driven, failing: float) -> None:
@@ -176,11 +178,14 @@ class World:
             self.succeeded.add(what)
 
     def tell(self, driven: Driven) -> None:
-        """As a host does that takes a retried flow up: ends that nobody could be told of."""
-        for call in driven.run.children.abandoned:
-            if call.id in self.ended and not driven.run.ended:
-                raw = msgspec.Raw(b'"c"')
-                driven.feed(ChildEnded(at=driven.now_us, child=call.identity, result=raw))
+        """As a host does with a retried flow: ends that nobody could be told of."""
+        while not driven.run.ended and (wanted := driven.run.children.heed()):
+            for id_, identity in wanted.items():
+                if id_ in self.ended:
+                    raw = msgspec.Raw(b'"c"')
+                    driven.feed(ChildEnded(at=driven.now_us, child=identity, result=raw))
+                if driven.run.ended:
+                    break
         self.look(driven)
 
 
@@ -218,6 +223,26 @@ def test_what_succeeded_happens_once_however_often_a_flow_is_retried(seed):
     assert again.run.ended
     # What leaves no event is sent again, under the same id.
     assert again.decisions[-1].events == ()
+    copy(driven, world.dice)
+
+
+def copy(driven: Driven, dice: random.Random) -> None:
+    """A copy from any commit on goes the same way so far, and comes to an end by itself."""
+    at = dice.choice(driven.rows).version
+    texts = fork_history(driven.rows, id="f", base=0, at=at, at_us=driven.now_us, edited=False)
+    rows = [HistoryRow(n, Token(1), "w", 0, text) for n, text in enumerate(texts, 1)]
+    copied, world = Driven(driven.flow, id="g", rows=rows, now_us=driven.now_us), World(at)
+    # A step with once that the other flow had begun is of unknown outcome here.
+    copied.run.settle_unknown(copied.now_us)
+    copied.commit()
+    world.look(copied)
+    for _ in range(400):
+        if copied.run.ended:
+            return
+        own = [id_ for id_ in copied.run.children.ids if not id_.startswith("g/")]
+        assert own == [], "it waits for children of another flow"
+        assert world.happen(copied, 0.0), f"it waits for nothing: {copied.told()}"
+    raise AssertionError("it comes to no end")
 
 
 def intended(driven: Driven) -> bool:

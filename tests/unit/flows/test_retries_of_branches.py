@@ -344,3 +344,37 @@ def test_one_child_is_given_to_one_call_however_alike_they_are():
     retry(driven)
     assert ran(driven) == ["ship#0"]
     assert replays(driven)
+
+
+def test_an_abandoned_child_that_a_void_retry_began_again_goes_on():
+    async def code() -> int:
+        child = holdfast.start_child(kid, on_parent_end="abandon")
+        error = None
+        try:
+            await ship()
+        except StepFailed as failed:
+            error = failed
+        enough = holdfast.wait_signal("enough")
+        done, _ = await asyncio.wait([child, enough], return_when=asyncio.FIRST_COMPLETED)
+        if child in done:
+            child.result()
+        if error:
+            raise error
+        return await child
+
+    driven = run_of(code)
+    fail_first(driven)
+    driven.letter("child", "f/kid#0", {"error": {"type": "E", "message": "m"}}, "child/f/kid#0")
+    assert driven.status is InstanceStatus.FAILED
+    retry(driven)
+    driven.signal("enough")
+    assert driven.status is InstanceStatus.FAILED
+    retry(driven)
+    starts = [start.id for each in driven.decisions for start in each.starts]
+    assert starts == ["f/kid#0", "f/kid#0@0.1"]
+    # It may have ended with the flow, and is looked for.
+    assert driven.run.children.heed() == {"f/kid#0@0.1": "kid#0"}
+    driven.end("ship#0", "home")
+    driven.letter("child", "f/kid#0@0.1", {"result": 4}, "child/f/kid#0@0.1")
+    assert driven.outcome == 4
+    assert replays(driven)
