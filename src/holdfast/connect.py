@@ -29,6 +29,7 @@ from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId, check_host, check_namespace
 from holdfast.ports.driver import Driver, DriverContext, DriverFactory
 from holdfast.runtime.logs import bind_host
+from holdfast.runtime.outside import check_outside
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry, combine
 from holdfast.settings import Settings
@@ -149,6 +150,7 @@ class _Connecting:
             await self._host.close()
 
     async def _open(self) -> Holdfast:
+        check_outside("holdfast.connect()")
         settings = load_settings(**self._arguments)
         location = parse_url(settings.url or "")
         factory = find_factory(location.scheme)

@@ -27,6 +27,7 @@ from holdfast.model.flow_options import FlowOptions
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
+from holdfast.runtime.outside import check_outside
 from holdfast.runtime.portal import Portal
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
@@ -184,6 +185,7 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     telemetry: Telemetry | None = None,
 ) -> Holdfast:
     """Connect this process to a store; see ``holdfast.connect``. Close it, or use ``with``."""
+    check_outside("blocking.connect()")
     portal = Portal()
 
     async def opening() -> host_module.Holdfast:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast import App
+from holdfast import App, blocking
 from holdfast.errors import FlowFailed
 
 ASKED = {
@@ -19,6 +19,8 @@ ASKED = {
     "run": (lambda hf: hf.run(), "do it in a step"),
     "close": (lambda hf: hf.close(), "do it in a step"),
     "health": (lambda hf: hf.health(), "do it in a step"),
+    "connect": (lambda _: holdfast.connect("memory://"), "do it in a step"),
+    "blocking": (lambda _: blocking.connect("memory://"), "do it in a step"),
 }
 
 
