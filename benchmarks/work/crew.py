@@ -10,6 +10,9 @@ from benchmarks.work.jobs import Jobs
 PROGRAM = "benchmarks.work.programs.runner"
 QUEUE = "bench"
 
+# Jobs that a runner has at once, unless it is told another number: as many as one claim brings.
+CONCURRENCY = 100
+
 # Hosts connect one after the other; so long before they begin together.
 _LEAD_S = 0.05
 

@@ -11,13 +11,14 @@ from contextlib import AsyncExitStack
 from benchmarks.charts.peers import Absent
 from benchmarks.children import children
 from benchmarks.report import Row
-from benchmarks.rounds import alternate
+from benchmarks.rounds import Sample, alternate
 from benchmarks.work.backend import Backend
-from benchmarks.work.crew import PROGRAM, Crew
+from benchmarks.work.crew import CONCURRENCY, PROGRAM, Crew
 from benchmarks.work.effort import Effort
 from benchmarks.work.jobs import open_jobs
 from benchmarks.work.peers import procrastinate
 from benchmarks.work.sqlite_floor import open_floor
+from holdfast.work.handler import HandlerOptions
 
 NAME = "end-to-end"
 PROCESSES_NAME = "two-processes"
@@ -26,6 +27,8 @@ PROCESSES_NAME = "two-processes"
 _RAW_BAR = 2.0
 _PEER_BAR = 10.0
 _PROCESSES_BAR = 1.5
+
+DEFAULT_CONCURRENCY = HandlerOptions().concurrency
 
 
 async def measure_sqlite(backend: Backend, effort: Effort) -> list[Row]:
@@ -74,24 +77,30 @@ async def measure_postgres(backend: Backend, effort: Effort) -> list[Row]:
 
 
 async def measure_processes(backend: Backend, effort: Effort) -> list[Row]:
-    """Two processes beside one, on stores of their own."""
+    """Two processes beside one, on stores of their own.
+
+    With as many slots as a handler has that asks for no more; and with so many that one process
+    and its server fill two cores, where a second process can only share them.
+    """
+    name = f"{backend.name}/{PROCESSES_NAME}"
+    few = await _processes(backend, effort, DEFAULT_CONCURRENCY)
+    many = await _processes(backend, effort, CONCURRENCY)
+    return [
+        Row(name=name, unit="jobs/s", ours=few.ours, floor=few.floor, bar=_PROCESSES_BAR),
+        Row(name=f"{name}-full", unit="jobs/s", ours=many.ours, floor=many.floor),
+    ]
+
+
+async def _processes(backend: Backend, effort: Effort, concurrency: int) -> Sample:
     alone_url, url = backend.new_store(), backend.new_store()
+    slots = str(concurrency)
     async with (
         open_jobs(alone_url) as alone_jobs,
         open_jobs(url) as jobs,
-        children(PROGRAM, [[alone_url], [url], [url]]) as runners,
+        children(PROGRAM, [[alone_url, slots], [url, slots], [url, slots]]) as runners,
     ):
         for runner in runners:
             await runner.hear()
         alone = Crew(alone_jobs, runners[:1], effort.round_s)
         both = Crew(jobs, runners[1:], effort.round_s)
-        outcome = await alternate(both.rate, alone.rate, rounds=effort.rounds)
-    return [
-        Row(
-            name=f"{backend.name}/{PROCESSES_NAME}",
-            unit="jobs/s",
-            ours=outcome.typical.ours,
-            floor=outcome.typical.floor,
-            bar=_PROCESSES_BAR,
-        )
-    ]
+        return (await alternate(both.rate, alone.rate, rounds=effort.rounds)).typical

@@ -1,6 +1,7 @@
 """A host that runs a handler that does nothing, for as long as it is told, and counts.
 
-Started with the URL. Everything that it counts is durable: it says so only after ``run`` returned.
+Started with the URL, and how many jobs run at once. Everything that it counts is durable: it says
+so only after ``run`` returned.
 """
 
 from __future__ import annotations
@@ -12,16 +13,13 @@ import time
 
 import holdfast
 from benchmarks.children import boot_time, listen, say
-from benchmarks.work.crew import QUEUE
-
-# As many as one claim brings.
-CONCURRENCY = 100
+from benchmarks.work.crew import CONCURRENCY, QUEUE
 
 app = holdfast.App("bench")
 served = 0
 
 
-@app.handler(QUEUE, concurrency=CONCURRENCY)
+@app.handler(QUEUE, concurrency=int(sys.argv[2]) if len(sys.argv) > 2 else CONCURRENCY)
 async def nothing(payload: dict[str, str]) -> None:
     """Take the payload, and be done."""
     del payload

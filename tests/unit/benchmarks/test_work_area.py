@@ -117,8 +117,10 @@ async def test_end_to_end_of_postgres_without_its_peer(
 @pytest.mark.process
 @pytest.mark.service
 async def test_two_processes_of_postgres(postgres, small_backlog):
-    (row,) = await end_to_end.measure_processes(postgres, TINY)
-    assert (row.name, row.bar) == ("postgres/two-processes", 1.5)
+    rows = await end_to_end.measure_processes(postgres, TINY)
+    assert [(row.name, row.bar) for row in rows] == [
+        ("postgres/two-processes", 1.5), ("postgres/two-processes-full", None)
+    ]  # fmt: skip
 
 
 @pytest.mark.process
