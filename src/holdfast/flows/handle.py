@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.errors import FlowEnded, FlowNotFound, MailboxFull
+from holdfast.errors import FlowEnded, FlowNotFound, HoldfastError, MailboxFull
 from holdfast.flows import letters
 from holdfast.flows.desk import within
 from holdfast.flows.failures import decode_failure, flow_error, update_error
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
 
 R = TypeVar("R")
+
+# Whoever has waited in vain waits so much longer at most to learn why.
+_STANDING_S = 0.5
 
 
 class FlowHandle(Generic[R]):
@@ -59,11 +62,28 @@ class FlowHandle(Generic[R]):
             StoreUnavailable, OutcomeUnknown: The store does not answer.
         """
         timeout_s = None if timeout is None else seconds(timeout, "timeout")
-        status, outcome = await within(timeout_s, self._end(), f"flow {self.id!r} did not end")
+        try:
+            status, outcome = await within(timeout_s, self._end(), f"flow {self.id!r} did not end")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}{await self._standing()}") from error
         if status is not InstanceStatus.COMPLETED:
             raise flow_error(self.id, decode_failure(outcome))
         codec = codec_of(Any) if self._flow is None else self._flow.arguments.returns
         return codec.decode(outcome or "null")
+
+    async def _standing(self) -> str:
+        """Where it stands, for who has waited in vain; nothing if the store does not say soon."""
+        try:
+            async with asyncio.timeout(_STANDING_S):
+                status = (await self._desk.record(self.id)).status
+        except (HoldfastError, TimeoutError):
+            return ""
+        if status is not InstanceStatus.PENDING:
+            return f": it is {status}"
+        return (
+            ": no host has taken it yet; does one run an app with this flow (hf.running(), "
+            "hf.run() or `holdfast worker`)?"
+        )
 
     async def _end(self) -> End:
         check_outside("the handle of a flow", "call the flow itself (`await child(…)`)")

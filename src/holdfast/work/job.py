@@ -188,7 +188,7 @@ class Job(Generic[R_co]):
                     return self._result_of(record)
                 left_s = None if until is None else until - clock.monotonic()
                 if left_s is not None and left_s <= 0:
-                    raise TimeoutError(f"job {self.id!r} has not ended: it is {record.state}")
+                    raise TimeoutError(_in_vain(record))
                 pause_s = backoff.next_s()
                 await alarm.sleep(pause_s if left_s is None else min(pause_s, left_s))
         finally:
@@ -200,3 +200,14 @@ class Job(Generic[R_co]):
         if record.result is None or self._codec is None:
             return decode_plain(record.result)
         return self._codec.decode(record.result)
+
+
+def _in_vain(record: JobRecord) -> str:
+    """What to say to who has waited in vain."""
+    said = f"job {record.id!r} has not ended: it is {record.state}"
+    if record.state is not JobState.READY or record.attempts or record.losses:
+        return said
+    return (
+        f"{said}, and nobody has claimed it; does a host run a handler of queue {record.queue!r} "
+        "(hf.running(), hf.run() or `holdfast worker`)?"
+    )

@@ -343,8 +343,15 @@ async def test_a_flow_that_raises_fails_and_one_that_is_late_times_out(fleet):
     with pytest.raises(FlowFailed, match="a mistake") as caught:
         await handle.result(timeout=5)
     assert caught.value.type == "ValueError"
-    with pytest.raises(TimeoutError, match="did not end within"):
+    with pytest.raises(TimeoutError, match=r"did not end within 0.01 s: it is running"):
         await (await hf.flows.start(long)).result(timeout=0.01)
+
+
+async def test_who_waits_for_what_nobody_runs_is_told_so(fleet):
+    hf = await fleet.host("caller")
+    handle = await hf.flows.start("nowhere")
+    with pytest.raises(TimeoutError, match="no host has taken it yet; does one run an app"):
+        await handle.result(timeout=0.01)
 
 
 async def test_many_flows_start_in_one_call(fleet):
