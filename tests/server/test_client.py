@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from holdfast.client import Client, HttpWorker
@@ -216,6 +218,82 @@ async def test_a_worker_without_a_queue_or_a_slot_is_refused():
         HttpWorker(client, [], print)
     with pytest.raises(UsageError):
         HttpWorker(client, ["mail"], print, concurrency=0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": True},
+        {"concurrency": 0.5},
+        {"concurrency": -1},
+        {"grace": -1},
+        {"grace": float("nan")},
+        {"grace": "long"},
+    ],
+)
+async def test_a_slot_or_a_grace_that_is_none_is_refused(options):
+    with pytest.raises(UsageError, match=next(iter(options))):
+        HttpWorker(Client("http://x"), "mail", print, **options)
+
+
+async def test_one_queue_may_be_named_by_itself(real):
+    url, token, _ = real
+    async with Client(url, token) as client:
+        item = await client.enqueue("mail", 1)
+        assert (await client.next("mail")).id == item
+        done = asyncio.Event()
+        worker = HttpWorker(client, "post", lambda _: done.set() or asyncio.sleep(0))
+        running = asyncio.create_task(worker.run())
+        await client.enqueue("post", 2)
+        await until(lambda: worker.done == 1)
+        worker.stop()
+        await running
+
+
+@pytest.mark.parametrize("queues", [[], "", ["mail", "\ud800"], "a\ud800", [1]])
+async def test_what_names_no_queue_is_refused_before_it_is_sent(queues):
+    async with listening([]) as (url, heard), Client(url) as client:
+        with pytest.raises(UsageError):
+            await client.next(queues)
+        with pytest.raises(UsageError):
+            await client.enqueue(queues[-1] if queues else "", 1)
+    assert heard == []
+
+
+@dataclass
+class Priced:
+    price: float
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [float("nan"), {"price": float("inf")}, Priced(float("-inf")), "\ud800", {"\udfff": None}],
+)
+async def test_what_json_cannot_say_is_refused_before_it_is_sent(payload):
+    async with listening([]) as (url, heard), Client(url) as client:
+        with pytest.raises(UsageError, match=r"JSON|Unicode"):
+            await client.enqueue("mail", payload)
+        with pytest.raises(UsageError, match=r"JSON|Unicode"):
+            await client.enqueue_many("mail", [{"payload": 1}, {"payload": payload}])
+    assert heard == []
+
+
+async def test_what_json_can_say_is_sent_as_it_is():
+    async with listening([CREATED]) as (url, heard), Client(url) as client:
+        await client.enqueue("mail", {"none": None, "list": [1.5, Priced(2.0)]})
+    assert b'{"none":null,"list":[1.5,{"price":2.0}]}' in heard[0]
+
+
+async def test_an_id_that_is_none_is_chosen_as_one_that_is_left_out():
+    many = answer(200, b'{"items": [{"id": "i1", "outcome": "created"}]}')
+    async with listening([None, CREATED, None, many]) as (url, heard), Client(url) as client:
+        await client.enqueue("mail", 1, id=None)
+        await client.enqueue_many("mail", [{"payload": 1, "id": None}])
+    sent = [msgspec.json.decode(each.partition(b"\r\n\r\n")[2]) for each in heard]
+    assert sent[0] == sent[1]
+    assert sent[2] == sent[3]
+    assert sent[0]["id"]
+    assert sent[2][0]["id"]
 
 
 async def test_a_worker_whose_token_is_wrong_says_so_and_ends():

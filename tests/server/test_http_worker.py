@@ -18,9 +18,9 @@ __all__ = ["real"]
 
 
 @contextlib.asynccontextmanager
-async def working(real, work, **options):
+async def working(real, work, *, ttl=30, **options):
     url, token, _ = real
-    async with Client(url, token, worker_id="w1") as client:
+    async with Client(url, token, worker_id="w1", ttl=ttl) as client:
         worker = HttpWorker(client, ["mail"], work, **options)
         running = asyncio.create_task(worker.run())
         yield client, worker, running

@@ -115,7 +115,8 @@ async def test_a_result_that_cannot_be_kept_is_a_failure_of_the_item(relay, shop
 
     async with working(relay, shop, work) as speaking:
         item = await speaking.enqueue("mail", 1)
-        await until_state(shop, item, "retrying")
+        # Done, and not to be done twice.
+        await until_state(shop, item, "dead")
 
 
 async def test_an_error_whose_text_is_no_unicode_is_told_all_the_same(relay, shop):

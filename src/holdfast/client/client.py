@@ -22,6 +22,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UsageError,
 )
+from holdfast.names import check_queue
 from holdfast.runtime.runtime import Runtime
 
 # One request, beside the time that it may wait for work.
@@ -101,14 +102,12 @@ class Client:
 
         Raises:
             Conflict: A live item has the unique key, or the queue drains.
-            UsageError: The server refuses the arguments.
+            UsageError: They cannot be sent as JSON, or the server refuses them.
             StoreUnavailable, OutcomeUnknown: The server stayed away; the same ``id`` may be sent
                 again.
         """
-        # Chosen here, so that a repeat after a lost answer adds nothing.
-        options.setdefault("id", self._runtime.new_id() + self._runtime.new_id())
-        path = f"/queues/{quote(queue, safe='')}/items"
-        answer = await self._repeat("POST", path, {"payload": payload, **options})
+        item = self._named({"payload": payload, **options})
+        answer = await self._repeat("POST", _items_of(queue), item)
         return _expect(answer, 201)["id"]
 
     async def enqueue_many(
@@ -118,21 +117,21 @@ class Client:
 
         Returns the id and the outcome of each. Raises as ``enqueue``.
         """
-        new_id = self._runtime.new_id
-        named = [{"id": new_id() + new_id(), **item} for item in items]
-        path = f"/queues/{quote(queue, safe='')}/items"
-        answer = await self._repeat("POST", path, named)
+        named = [self._named(item) for item in items]
+        answer = await self._repeat("POST", _items_of(queue), named)
         return [(found["id"], found["outcome"]) for found in _expect(answer, 200)["items"]]
 
     async def next(
         self,
-        queues: Sequence[str],
+        queues: str | Sequence[str],
         *,
         wait: float = 0.0,
         item: str | None = None,
         request_id: str | None = None,
     ) -> Item | None:
         """Claim one item, or ``None`` if there was none within ``wait`` seconds.
+
+        ``queues`` is the name of one, or several.
 
         A lost answer is asked for again and gives the same item; ``request_id`` lets a later
         call do that too.
@@ -146,7 +145,7 @@ class Client:
         document: dict[str, Any] = {
             "worker_id": self.worker_id,
             "session": self._session,
-            "queues": list(queues),
+            "queues": queues_of(queues),
             "wait": wait,
             "ttl": self.ttl,
             "request_id": request_id or self._runtime.new_id(),
@@ -242,6 +241,12 @@ class Client:
         states = zip(items, found["claims"], strict=True)
         return begun + found["expires_in"], {item.id: beat["state"] for item, beat in states}
 
+    def _named(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """The item with an id, chosen here: a repeat after a lost answer adds nothing."""
+        if item.get("id") is not None:
+            return dict(item)
+        return {**item, "id": self._runtime.new_id() + self._runtime.new_id()}
+
     async def _settle(self, verb: str, item: Item, more: dict[str, Any]) -> None:
         document = {"claim_id": item.claim_id, **more}
         answer = await self._repeat("POST", f"/worker/{verb}", document)
@@ -265,6 +270,22 @@ class Client:
                 raise failure
             await clock.sleep(pause_s * self._runtime.random.uniform(0.5, 1.0))
             pause_s = min(_PAUSE_S[1], pause_s * 2)
+
+
+def queues_of(queues: str | Sequence[str]) -> list[str]:
+    """The names of queues; one may be given by itself.
+
+    Raises:
+        UsageError: There is none, or one cannot be the name of a queue.
+    """
+    names = [queues] if isinstance(queues, str) else list(queues)
+    if not names:
+        raise UsageError("name at least one queue")
+    return [check_queue(name) for name in names]
+
+
+def _items_of(queue: str) -> str:
+    return f"/queues/{quote(check_queue(queue), safe='')}/items"
 
 
 def _expect(answer: Answer, status: int) -> Any:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.codec import encode_json
 from holdfast.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable, UsageError
 
 # Far above any answer: a page of items with payloads of the largest size.
@@ -175,9 +176,17 @@ class Http:
 
 def _json(document: Any) -> bytes:
     try:
-        return msgspec.json.encode(document)
+        body = msgspec.json.encode(document)
+        body.decode()
+        plain = msgspec.to_builtins(document) if b"null" in body else None
+    except UnicodeDecodeError as error:
+        raise UsageError("this cannot be sent: it holds text that is not valid Unicode") from error
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
         raise UsageError(f"this cannot be sent as JSON: {error}") from error
+    if plain is not None:
+        # Numbers that JSON cannot say have become null: they are looked for where one is.
+        encode_json(plain, "what is sent", limit=_BODY_BYTES_MAX)
+    return body
 
 
 def _cut() -> OutcomeUnknown:

@@ -15,22 +15,27 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.client.client import Client, Item
+from holdfast.client.calling import Calls, Order
+from holdfast.client.client import Client, Item, queues_of
 from holdfast.errors import ClaimLost, HoldfastError, StoreError, UsageError
+from holdfast.model.options import Duration, seconds
 from holdfast.model.retry import name_of
 from holdfast.runtime.logs import printable
 from holdfast.runtime.tasks import is_current
 
 _log = logging.getLogger("holdfast.client")
 
-Work = Callable[[Item], Awaitable[Any]]
-"""What is done with an item; its result is kept, and whatever it raises is a failure."""
+Work = Callable[[Item], Any]
+"""What is done with an item, async or in a thread; its result is kept, what it raises fails it."""
 
 _Settle = Callable[[], Coroutine[Any, Any, None]]
+
+# One process that works on more at once is better served by a second process.
+_CONCURRENCY_MAX = 10_000
 
 # Longest pause while the server is away, and the first one.
 _OUTAGE_S = (0.2, 10.0)
@@ -64,22 +69,24 @@ _CANCEL_PATIENCE_S = 5.0
 class _Run:
     """One item being worked on."""
 
-    __slots__ = ("gone", "item", "left", "over", "task", "told")
+    __slots__ = ("gone", "item", "left", "order", "over", "task")
 
     def __init__(self, item: Item) -> None:
         self.item = item
         self.task: asyncio.Task[None] | None = None
-        # Whether this worker told it to stop, and whether that was because its claim is gone.
-        self.told = self.gone = False
+        # What this worker told it, and whether that was because its claim is gone.
+        self.order = Order()
+        self.gone = False
         # Whether the user's function has ended: what became of it is being sent.
         self.over = False
         # Whether it was given back while the function went on: what that returns is dropped.
         self.left = False
 
-    def stop(self) -> None:
-        """Cancel what works on it."""
-        self.told = True
-        if self.task is not None:
+    def stop(self, *, dropped: bool = True) -> None:
+        """Cancel what works on it; a thread is told, and what it returns is ``dropped`` or not."""
+        self.order.given = True
+        self.order.dropped = self.order.dropped or dropped
+        if self.task is not None and not self.order.in_thread:
             self.task.cancel()
 
 
@@ -91,25 +98,35 @@ class HttpWorker:
     tasks may go on after a stop before they are cancelled and their items released; of one that
     does not end then either, too, and what it returns is dropped. Whatever else ``work`` raises is
     a failure, ``CancelledError`` and ``SystemExit`` included.
+
+    A plain function runs in a thread, and the claim is kept beside it. It cannot be cancelled: it
+    sees ``cancelled()``, keeps its slot until it ends, and what it returns after ``grace`` is
+    dropped.
+
+    Raises:
+        UsageError: ``work`` is no function, no queue is named, ``concurrency`` is no whole number
+            from 1, or ``grace`` no duration.
     """
 
     def __init__(
         self,
         client: Client,
-        queues: Sequence[str],
+        queues: str | Sequence[str],
         work: Work,
         *,
         concurrency: int = 1,
-        grace: float = 10.0,
+        grace: Duration = 10.0,
     ) -> None:
-        if concurrency < 1 or not queues:
-            raise UsageError("a worker has at least one queue and one slot")
+        if type(concurrency) is not int or not 1 <= concurrency <= _CONCURRENCY_MAX:
+            raise UsageError(
+                f"concurrency is a whole number from 1 to {_CONCURRENCY_MAX:,}, not {concurrency!r}"
+            )
         self._client = client
         self._clock = client.runtime.clock
-        self._queues = list(queues)
-        self._work = work
+        self._queues = queues_of(queues)
         self._concurrency = concurrency
-        self._grace_s = grace
+        self._grace_s = seconds(grace, "grace")
+        self._calls = Calls(work, client.runtime, most=concurrency)
         self._running: dict[str, _Run] = {}
         self._deadline = 0.0
         # Who runs the worker.
@@ -146,6 +163,7 @@ class HttpWorker:
                 for task in (beating, *self._returning):
                     task.cancel()
                 await asyncio.wait([beating, *self._returning])
+                self._calls.close()
 
     async def _take(self) -> None:
         """Fill the slots until told to stop."""
@@ -261,11 +279,11 @@ class HttpWorker:
         """Run the user's function, and say what is to be sent; ``None`` of a claim that is gone."""
         item, task = run.item, asyncio.current_task()
         try:
-            result = await self._work(item)
+            result = await self._calls.call(item, run.order)
         except asyncio.CancelledError as error:
             if run.gone:
                 return None
-            if run.told or self._ends():
+            if run.order.given or self._ends():
                 # Stopped before it was done: somebody else begins it again at once.
                 return partial(self._client.release, item)
             # To give back what cancels itself would be to begin it again without end.
@@ -285,14 +303,15 @@ class HttpWorker:
         """Whether the worker itself is cancelled, as all tasks are when a loop is torn down."""
         return self._main is None or self._main.done() or self._main.cancelling() > 0
 
-    async def _fail(self, item: Item, error: BaseException) -> None:
-        await self._client.fail(item, _said(error), error_type=_type_of(error))
+    async def _fail(self, item: Item, error: BaseException, *, dead: bool = False) -> None:
+        await self._client.fail(item, _said(error), error_type=_type_of(error), dead=dead)
 
     async def _complete(self, item: Item, result: Any) -> None:
         try:
             await self._client.complete(item, result)
         except UsageError as error:
-            await self._fail(item, error)
+            # Never tried again: the work is done, and doing it twice would not help.
+            await self._fail(item, error, dead=True)
         else:
             self.done += 1
 
@@ -367,7 +386,7 @@ class HttpWorker:
             return
         _log.warning("stopping work on item %s: %s", item_id, why)
         run.gone = why != "cancel"
-        run.stop()
+        run.stop(dropped=run.gone)
 
     async def _drain(self) -> None:
         await self._ended(self._grace_s)
