@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.model.bearer import Scope
+from holdfast.model.session import HostSession
+from holdfast.names import HostId
 from holdfast.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
 
@@ -91,8 +93,12 @@ async def test_a_heartbeat_without_a_ttl_keeps_that_of_the_session(timed, clock,
 
 async def test_a_server_that_never_saw_the_session_asks_the_store_for_its_ttl(timed, clock):
     await fill(timed, 1)
-    claims = [{"claim_id": (await taken(timed, ttl=300, session="s1"))["claim_id"]}]
     (space,) = timed.app.spaces.all
+    # More of them, and older ones, than any list shows.
+    for number in range(1001):
+        older = HostSession(id=HostId(f"h{number}"), name="h", ttl_us=60_000_000, metadata="{}")
+        await space.driver.hosts.open(older)
+    claims = [{"claim_id": (await taken(timed, ttl=300, session="s1"))["claim_id"]}]
     other = application({"shop": space.driver}, clock)
     beaten = await beat(Api(other, timed.token), session="s1", claims=claims)
     assert beaten["expires_in"] == 300

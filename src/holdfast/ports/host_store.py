@@ -43,6 +43,10 @@ class HostStore(Protocol):
         """
         ...
 
+    async def get(self, host: HostId) -> HostSession | None:
+        """One session, shown as ``list`` shows it; ``None`` if it has ended or never was."""
+        ...
+
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """Sessions that have not ended, oldest first; ``alive`` is false for expired ones."""
         ...

@@ -32,9 +32,6 @@ from holdfast.server.problems import session_ended
 # was not heard of for longest is forgotten, and costs a write, or a new session.
 _REMEMBERED_MAX = 10_000
 
-# Sessions among which one that this server does not know is looked for, to learn its ttl.
-_LOOK_MAX = 1000
-
 # A renewal is asked of the store when this much of the ttl has passed since the last one.
 _RENEW_AFTER = 1 / 3
 
@@ -186,10 +183,8 @@ class Sessions:
 
     async def _ttl_s(self, session: HostId) -> float:
         """The ttl of a session that another server opened, or this one before it was restarted."""
-        for found in await self._hosts.list(limit=_LOOK_MAX):
-            if found.id == session:
-                return found.ttl_us / 1e6
-        return limits.TTL_DEFAULT_S
+        found = await self._hosts.get(session)
+        return limits.TTL_DEFAULT_S if found is None else found.ttl_us / 1e6
 
     def _turn(self, of: object) -> asyncio.Lock:
         return self._turns.get(of) or self._turns.setdefault(of, asyncio.Lock())

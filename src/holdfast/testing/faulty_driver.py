@@ -225,6 +225,10 @@ class FaultyHostStore(FaultyPort):
 
         return await self._call(apply)
 
+    async def get(self, host: HostId) -> HostSession | None:
+        """See the port."""
+        return await self._call(lambda: self._store.get(host))
+
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """See the port."""
         return await self._call(lambda: self._store.list(limit=limit))

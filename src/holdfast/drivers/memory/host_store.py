@@ -74,6 +74,13 @@ class MemoryHostStore:
                 _remember_ended(space, row.session.id)
             return [self._shown(row, now_us) for row in late]
 
+    async def get(self, host: HostId) -> HostSession | None:
+        """One session; see the port."""
+        space = self._space or _closed()
+        with space.lock:
+            row = space.sessions.get(host)
+            return None if row is None else self._shown(row, self._now_us())
+
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """Sessions that have not ended; see the port."""
         space = self._space or _closed()

@@ -72,13 +72,14 @@ RETURNING h.id, h.name, h.ttl_us, h.metadata, h.started_at, 0::float8 AS remaini
     false AS alive
 """
 
-_LIST = """
+_LIVING = """
 SELECT id, name, ttl_us, metadata, started_at,
     extract(epoch FROM expires_at - clock_timestamp())::float8 AS remaining_s,
     expires_at > clock_timestamp() AS alive
 FROM {s}.host WHERE namespace = $1 AND ended_at IS NULL
-ORDER BY started_at, id LIMIT $2
 """
+_GET = _LIVING + "AND id = $2"
+_LIST = _LIVING + "ORDER BY started_at, id LIMIT $2"
 
 
 class PostgresHostStore:
@@ -94,6 +95,7 @@ class PostgresHostStore:
         self._refusal = settings.sql(_REFUSAL)
         self._close = settings.sql(_CLOSE)
         self._reap = settings.sql(_REAP)
+        self._get = settings.sql(_GET)
         self._list = settings.sql(_LIST)
 
     async def open(self, session: HostSession) -> None:
@@ -130,6 +132,11 @@ class PostgresHostStore:
             self._reap, self._namespace, max(0, min(limit, _LIMIT_MAX)), write=True
         )
         return [_session(row) for row in rows]
+
+    async def get(self, host: HostId) -> HostSession | None:
+        """One session; see the port."""
+        rows = await self._connections.fetch(self._get, self._namespace, host, write=False)
+        return _session(rows[0]) if rows else None
 
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """Sessions that have not ended; see the port."""

@@ -74,6 +74,11 @@ class RedisHostStore:
         now_us, *found = await self._link.run(self._scripts.reap, 1, self._hosts, self._keys, most)
         return [_session(row, now_us) for row in found]
 
+    async def get(self, host: HostId) -> HostSession | None:
+        """One session; see the port."""
+        now_us, *found = await self._link.run(self._scripts.get, 1, self._hosts, self._keys, host)
+        return _session(found[0], now_us) if found else None
+
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """Sessions that have not ended; see the port."""
         if limit <= 0:

@@ -39,6 +39,7 @@ _PARTS = {
     "host_renew": ("clock", "hosts"),
     "host_close": ("clock", "hosts"),
     "host_reap": ("clock", "hosts"),
+    "host_get": ("clock", "hosts"),
     "host_list": ("clock", "hosts"),
     "job_enqueue": ("clock", "jobs"),
     "job_claim": ("clock", "jobs"),
@@ -91,6 +92,7 @@ class HostScripts:
     renew: Script
     close: Script
     reap: Script
+    get: Script
     list: Script
 
 
@@ -139,6 +141,7 @@ def load_host_scripts() -> HostScripts:
         renew=_script("host_renew"),
         close=_script("host_close"),
         reap=_script("host_reap"),
+        get=_script("host_get", writes=False),
         list=_script("host_list", writes=False),
     )
 

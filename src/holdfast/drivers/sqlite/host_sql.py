@@ -42,6 +42,7 @@ SELECT s.id, s.name, s.domain, s.ttl_us, s.expires_us, s.version, s.metadata, s.
 FROM holdfast_session AS s
 WHERE s.namespace = :namespace AND s.ended_at_us IS NULL
 """
+GET = LIVING + "AND s.id = :id"
 LIST = LIVING + "ORDER BY s.started_at_us, s.id LIMIT :limit"
 # Those of this domain that ran out, and all of other domains, which have to be looked at.
 SUSPECTS = f"""{LIVING}

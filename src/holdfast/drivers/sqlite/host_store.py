@@ -49,6 +49,10 @@ class SqliteHostStore:
         """End up to ``limit`` sessions whose time has run out, and return them."""
         return await self._submit(self._reap, limit)
 
+    async def get(self, host: HostId) -> HostSession | None:
+        """One session; ``None`` if it has ended or never was."""
+        return await self._submit(self._get, host)
+
     async def list(self, *, limit: int) -> Sequence[HostSession]:
         """Sessions that have not ended, oldest first."""
         return await self._submit(self._list, limit)
@@ -111,6 +115,11 @@ class SqliteHostStore:
                 self._end(turn, host)
                 reaped.append(self._session(row, now))
         return reaped
+
+    def _get(self, turn: Turn, host: HostId) -> HostSession | None:
+        values = {"namespace": self._namespace, "domain": self._domain, "id": host}
+        row = turn.cursor.execute(sql.GET, values).fetchone()
+        return None if row is None else self._session(row, turn.now_us)
 
     def _list(self, turn: Turn, limit: int) -> list[HostSession]:
         values = {

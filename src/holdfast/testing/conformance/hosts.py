@@ -62,6 +62,39 @@ class HostStoreSuite:
         assert [found.name for found in await hosts.list(limit=2)] == ["c", "a"]
 
     @scenario
+    async def test_one_session_is_got_by_its_id(self, lab: Lab) -> None:
+        hosts = await sessions_of(lab)
+        for name in ("web", "api"):
+            await hosts.open(session(name, metadata='{"pid":7}'))
+        await hosts.renew(HostId("id-of-web"), 90_000_000)
+        found = await hosts.get(HostId("id-of-web"))
+        assert found is not None
+        assert (found.id, found.name, found.ttl_us) == ("id-of-web", "web", 90_000_000)
+        assert found.alive
+        assert 0 < found.remaining_s <= 90
+        assert found.started_at is not None
+        assert found.metadata.replace(" ", "") == '{"pid":7}'
+
+    @scenario
+    async def test_a_session_that_expired_is_got_as_dead(self, lab: Lab) -> None:
+        hosts = await sessions_of(lab)
+        await hosts.open(session("web", lab.short_s))
+        await lab.expire()
+        found = await hosts.get(HostId("id-of-web"))
+        assert found is not None
+        assert not found.alive
+        assert found.remaining_s == 0
+
+    @scenario
+    async def test_a_session_that_ended_or_never_was_is_not_got(self, lab: Lab) -> None:
+        hosts, elsewhere = await sessions_of(lab), await sessions_of(lab, "other")
+        await hosts.open(session("web"))
+        assert await elsewhere.get(HostId("id-of-web")) is None
+        await hosts.close(HostId("id-of-web"))
+        assert await hosts.get(HostId("id-of-web")) is None
+        assert await hosts.get(HostId("never-was")) is None
+
+    @scenario
     async def test_opening_twice_is_a_repeat(self, lab: Lab) -> None:
         hosts = await sessions_of(lab)
         await hosts.open(session("web"))
@@ -201,5 +234,7 @@ class HostStoreSuite:
             await hosts.renew(HostId("id-of-web"), 60_000_000)
         with pytest.raises(StoreUnavailable):
             await hosts.reap(limit=1)
+        with pytest.raises(StoreUnavailable):
+            await hosts.get(HostId("id-of-web"))
         with pytest.raises(StoreUnavailable):
             await hosts.list(limit=1)
