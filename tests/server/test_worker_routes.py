@@ -176,6 +176,25 @@ async def test_a_heartbeat_tells_what_became_of_each_claim(api, drivers):
     assert shown["progress"] == {"percent": 40}
 
 
+@pytest.mark.parametrize(
+    ("verb", "more", "state"),
+    [
+        ("complete", {}, "done"),
+        ("fail", {"error": "stopped"}, "cancelled"),
+        ("release", {}, "cancelled"),
+    ],
+)
+async def test_an_item_that_was_to_be_cancelled_is_settled_as_any_other(
+    api, drivers, verb, more, state
+):
+    await enqueue(api)
+    stopped = await claim(api)
+    await drivers["shop"].jobs.cancel([stopped["id"]], reason="not needed")
+    got = await api.post(f"/worker/{verb}", {"claim_id": stopped["claim_id"], **more})
+    assert (got.status, got.document) == (200, {"state": "ok"})
+    assert (await api.get(f"/items/{stopped['id']}")).document["state"] == state
+
+
 async def test_a_waiting_worker_is_woken_by_an_enqueue(api):
     waiting = asyncio.create_task(claim(api, wait=30))
     await asyncio.sleep(0.05)

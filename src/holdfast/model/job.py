@@ -233,8 +233,8 @@ class Extension(msgspec.Struct, frozen=True, gc=False):
 class Settled(StrEnum):
     """What became of a write under a claim.
 
-    ``lost``: the claim was not the newest, or had ended; nothing was changed. ``cancel``: as asked,
-    and somebody wants the job cancelled.
+    ``lost``: the claim was not the newest, or had ended; nothing was changed. ``cancel``, of one
+    that was extended: it stands, and somebody wants the job cancelled.
     """
 
     OK = "ok"

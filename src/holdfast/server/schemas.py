@@ -207,7 +207,7 @@ class ClaimedItem(Answer):
 
 
 class Settled(Answer):
-    """What became of a claim: ``ok``, or ``cancel`` if somebody had asked to cancel the item."""
+    """The claim has ended as asked: ``state`` is ``ok``, also if the item was to be cancelled."""
 
     state: str
 

@@ -213,8 +213,6 @@ class WorkerRoutes:
         space.handed.heard(claim.session, claim.job)
         if outcome is model.Settled.LOST:
             how = "lost"
-        elif outcome is model.Settled.CANCEL and how != "completed":
-            how = "cancelled"
         span.set(outcome=how)
         self._spaces.measuring.ended(how)
         if outcome is model.Settled.LOST:
