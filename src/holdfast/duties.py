@@ -58,6 +58,8 @@ class Duties:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._runs = self._stopping = self._defined = False
+        # Set by who does not want to wait for the grace.
+        self._hurry = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.begun = asyncio.Event()
         """Set once everything has begun: a flow that is started now begins here at once."""
@@ -71,9 +73,9 @@ class Duties:
         """A flow was defined meanwhile: run it as well. Safe from any thread."""
         self._loop.call_soon_threadsafe(self._note_defined)
 
-    def stop(self) -> None:
-        """Let ``run`` end in order. Safe from any thread."""
-        self._loop.call_soon_threadsafe(self._hear_stop)
+    def stop(self, *, now: bool = False) -> None:
+        """Let ``run`` end in order; ``now`` without the rest of the grace. Safe from any thread."""
+        self._loop.call_soon_threadsafe(self._hear_stop, now)
 
     async def give_back(self) -> None:
         """Give everything back at once that others could do."""
@@ -85,7 +87,10 @@ class Duties:
                 await self._flows.stop(0.0)
 
     async def run(self, grace_s: float, *, signals: bool) -> None:
-        """Do them until ``stop``, or, with ``signals``, until SIGTERM or SIGINT."""
+        """Do them until ``stop``, or, with ``signals``, until SIGTERM or SIGINT.
+
+        A second signal ends the grace.
+        """
         spawn = self._means.runtime.spawn
         self._runs = True
         self._app.observed(self)
@@ -105,8 +110,8 @@ class Duties:
             self._runs = False
             try:
                 # Together: both have the same grace.
-                duties = (self._worker, self._flows)
-                await asyncio.gather(*(each.stop(grace_s) for each in duties if each is not None))
+                duties = (each for each in (self._worker, self._flows) if each is not None)
+                await asyncio.gather(*(each.stop(grace_s, self._hurry) for each in duties))
             finally:
                 # Also for a caller who is cancelled once more: no role may outlive this call.
                 if self._means.desk is not None:
@@ -133,9 +138,14 @@ class Duties:
                 self._defined = False
                 self._look_again()
 
-    def _hear_stop(self) -> None:
+    def _hear_stop(self, now: bool) -> None:  # noqa: FBT001 - a loop passes no keywords
         self._stopping = True
         self._news.set()
+        if now:
+            self._hurry.set()
+
+    def _hear_signal(self) -> None:
+        self._hear_stop(self._stopping)
 
     def _note_defined(self) -> None:
         self._defined = True
@@ -212,7 +222,7 @@ class Duties:
         handled: list[signal.Signals] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
-                self._loop.add_signal_handler(number, self._hear_stop)
+                self._loop.add_signal_handler(number, self._hear_signal)
             except (NotImplementedError, RuntimeError, ValueError):
                 # Loops without signal support (a simulation, an embedding) are stopped by cancel.
                 continue

@@ -233,8 +233,9 @@ class Holdfast:
 
         Told to stop, it claims no more jobs and flows, lets handlers and steps end within
         ``grace``, gives back those that did not, steps down from every leadership in order and
-        hands over at once. Cancelled, it does the same without the grace. Where the program listens
-        for SIGTERM itself, as web servers do, signals are left to it: call ``stop`` from there.
+        hands over at once. Cancelled, it does the same without the grace, which a second signal
+        ends, too. Where the program listens for SIGTERM itself, as web servers do, signals are left
+        to it: call ``stop`` from there.
 
         Raises:
             UsageError: The connection was made without an app, so that there is nothing to do, or
@@ -329,14 +330,15 @@ class Holdfast:
         if self._app.flows:
             _ = self.flows
 
-    def stop(self) -> None:
+    def stop(self, *, now: bool = False) -> None:
         """Let ``run`` end in order, as SIGTERM does. Nothing if it does not run.
 
-        Safe from any thread and from a signal handler. Returns at once; ``run`` returns when what
-        it runs has ended or was given back.
+        With ``now`` the grace is over, also one that has begun. Safe from any thread and from a
+        signal handler. Returns at once; ``run`` returns when what it runs has ended or was given
+        back.
         """
         if self._duties is not None:
-            self._duties.stop()
+            self._duties.stop(now=now)
 
     def _handlers(self) -> list[Handler[Any, Any]]:
         """Those of the app, those of steps that run in queues, and the one that starts flows."""

@@ -24,6 +24,23 @@ def slow(payload: int) -> None:
 """
 
 
+PATIENT_APP = """
+import asyncio
+import pathlib
+import holdfast
+
+app = holdfast.App("patient")
+
+@app.handler("patient")
+async def patient(n: int) -> None:
+    pathlib.Path("began").touch()
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        pathlib.Path("cancelled").touch()
+        raise
+"""
+
 STUBBORN_APP = """
 import asyncio, pathlib, holdfast
 app = holdfast.App("stubborn")
@@ -108,6 +125,24 @@ def test_a_worker_ends_though_a_handler_does_not_let_itself_be_cancelled(holdfas
     assert done.code == 0, done.stderr
     assert "1 tasks go on though they were cancelled" in done.stderr
     assert "Traceback" not in done.stderr
+    (row,) = holdfast("work", "ls", "-o", "json").document["jobs"]
+    assert (row["id"], row["state"], row["attempts"], row["losses"]) == (job, "ready", 0, 0)
+
+
+# Two of one kind that come at once are one.
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)]
+)
+def test_a_second_signal_ends_the_grace_of_a_worker(holdfast, numbers):
+    Path(holdfast.folder, "patient.py").write_text(PATIENT_APP)
+    job = json.loads(holdfast("work", "enqueue", "patient", "1", "-o", "json").stdout)["id"]
+    process = holdfast.start("worker", "patient:app", "--grace", "600")
+    wait_for(Path(holdfast.folder, "began"))
+    for number in numbers:
+        process.send_signal(number)
+    done = holdfast.finish(process)
+    assert done.code == 0, done.stderr
+    assert Path(holdfast.folder, "cancelled").exists()
     (row,) = holdfast("work", "ls", "-o", "json").document["jobs"]
     assert (row["id"], row["state"], row["attempts"], row["losses"]) == (job, "ready", 0, 0)
 

@@ -114,9 +114,12 @@ class Holdfast:
         else:
             self._portal.run(_left(running, None))
 
-    def stop(self) -> None:
-        """Let ``run`` end in order, as SIGTERM does. Safe from any thread."""
-        self._host.stop()
+    def stop(self, *, now: bool = False) -> None:
+        """Let ``run`` end in order, as SIGTERM does; ``now`` without the rest of the grace.
+
+        Safe from any thread.
+        """
+        self._host.stop(now=now)
 
     @contextmanager
     def _stopped_by_signals(self) -> Generator[None, None, None]:

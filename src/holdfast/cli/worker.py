@@ -39,7 +39,8 @@ def worker(app: str, host: str | None, session_ttl: float | None, grace: float) 
 
     APP is MODULE:NAME, as in shop.tasks:app; the module is imported from the current folder or the
     installed packages. On SIGTERM what runs is finished or given back, and flows go on elsewhere; a
-    synchronous handler that does not end within --grace seconds ends with the process.
+    synchronous handler that does not end within --grace seconds ends with the process. A second
+    signal ends the grace at once.
     """
     invocation = current()
     loaded = load_app(app)
@@ -55,8 +56,16 @@ def worker(app: str, host: str | None, session_ttl: float | None, grace: float) 
         )
         async with connecting as hf:
             say(f"{hf.name} serves {loaded!r}")
-            # Told to stop, it lets what runs end; cancelled, it would not.
-            heard.forward = lambda _: hf.stop()
+            told = False
+
+            def stop(_: int) -> None:
+                # Told to stop, it lets what runs end; told again, it waits for nothing. Cancelled,
+                # it would not wait at all.
+                nonlocal told
+                hf.stop(now=told)
+                told = True
+
+            heard.forward = stop
             await hf.run(grace=grace)
 
     signals.run(serve)

@@ -107,23 +107,23 @@ class FlowHost:
             tending.cancel()
             bell.on_claimable = bell.on_mail = bell.on_gone = None
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float, hurry: asyncio.Event | None = None) -> None:
         """Claim no more; let steps end within ``grace_s``; hand everything back. Repeatable.
 
-        What waits is handed back at once, and begins nothing new. Steps that run longer are
-        stopped, and their flows can be claimed by others at once. So are those of flows that are
-        terminated meanwhile, or whose session is lost.
+        ``hurry`` ends the grace when it is set. What waits is handed back at once, and begins
+        nothing new. Steps that run longer are stopped, and their flows can be claimed by others at
+        once. So are those of flows that are terminated meanwhile, or whose session is lost.
         """
         self._stopping = True
         self._alarm.ring()
         try:
-            await self._let_end(grace_s)
+            await self._let_end(grace_s, hurry or asyncio.Event())
         finally:
             self._heed_no_more()
             self._bell.on_operate = None
             self.home.close()
 
-    async def _let_end(self, grace_s: float) -> None:
+    async def _let_end(self, grace_s: float, hurry: asyncio.Event) -> None:
         home = self.home
         if self._ended is not None:
             await asyncio.wait([self._ended], timeout=_PATIENCE_S)
@@ -131,7 +131,7 @@ class FlowHost:
         for live in list(home.lives.values()):
             live.leave(now=False)
         until = self._clock.monotonic() + grace_s
-        while home.lives and self._clock.monotonic() < until:
+        while home.lives and not hurry.is_set() and self._clock.monotonic() < until:
             await self._clock.sleep(min(_TICK_S, max(0.001, until - self._clock.monotonic())))
         for live in list(home.lives.values()):
             live.leave(now=True)

@@ -157,9 +157,10 @@ class Worker:
             self._ended.set_result(None)
             deafen()
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float, hurry: asyncio.Event | None = None) -> None:
         """Claim no more; let handlers end within ``grace_s``; give back what did not. Repeatable.
 
+        ``hurry`` ends the grace when it is set.
         Bodies that run longer are cancelled first, and so are those whose job is cancelled or whose
         session is lost meanwhile. A synchronous one cannot be: its job is given back while its
         thread goes on, and what it returns is dropped.
@@ -168,7 +169,7 @@ class Worker:
         self._host_task = asyncio.current_task()
         self._alarm.ring()
         try:
-            await self._let_end(grace_s)
+            await self._let_end(grace_s, hurry or asyncio.Event())
         finally:
             for end in self._heeds:
                 end()
@@ -177,12 +178,22 @@ class Worker:
             if self._pool is not None:
                 self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _let_end(self, grace_s: float) -> None:
+    async def _let_end(self, grace_s: float, hurry: asyncio.Event) -> None:
         if self._ended is not None:
             # A claim under way is waited for: what it brings is given back.
             await asyncio.wait([self._ended], timeout=_CANCEL_PATIENCE_S)
         if self._tasks and grace_s > 0:
-            await asyncio.wait(self._tasks, timeout=grace_s)
+            spawn, running = self._runtime.spawn, set(self._tasks)
+            news = (
+                spawn(asyncio.wait(running), name="holdfast-ending"),
+                spawn(hurry.wait(), name="holdfast-hurry"),
+            )
+            try:
+                first = asyncio.FIRST_COMPLETED
+                await asyncio.wait(news, timeout=grace_s, return_when=first)
+            finally:
+                for each in news:
+                    each.cancel()
         for run in list(self.runs.values()):
             run.stop(STOPPED)
         if self._tasks:

@@ -78,6 +78,37 @@ async def test_a_host_that_stops_still_hears_what_is_taken_from_it(fleet, what):
     assert seen == ["began", "cancelled"]
 
 
+@pytest.mark.parametrize("how", ["signal", "stop"])
+async def test_who_is_told_to_stop_a_second_time_waits_no_longer(fleet, how):
+    app, seen = App("a"), []
+
+    @app.handler("q")
+    async def handle(payload: int) -> None:
+        await stay(seen)
+
+    hf = await fleet.host(app=app)
+    looker = await fleet.host("looker")
+    task = asyncio.create_task(hf.run(grace=600))
+    job = await looker.work.enqueue("q", 1)
+    await until(lambda: seen)
+    if how == "signal":
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        # As often as one likes: only who says so ends the grace.
+        hf.stop()
+        hf.stop()
+    await until(hf._duties._worker._ended.done)
+    assert not task.done()
+    if how == "signal":
+        os.kill(os.getpid(), signal.SIGINT)
+    else:
+        hf.stop(now=True)
+    await asyncio.wait_for(task, 8)
+    assert seen == ["began", "cancelled"]
+    info = await job.status()
+    assert (info.state, info.attempts, info.losses) == (JobState.READY, 0, 0)
+
+
 @pytest.mark.parametrize("mode", ["async", "sync"])
 async def test_stopping_gives_back_what_does_not_end_in_time(fleet, mode):
     app, began, go = App("a"), threading.Event(), threading.Event()
