@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 CLAIM_FIELDS = {
     "id",
     "queue",
@@ -32,6 +34,28 @@ def proof(claimed):
 
 def shown(holdfast, job):
     return holdfast("work", "show", job, "-o", "json").document
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+def test_jobs_that_are_not_there_do_not_keep_others_from_being_changed(shell, verb):
+    jobs = [enqueue(shell, "q", "--delay", "600") for _ in range(2)]
+    named = ("gone-1", jobs[0], "gone-2", jobs[1])
+    done = shell("work", verb, *named, "-o", "json")
+    assert (done.code, list(done.document.values())) == (66, [2])
+    assert [f"no job '{name}'" in done.stderr for name in ("gone-1", "gone-2")] == [True, True]
+    states = {row["state"] for row in shell("work", "ls", "-o", "json").document["jobs"]}
+    assert states == {"cancelled" if verb == "cancel" else "ready"}
+    # Nothing is done if one of them cannot be a job.
+    assert shell("work", verb, jobs[0], "\n").code == 2
+
+
+def test_the_table_of_jobs_names_a_claimant_only_while_there_is_one(shell):
+    enqueue(shell, "q")
+    (claimed,) = claim(shell, "q", "--worker", "shell-1")
+    assert "shell-1" in shell("work", "ls").stdout
+    assert shell("work", "release", *proof(claimed)).code == 0
+    assert "shell-1" not in shell("work", "ls").stdout
+    assert "shell-1" in shell("work", "ls", "-o", "json").stdout
 
 
 def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast, shell):

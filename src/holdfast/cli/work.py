@@ -33,6 +33,7 @@ _COLUMNS = {
     "claimed_by": "CLAIMED BY",
     "claimed_at": "CLAIMED AT",
 }
+_UNCLAIMED = {"claimed_by": None, "claimed_at": None}
 _DEAD_COLUMNS = {
     "id": "ID",
     "queue": "QUEUE",
@@ -108,7 +109,11 @@ def list_jobs(
         limit=limit,
         after=after,
     )
-    _emit_page([asdict(info) for info in found], more, _COLUMNS)
+    rows = [asdict(info) for info in found]
+    if current().output == "table":
+        # Those of a claim that has ended read as if somebody had the job.
+        rows = [row if row["state"] == JobState.CLAIMED else {**row, **_UNCLAIMED} for row in rows]
+    _emit_page(rows, more, _COLUMNS)
 
 
 @work.command()

@@ -10,7 +10,7 @@ import click
 from holdfast.cli import audit, signals
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_fields, say
-from holdfast.errors import UsageError
+from holdfast.errors import JobNotFound, UsageError
 from holdfast.host import Holdfast
 from holdfast.model.job import JobState
 from holdfast.names import check_key, check_queue, check_reason
@@ -84,9 +84,16 @@ def _change(
 
     verb, done = words
 
+    missing: list[JobNotFound] = []
+
     async def one(host: Holdfast, subject: str, **which: Any) -> int:
         await audit.record(host, f"work {verb}", subject)
-        return await act(host, **which)
+        try:
+            return await act(host, **which)
+        except JobNotFound as error:
+            # The others were meant as well.
+            missing.append(error)
+            return 0
 
     async def change(_: signals.Signals) -> int:
         async with invocation.host() as host:
@@ -94,9 +101,16 @@ def _change(
                 queues = [] if queue is None else [f"queue {check_queue(queue)}"]
                 all_of = ", ".join(["all", *queues, *(f"state {each}" for each in state)])
                 return await one(host, all_of, queue=queue, state=state or None)
-            return sum([await one(host, check_key(each), id=each) for each in named])
+            jobs = [check_key(each) for each in named]
+            return sum([await one(host, each, id=each) for each in jobs])
 
-    emit_fields(invocation.output, {done: signals.run(change)})
+    changed = signals.run(change)
+    if matching or len(missing) < len(named):
+        emit_fields(invocation.output, {done: changed})
+    for error in missing[:-1]:
+        say(str(error))
+    if missing:
+        raise missing[-1]
 
 
 @click.command()
