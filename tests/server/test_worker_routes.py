@@ -156,8 +156,11 @@ async def test_a_targeted_item_is_had_or_not_found(api):
     got = await claim(api, item=wanted)
     assert got["id"] == wanted
     assert (await api.post("/worker/next", {**W, "item": wanted})).status == 204
-    got = await api.post("/worker/next", {**W, "item": "never-was"})
-    assert (got.status, got.code) == (404, "not-found")
+    other = await enqueue(api)
+    for named in ({"item": "never-was"}, {"item": other, "queues": ["post", "parcels"]}):
+        got = await api.post("/worker/next", {**W, **named})
+        assert (got.status, got.code) == (404, "not-found")
+    assert (await claim(api, item=other, queues=["post", "mail"]))["id"] == other
 
 
 async def test_a_heartbeat_tells_what_became_of_each_claim(api, drivers):

@@ -146,8 +146,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         request: Unique to this call. ``again`` repeats it after a lost reply.
         wants: The queues, served in this order; the caller rotates them to be fair.
         limit: Over all queues.
-        job: This job alone, if it can be claimed, whatever stands before it in its queue (which
-            ``wants`` need not name). Never past its ordering key.
+        job: This job alone, if it can be claimed, whatever stands before it in its queue. Never
+            past its ordering key, nor from a queue that is not among ``wants``, if those name any.
         wait_us: Above zero: if fewer than ``limit`` were had, the host is rung when something
             becomes ready in one of the queues, for so long.
     """
@@ -160,6 +160,10 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: JobId | None = None
     again: bool = False
     wait_us: int = 0
+
+    def admits(self, queue: str) -> bool:
+        """Whether ``job`` may be had from this queue."""
+        return not self.wants or any(want.queue == queue for want in self.wants)
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, gc=False):

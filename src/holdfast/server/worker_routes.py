@@ -115,13 +115,23 @@ class WorkerRoutes:
             gone.cancel()
             await asyncio.wait([gone])
         if taken is None:
-            if wanted.item is not None and await space.jobs.get(JobId(wanted.item)) is None:
-                raise Problem("not-found", "There is no such item.")
+            await self._check_item(space, wanted)
             return Reply(204)
         job, session = taken
         if space.handed.gave(session.id, job.id, job.token):
             self._spaces.measuring.claimed(job)
         return Reply(200, self._claimed(call.principal, job, session))
+
+    async def _check_item(self, space: Space, wanted: schemas.Next) -> None:
+        """Tell who asked for an item that cannot be had from those that are not there.
+
+        Raises:
+            Problem: None of the queues has such an item.
+        """
+        if wanted.item is not None:
+            record = await space.jobs.get(JobId(wanted.item))
+            if record is None or record.queue not in wanted.queues:
+                raise Problem("not-found", "There is no such item in these queues.")
 
     def _claimed(self, principal: Principal, job: ClaimedJob, session: Any) -> Any:
         now = self._spaces.clock.now()

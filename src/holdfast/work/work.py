@@ -213,7 +213,8 @@ class Work:
 
         Each is claimed by nobody else while this host's session lives: highest priority first,
         then in order, fair between several queues. ``job`` claims that one, whatever stands before
-        it. Settle every claim; what is not settled is given back when the host closes.
+        it, if it is in one of the queues, where any are named. Settle every claim; what is not
+        settled is given back when the host closes.
 
         Raises:
             LeaseLost: This host's session was lost and no new one could be had.

@@ -154,6 +154,7 @@ async def test_delays_and_instants(hf):
 async def test_a_claim_names_a_job(hf):
     await hf.work.enqueue("q", 1)
     second = await hf.work.enqueue("q", 2)
+    assert await hf.work.claim("another", job=second.id) == []
     (claim,) = await hf.work.claim(job=second.id)
     assert claim.payload == 2
 

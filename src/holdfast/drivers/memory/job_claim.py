@@ -46,7 +46,7 @@ def take_wanted(step: JobStep, request: ClaimRequest, host: HostId) -> list[JobR
 def take_targeted(step: JobStep, request: ClaimRequest, host: HostId) -> list[JobRow]:
     """Claim the one job that is named, if it can be claimed now."""
     row = step.table.rows.get(request.job) if request.job is not None else None
-    if row is None or row.blocked:
+    if row is None or row.blocked or not request.admits(row.job.queue):
         return []
     if row.state is not JobState.READY and not is_due(row, step.now_us):
         return []

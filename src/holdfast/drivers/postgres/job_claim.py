@@ -248,7 +248,7 @@ class JobClaimer:
 
         async def body(run: Run) -> _Answer | None:
             rows = await run(self._target_sql, job)
-            if not rows or request.limit <= 0:
+            if not rows or request.limit <= 0 or not request.admits(rows[0]["queue"]):
                 return None
             queue = rows[0]["queue"]
             if rows[0]["due"]:

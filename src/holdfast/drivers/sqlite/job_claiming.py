@@ -112,6 +112,8 @@ class _Taking:
         if not found or self._request.limit <= 0:
             return []
         number, queue, state, blocked, due, expires = found[0]
+        if not self._request.admits(queue):
+            return []
         if blocked or not (state == "ready" or (state in _WAITING and due <= turn.wall_us)):
             return []
         if expires is not None and expires <= turn.wall_us:

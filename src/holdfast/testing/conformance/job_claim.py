@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.job import PRIORITY_MAX, JobState, QueueMode, Want
+from holdfast.names import JobId
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, job, worker, workers
 from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
 
@@ -134,6 +135,18 @@ class TargetCases:
         (found,) = await a.claim_by_id("second")
         assert found.id == "second"
         assert await a.ids() == ["first", "third"]
+
+    @scenario
+    async def test_a_job_of_another_queue_is_not_claimed_by_its_id(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("j")
+        await a.put("due", delay=SOON_S)
+        await lab.advance(SOON_S + PAST_S)
+        for name in ("j", "due"):
+            for queues in (("r",), ("qq", "r")):
+                assert await a.claim(1, queues=queues, job=JobId(name)) == []
+            (found,) = await a.claim(1, queues=("r", "q"), job=JobId(name))
+            assert (found.id, found.queue) == (name, "q")
 
     @scenario
     async def test_a_due_job_is_claimed_by_its_id(self, lab: Lab) -> None:

@@ -158,9 +158,22 @@ local function take_from(queue, most)
   end
 end
 
+-- Whether a job that is named may be had from a queue: of those wanted, if any are.
+local function admits(queue)
+  for number = WANTS, #ARGV, 2 do
+    if ARGV[number] == queue then
+      return true
+    end
+  end
+  return #ARGV < WANTS
+end
+
 local function take_target(id)
   local job = read_job(id)
   if not job or FINAL[job.state] or job.state == 'claimed' or limit < 1 then
+    return
+  end
+  if not admits(job.queue) then
     return
   end
   if redis.call('HGET', K .. 'modes', job.queue) == 'paused' then
