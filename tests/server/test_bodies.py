@@ -179,3 +179,25 @@ async def test_no_such_path_and_no_such_method(api):
         got = await api.send(method, "/worker/next")
         assert (got.status, got.code) == (405, "method-not-allowed")
         assert got.headers["allow"] == "GET, POST"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"payload": "\\ud800"}', "surrogate"),
+        (b'{"payload": ["\\udc00 x"]}', "surrogate"),
+        (b'{"payload": "\\ud800\\u0041"}', "surrogate"),
+        (b'{"payload": 1', "truncated"),
+        (b'{"payload": "\\\\ud800", "x', "truncated"),
+        (b'{"payload": 1, "priority": true}', "Expected `number`, got `bool` - at `$.priority`"),
+    ],
+)
+async def test_what_is_wrong_with_a_body_is_said_in_the_words_of_json(api, body, said):
+    got = await refused(api, body, 400)
+    assert said in got.document["detail"]
+
+
+async def test_a_whole_surrogate_pair_is_a_character(api):
+    got = await api.send("POST", PATH, b'{"payload": "\\ud83d\\ude00", "id": "i"}')
+    assert got.status == 201
+    assert (await api.get("/items/i")).document["payload"] == "\U0001f600"

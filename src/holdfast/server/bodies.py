@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import unquote_to_bytes
@@ -152,10 +153,31 @@ def decode(body: bytes, kind: type[T]) -> T:
     check_shape(body)
     try:
         return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem("invalid-request", _said(error)) from None
     except msgspec.MsgspecError as error:
-        raise Problem("invalid-request", f"{error}") from None
+        if _has_half_pair(body):
+            half = "A text in the body holds half of a surrogate pair, which is no character."
+            raise Problem("invalid-request", half) from None
+        raise Problem("invalid-request", _said(error)) from None
     except (ValueError, RecursionError):
         raise Problem("invalid-request", "The body is not valid JSON in UTF-8.") from None
+
+
+def _said(error: Exception) -> str:
+    """What is wrong, in the words of JSON."""
+    return str(error).replace("`float`", "`number`")
+
+
+def _has_half_pair(body: bytes) -> bool:
+    """Whether that is why a document was refused, of which the parser says that it is cut off."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def check_path(request: Request) -> None:
@@ -206,7 +228,7 @@ def decode_query(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise Problem("invalid-request", f"{error}") from None
+        raise Problem("invalid-request", _said(error)) from None
 
 
 def _is_list(kind: Any) -> bool:
