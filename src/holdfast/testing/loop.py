@@ -293,6 +293,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._closed = True
         self._runnable.clear()
         self._timers.clear()
+        # It may be closed by code of another loop, which goes on afterwards.
+        former = get_running_loop()
         set_running_loop(self)
         try:
             while self._tasks:
@@ -300,7 +302,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 if not task.done():
                     end_coroutine(task.get_coro())
         finally:
-            set_running_loop(None)
+            set_running_loop(former)
         self._runnable.clear()
         self._timers.clear()
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from bisect import bisect_right
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Any, TypeVar
 
+from holdfast.errors import UsageError
 from holdfast.model.options import CLOCK_DRIFT
 from holdfast.testing.loop import STEPS_MAX, VirtualLoop
 from holdfast.testing.loop_host import LoopHost, context_of
@@ -212,10 +214,16 @@ class Simulation:
         """Run ``main`` outside of all hosts until it returns; then everything left is dropped.
 
         Raises:
+            UsageError: It was called inside a running event loop, which is left as it was.
             Unhandled: A task or callback failed and nobody looked.
             Deadlock: Nothing will ever happen again.
             StepLimit: Something spins.
         """
+        if get_running_loop() is not None:
+            raise UsageError(
+                "World.run() and the like start a loop of their own: call them from a plain "
+                "`def test_…`, not from async code"
+            )
         # The collector runs finalizers at moments that depend on the heap, not on the seed.
         collecting = gc.isenabled()
         gc.disable()

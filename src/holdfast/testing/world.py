@@ -79,6 +79,7 @@ class World:
         """Run ``story`` on a host of its own until it returns, and give what it returned.
 
         Raises:
+            UsageError: It was called inside a running event loop.
             Deadlock: Everybody waits for something that will never happen.
             Unhandled: A task failed and nobody looked.
         """

@@ -7,6 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.errors import UsageError
+from holdfast.testing import World
+from holdfast.testing.loop import VirtualLoop
 from holdfast.testing.simulation import Simulation, Unhandled
 
 
@@ -67,3 +70,24 @@ def test_an_error_nobody_handled_fails_the_run():
 
     with pytest.raises(Unhandled, match="seed 5"):
         Simulation(5).run(main)
+
+
+def test_a_run_inside_another_loop_is_refused_and_leaves_that_loop_running():
+    async def outer() -> str:
+        with pytest.raises(UsageError, match="a plain `def test_"):
+            World().run(lambda world: world.connect())
+        await asyncio.sleep(0)
+        return "goes on"
+
+    assert asyncio.run(outer()) == "goes on"
+
+
+def test_a_loop_that_is_closed_inside_another_gives_it_back():
+    async def outer() -> str:
+        left = VirtualLoop()
+        left.create_task(asyncio.sleep(1))
+        left.close()
+        await asyncio.sleep(0)
+        return "goes on"
+
+    assert asyncio.run(outer()) == "goes on"
