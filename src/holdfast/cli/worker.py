@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import operator
 import sys
+import traceback
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ from holdfast.cli import signals
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import say
 from holdfast.connect import connect
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.work.worker import GRACE_S
 
 
@@ -80,13 +81,23 @@ def load_app(name: str) -> App:
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise UsageError(f"an app is MODULE:NAME, as in shop.tasks:app, not {name!r}")
+    if "/" in module or module.endswith(".py"):
+        path = Path(module.removesuffix(".py"))
+        elsewhere = path.is_absolute() or ".." in path.parts
+        dotted = path.name if elsewhere else ".".join(path.parts)
+        folder = ", in its folder" if elsewhere else ""
+        raise UsageError(
+            f"{name!r} names a file and not a module: write it as {dotted}:{attribute}{folder}"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         imported = importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(f"module {module!r} cannot be imported: {error}") from error
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise UsageError(f"module {module!r} cannot be imported: {_told(error)}") from error
     try:
         found: object = operator.attrgetter(attribute)(imported)
     except AttributeError:
@@ -96,3 +107,24 @@ def load_app(name: str) -> App:
     if not isinstance(found, App):
         raise UsageError(f"{name} is no holdfast.App but {type(found).__name__}")
     return found
+
+
+def _told(error: Exception) -> str:
+    """What failed an import, and the last line of the user's own code that led to it."""
+    kind = type(error).__name__
+    if isinstance(error, SyntaxError):
+        # It names its own place, where no code ran yet.
+        return f"{kind}: {error}"
+    here = Path.cwd()
+    # The first is the import itself.
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if _is_own(Path(frame.filename), here)]
+    if not own:
+        return f"{kind}: {error}"
+    path = Path(own[-1].filename).relative_to(here)
+    return f"{kind}: {error} ({path}, line {own[-1].lineno})"
+
+
+def _is_own(file: Path, here: Path) -> bool:
+    # The environment, and with it every library, may be inside the folder of the code.
+    return file.is_relative_to(here) and not file.is_relative_to(sys.prefix)

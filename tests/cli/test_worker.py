@@ -1,0 +1,62 @@
+"""``holdfast worker`` and its kin: what they say of an app that cannot be had."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            'raise RuntimeError("my config is missing")\n',
+            "RuntimeError: my config is missing ({module}.py, line 1)",
+        ),
+        (
+            "import os\n\nos.environ['HOLDFAST_TEST_NEVER_SET']\n",
+            "KeyError: 'HOLDFAST_TEST_NEVER_SET' ({module}.py, line 3)",
+        ),
+        ("x = 1\n\ny = z\n", "NameError: name 'z' is not defined ({module}.py, line 3)"),
+        ("def f(:\n", "SyntaxError: invalid syntax ({module}.py, line 1)"),
+        (
+            "import nowhere_at_all\n",
+            "ModuleNotFoundError: No module named 'nowhere_at_all' ({module}.py, line 1)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", [("worker",), ("flow", "replay-check")])
+def test_a_module_that_fails_at_its_import_is_told_with_the_line(
+    shell, monkeypatch, source, said, command
+):
+    module = f"boom_{shell.folder.name.replace('-', '_')}"
+    (shell.folder / f"{module}.py").write_text(source)
+    monkeypatch.syspath_prepend(shell.folder)
+    done = shell(*command, f"{module}:app")
+    assert (done.code, done.stdout) == (2, "")
+    expected = f"module '{module}' cannot be imported: {said.format(module=module)}"
+    assert done.stderr == f"holdfast: {expected}\n"
+
+
+def test_what_holdfast_refuses_in_a_module_is_said_in_its_own_words(shell, monkeypatch):
+    module = f"wrong_{shell.folder.name.replace('-', '_')}"
+    (shell.folder / f"{module}.py").write_text("import holdfast\n\nholdfast.App('')\n")
+    monkeypatch.syspath_prepend(shell.folder)
+    done = shell("worker", f"{module}:app")
+    assert done.code == 2
+    assert "cannot be imported" not in done.stderr
+    assert "host" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("./good:app", "good:app"),
+        ("good.py:app", "good:app"),
+        ("shop/tasks.py:app", "shop.tasks:app"),
+        ("../tasks.py:app", "tasks:app, in its folder"),
+    ],
+)
+def test_a_file_in_place_of_a_module_is_answered_with_the_module(shell, written, meant):
+    done = shell("worker", written)
+    assert done.code == 2
+    assert done.stderr.endswith(f"write it as {meant}\n")
