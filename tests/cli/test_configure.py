@@ -241,3 +241,9 @@ def test_an_unreadable_file_is_left_alone(holdfast):
     done = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
     assert done.code == 2
     assert path.read_text() == "not = = toml"
+
+
+def test_a_url_chooses_its_store_whatever_its_capitals(shell):
+    done = shell("configure", "--url", "SQLITE:///x.db", "--no-test", HOLDFAST_URL="")
+    assert done.code == 0, done.stderr
+    assert written(shell) == {"url": "SQLITE:///x.db"}

@@ -80,6 +80,13 @@ def test_a_file_may_have_an_at_sign():
     assert parse_url("sqlite:////tmp/a@b.db").path == "/" + "/tmp/a@b.db"
 
 
+async def test_capitals_in_a_scheme_mean_nothing(tmp_path):
+    location = parse_url("PostgreSQL://Ann@db/X")
+    assert (location.scheme, location.url) == ("postgresql", "postgresql://Ann@db/X")
+    async with holdfast.connect(f"SQLITE:///{tmp_path}/A.db"):
+        assert (tmp_path / "A.db").exists()
+
+
 def test_every_scheme_has_a_factory_with_capabilities():
     schemes = driver_schemes()
     assert {"memory", "sqlite", "postgresql", "postgres"} <= set(schemes)

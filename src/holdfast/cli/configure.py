@@ -110,7 +110,7 @@ def _ask_store(answers: Answers) -> Store:
     if answers.backend is not None:
         return store_of(answers.backend)
     if answers.url is not None:
-        scheme = answers.url.partition("://")[0]
+        scheme = answers.url.partition("://")[0].lower()
         for store in STORES:
             if store.serves(scheme):
                 return store

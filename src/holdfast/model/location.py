@@ -75,12 +75,15 @@ def parse_url(url: str) -> Location:
         )
     if len(url) > _URL_LENGTH_MAX:
         raise ConfigurationError(f"the store URL is longer than {_URL_LENGTH_MAX} characters")
-    scheme, sep, _ = url.partition("://")
+    scheme, sep, rest = url.partition("://")
+    # As in every URL, capitals mean nothing here; drivers compare with what is written small.
+    scheme = scheme.lower()
     if not sep or _SCHEME.fullmatch(scheme) is None:
         raise ConfigurationError(
             "the store URL must look like scheme://…, for example sqlite:///holdfast.db, "
             "postgresql://user@host/database or memory://"
         )
+    url = f"{scheme}://{rest}"
     try:
         parts = urlsplit(url)
         address = _address(parts)
