@@ -273,7 +273,8 @@ def test_the_curl_example_is_a_worker(fleet, token, tmp_path):
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(items)
     found = {item["id"]: item for item in items_of(server, token)}
     states = [found[item]["state"] for item in items]
     assert states == ["done", "done", "retrying"], done.stdout
