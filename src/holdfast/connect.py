@@ -28,6 +28,7 @@ from holdfast.model.location import Location, parse_url
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import HostId, check_host, check_namespace
 from holdfast.ports.driver import Driver, DriverContext, DriverFactory
+from holdfast.runtime.entering import AwaitedBlock
 from holdfast.runtime.logs import bind_host
 from holdfast.runtime.outside import check_outside
 from holdfast.runtime.runtime import Runtime
@@ -111,8 +112,10 @@ def load_settings(**arguments: Any) -> Settings:
     return settings_module.load(arguments, environ=os.environ, directory=Path.cwd())
 
 
-class _Connecting:
+class _Connecting(AwaitedBlock):
     """What ``connect`` returns: ``async with`` it, or ``await`` it and close the result."""
+
+    block = "holdfast.connect(…)"
 
     def __init__(
         self,

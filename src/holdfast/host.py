@@ -7,7 +7,6 @@ order, and closing tolerates a half-opened host.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -34,6 +33,7 @@ from holdfast.ports.capabilities import Capabilities
 from holdfast.ports.driver import Driver, Finding
 from holdfast.ports.instance_store import InstanceStore
 from holdfast.ports.job_store import JobStore
+from holdfast.runtime.entering import running_block
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.logs import HostLogs, bind_host
@@ -246,7 +246,7 @@ class Holdfast:
         grace_s = seconds(grace, "grace")
         await self._do(self._take_on(), grace_s, signals=True)
 
-    @contextlib.asynccontextmanager
+    @running_block
     async def running(self, *, grace: Duration = GRACE_S) -> AsyncGenerator[Self]:
         """Do what the app defines for the length of the block, as ``run`` does.
 

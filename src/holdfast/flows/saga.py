@@ -14,14 +14,19 @@ from holdfast.errors import UsageError
 from holdfast.flows.ending import is_failure
 from holdfast.flows.failures import message_of
 from holdfast.flows.running import the_flow
+from holdfast.runtime.entering import AwaitedBlock
 
 P = ParamSpec("P")
 
 _log = logging.getLogger("holdfast.flows")
 
 
-class Saga:
+class Saga(AwaitedBlock):
     """A block of a flow whose effects are undone if it does not get to its end."""
+
+    block = "holdfast.saga()"
+    # Flow code awaits, all of it.
+    unawaited = ""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []

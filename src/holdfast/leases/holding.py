@@ -14,11 +14,12 @@ from typing import Generic, TypeVar
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.leases.lease import Lease
 from holdfast.leases.ownership import Ownership
+from holdfast.runtime.entering import AwaitedBlock
 
 T = TypeVar("T", Lease, list[Lease])
 
 
-class Hold(Generic[T]):
+class Hold(AwaitedBlock, Generic[T]):
     """``async with leases.hold(…) as lease``. Used once."""
 
     __slots__ = (
@@ -32,6 +33,8 @@ class Hold(Generic[T]):
         "_task",
         "_timer",
     )
+
+    block = "hf.leases.hold(…)"
 
     def __init__(self, acquire: Callable[[], Awaitable[T]], ownership: Ownership) -> None:
         self._acquire: Callable[[], Awaitable[T]] | None = acquire
