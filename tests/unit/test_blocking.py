@@ -328,3 +328,15 @@ def test_a_run_is_stopped_from_another_thread():
         hf.stop()
         running.join(5)
         assert not running.is_alive()
+
+
+def test_a_lease_that_is_dropped_names_the_line_that_acquired_it(caplog):
+    with blocking.connect("memory://dropping") as hf:
+        line = inspect.currentframe().f_lineno
+        hf.leases.try_acquire("tried")
+        hf.leases.acquire("acquired")
+        hf.leases.acquire_all(["all"])
+    told = [each.getMessage() for each in caplog.records if "dropped without" in each.message]
+    assert len(told) == 3
+    for offset, message in enumerate(told, start=1):
+        assert f"acquired at {__file__}:{line + offset} and" in message

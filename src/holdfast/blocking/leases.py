@@ -19,6 +19,7 @@ from holdfast.model.lease import Tenancy
 from holdfast.model.options import Duration, LeaseOptions
 from holdfast.names import Owner, Token
 from holdfast.runtime.portal import Portal
+from holdfast.runtime.runtime import caller_line
 
 
 class Lease:
@@ -181,7 +182,10 @@ class Leases:
                 key, ttl=ttl, metadata=metadata, limit=limit, resume=resume, **options
             )
         )
-        return None if lease is None else Lease(lease, self._portal)
+        if lease is None:
+            return None
+        lease.tenure.origin = caller_line(2)
+        return Lease(lease, self._portal)
 
     def acquire(
         self,
@@ -206,6 +210,9 @@ class Leases:
                 **options,
             )
         )
+        # To the loop of the façade the caller is the loop itself: the warning about a lease that
+        # was dropped is to name the line that asked here.
+        lease.tenure.origin = caller_line(2)
         return Lease(lease, self._portal)
 
     @contextmanager
@@ -247,6 +254,8 @@ class Leases:
     ) -> list[Lease]:
         """Own all of ``keys`` or none, acquired in sorted order."""
         owned = self._portal.run(self._leases.acquire_all(keys, timeout=timeout, **options))
+        for lease in owned:
+            lease.tenure.origin = caller_line(2)
         return [Lease(lease, self._portal) for lease in owned]
 
     @contextmanager
