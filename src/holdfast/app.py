@@ -22,11 +22,11 @@ from holdfast.model.job import MAX_LOSSES
 from holdfast.model.options import Duration, seconds
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import CATCH_UP_LIMIT, CatchUp
-from holdfast.names import check_host, check_key, check_queue
+from holdfast.names import check_host, check_key
 from holdfast.work.crons import cron_definition, cron_queue, taking_tick
 from holdfast.work.current import Middleware
 from holdfast.work.definition import Definition
-from holdfast.work.handler import Handler, Rate, options_of
+from holdfast.work.handler import Handler, Rate, check_handled, options_of
 
 if TYPE_CHECKING:
     from holdfast.charts.chart import Chart, Implementations
@@ -229,7 +229,7 @@ class App:
         Raises:
             UsageError: The queue has a handler already, or the arguments are wrong.
         """
-        check_queue(queue)
+        check_handled(queue)
         if queue in self.handlers:
             raise UsageError(f"queue {queue!r} has a handler already in {self!r}")
         options = options_of(

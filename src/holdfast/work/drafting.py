@@ -16,11 +16,11 @@ from holdfast.errors import UnsupportedByDriver, UsageError
 from holdfast.model.job import MAX_LOSSES, PRIORITY_MAX, NewJob, OnDuplicate
 from holdfast.model.options import TTL_MAX_S, Duration, seconds
 from holdfast.model.retry import Retry, check_max_attempts
-from holdfast.names import JobId, check_key, check_queue
+from holdfast.names import JobId, check_key
 from holdfast.ports.capabilities import Capabilities
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
-from holdfast.work.handler import Handler
+from holdfast.work.handler import Handler, check_target
 from holdfast.work.payload import encode
 
 # Results are looked at within a day; who keeps them longer says so.
@@ -101,7 +101,7 @@ class Drafts:
             queue, handled = target.queue, target.options
             base, losses = handled.retry, handled.max_losses
         else:
-            queue, base, losses = check_queue(target), _DEFAULT_RETRY, MAX_LOSSES
+            queue, base, losses = check_target(target), _DEFAULT_RETRY, MAX_LOSSES
         headers = self._headers(options.get("headers"))
         if not options:
             # The usual case: nothing to check.

@@ -128,6 +128,33 @@ def _one_parameter(function: Callable[..., Any], queue: str) -> str:
     return wanted[0].name
 
 
+def check_handled(queue: str) -> str:
+    """Return ``queue`` if ``@app.handler`` may be given it.
+
+    Raises:
+        UsageError: It is the function itself: the decorator stands without its queue.
+        InvalidName: It may name no queue.
+    """
+    if callable(queue):
+        raise UsageError(
+            'a handler is one of a queue: write @app.handler("queue") in place of @app.handler'
+        )
+    return check_queue(queue)
+
+
+def check_target(target: str) -> str:
+    """Return ``target`` if it may name the queue of a job; of a handler the queue is known.
+
+    Raises:
+        UsageError: It is a plain function.
+        InvalidName: It may name no queue.
+    """
+    if callable(target):
+        name = getattr(target, "__name__", repr(target))
+        raise UsageError(f"{name!r} is no handler: define it with @app.handler(…)")
+    return check_queue(target)
+
+
 def count_of(value: object, what: str, most: int) -> int:
     """``value`` if it is a count.
 

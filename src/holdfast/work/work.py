@@ -23,14 +23,14 @@ from holdfast.model.job import (
     Want,
 )
 from holdfast.model.options import Duration, seconds
-from holdfast.names import HostId, JobId, check_key, check_queue, check_reason
+from holdfast.names import HostId, JobId, check_key, check_reason
 from holdfast.ports.driver import Driver
 from holdfast.runtime.telemetry import Telemetry
 from holdfast.work.books import Books
 from holdfast.work.claim import Claim
 from holdfast.work.claiming import POLL_S, Claimer
 from holdfast.work.drafting import Drafts, JobOptions
-from holdfast.work.handler import Handler, count_of
+from holdfast.work.handler import Handler, check_target, count_of
 from holdfast.work.job import Job, JobInfo, info_of
 from holdfast.work.operations import Operations, States, check_page, filter_of
 from holdfast.work.repeating import until_known
@@ -228,7 +228,9 @@ class Work:
         if not targets and job is None:
             raise UsageError("claim from which queue? name one, or a job")
         codecs = {each.queue: each.takes for each in targets if isinstance(each, Handler)}
-        names = [each.queue if isinstance(each, Handler) else check_queue(each) for each in targets]
+        names = [
+            each.queue if isinstance(each, Handler) else check_target(each) for each in targets
+        ]
         wants = [Want(name, limit) for name in dict.fromkeys(names)]
         wanted = None if job is None else JobId(check_key(job))
         session, claimed = await self.claimer.claim(wants, limit, job=wanted, wait_s=wait_s)

@@ -114,3 +114,17 @@ async def test_times_beyond_the_calendar_are_refused(hf):
     with pytest.raises(UsageError, match="no time that every store can keep"):
         await hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC))
     assert len(await hf.work.list()) == 1
+
+
+async def test_a_function_in_place_of_a_queue_is_told_how_handlers_are_written(hf):
+    async def unregistered(payload: int) -> None: ...
+
+    with pytest.raises(UsageError, match=r'write @app\.handler\("queue"\)'):
+        app.handler(unregistered)
+    for wrong in (
+        hf.work.enqueue(unregistered, 1),
+        hf.work.enqueue_many(unregistered, [1]),
+        hf.work.claim([unregistered]),
+    ):
+        with pytest.raises(UsageError, match="'unregistered' is no handler: define it with @app"):
+            await wrong
