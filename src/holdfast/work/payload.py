@@ -164,9 +164,11 @@ def _is_model(kind: object) -> bool:
 
 
 def _to_builtins(value: Any) -> Any:
-    if _is_model(cast("object", type(value))):
+    kind = cast("type[object]", type(value))
+    if _is_model(kind):
         return value.model_dump(mode="json")
-    raise TypeError(f"objects of type {type(value).__qualname__} are not supported")
+    hint = "; was an `await` forgotten?" if hasattr(kind, "__await__") else ""
+    raise TypeError(f"objects of type {kind.__qualname__} are not supported{hint}")
 
 
 def _from_builtins(kind: Any, value: Any) -> Any:

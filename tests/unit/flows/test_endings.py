@@ -68,6 +68,16 @@ def test_a_result_that_cannot_be_stored_fails_the_flow():
     driven = Driven(flow(code))
     assert driven.status is InstanceStatus.FAILED
     assert "the result of flow f" in driven.outcome["message"]
+    assert "await" not in driven.outcome["message"]
+
+
+def test_a_result_that_was_not_awaited_is_asked_after():
+    async def code(number: int):
+        return add(number)
+
+    driven = Driven(flow(code), (4,))
+    assert driven.status is InstanceStatus.FAILED
+    assert driven.outcome["message"].endswith("was an `await` forgotten?")
 
 
 def test_leaving_the_process_is_refused():
