@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import settings as settings_module
 from holdfast.app import App
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, UsageError
 from holdfast.host import Holdfast, HostPlan
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.location import Location, parse_url
@@ -154,6 +154,8 @@ class _Connecting(AwaitedBlock):
 
     async def _open(self) -> Holdfast:
         check_outside("holdfast.connect()")
+        if not isinstance(self._app, App | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"app is a holdfast.App, not {type(self._app).__name__}")
         settings = load_settings(**self._arguments)
         location = parse_url(settings.url or "")
         factory = find_factory(location.scheme)

@@ -116,3 +116,8 @@ def test_a_leader_is_a_coroutine_function():
 
         @holdfast.App("x").leader("k")
         def lead(lease: holdfast.Lease) -> None: ...
+
+
+async def test_an_app_is_no_name_of_one():
+    with pytest.raises(holdfast.UsageError, match=r"app is a holdfast\.App, not str"):
+        await holdfast.connect("memory://", app="good:app")
