@@ -413,7 +413,8 @@ class App:
             **given: These options.
 
         Raises:
-            UsageError: The name is used twice, or the options contradict each other.
+            UsageError: The name is used twice, a lambda has none, or the options contradict each
+                other.
         """
         options = step_options(**given)
 

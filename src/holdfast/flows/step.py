@@ -53,7 +53,11 @@ class Step(Generic[P, R]):
         name: str | None = None,
         options: StepOptions,
     ) -> None:
-        self.name = check_definition(name or getattr(function, "__name__", ""), "step")
+        known = getattr(function, "__name__", "")
+        # All of them are called so, and a history could not tell one from another.
+        if not name and known == "<lambda>":
+            raise UsageError('a lambda has no name: write app.step(name="…")(lambda …), or a `def`')
+        self.name = check_definition(name or known, "step")
         self.function = function
         self.options = options
         called = cast("Any", getattr(type(function), "__call__", None))  # noqa: B004

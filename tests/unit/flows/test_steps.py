@@ -357,6 +357,8 @@ def test_definitions_are_checked():
         local.step(name="once_more")(lambda: None)
     with pytest.raises(UsageError, match="async def"):
         local.flow(lambda: None)
+    with pytest.raises(UsageError, match=r"a lambda has no name: write app\.step\(name="):
+        local.step(lambda: None)
     with pytest.raises(UsageError, match="no '#'"):
         local.step(name="a#b")(lambda: None)
     with pytest.raises(UsageError, match="never run twice"):
