@@ -38,6 +38,9 @@ CANARY = "hunter2-canary"
         (("lease", "watch", "-o", "json"), "jsonl"),
         (("lease", "watch", "--interval", "0"), "interval"),
         (("lease", "frobnicate"), "No such command"),
+        (("frobnicate",), "No such command 'frobnicate'."),
+        (("leese", "ls"), "No such command 'leese'. Did you mean 'lease'?"),
+        (("workr", "shop:app"), "Did you mean 'work"),
         (("--frobnicate",), "No such option"),
         (("lease", "ls", "-o", "xml"), "not one of"),
         (("lease", "ls", "--url", "sqlit:///x"), "did you mean sqlite://"),
@@ -53,6 +56,11 @@ def test_wrong_use_is_refused_before_anything_happens(shell, arguments, said):
     assert said in last
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stderr
+
+
+def test_the_help_names_every_feature(shell):
+    said = shell("--help").stdout
+    assert all(word in said for word in ("Leases", "work queues", "flows", "statecharts"))
 
 
 def test_no_url_names_the_ways_to_give_one(shell):

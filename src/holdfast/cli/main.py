@@ -5,6 +5,7 @@ Every end of the process passes here and becomes a documented exit code.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -57,12 +58,26 @@ class _Commands(click.Group):
         module = _COMMANDS.get(cmd_name)
         return None if module is None else getattr(importlib.import_module(module), cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` begin with.
+
+        Raises:
+            click.UsageError: There is none; it names the nearest.
+        """
+        near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+        if near and args[0] not in _COMMANDS:
+            # click looks for it among commands that were imported, and none is.
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="holdfast %(version)s")
 @global_options
 def cli() -> None:
-    """Leases with fencing tokens on the database you already run.
+    """Leases, work queues, durable flows and statecharts on the database you already run.
 
     Data goes to stdout and talk to stderr. Exit codes: 0 done, 2 usage, 66 not found, 69 store
     unavailable, 73 output not written, 74 outcome unknown, 75 lease not to be had, 76 lease lost,
