@@ -394,6 +394,32 @@ async def test_a_stop_during_a_wait_leaves_nothing_claimed(real):
         await jobs.cancel([item], reason="next round")
 
 
+async def test_a_worker_that_never_reached_its_server_ends_at_once_and_fears_nothing(
+    monkeypatch, caplog
+):
+    async with listening([]) as (url, _):
+        pass
+    monkeypatch.setattr(worker_module, "_LAST_WORD_S", 600.0)
+    async with Client(url) as client:
+        worker = HttpWorker(client, ["mail"], print)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: worker._request is not None)
+        worker.stop()
+        await asyncio.wait_for(running, 20)
+    assert "not been returned" not in caplog.text
+
+
+async def test_a_worker_whose_server_fell_silent_says_how_long_it_asked(monkeypatch, caplog):
+    monkeypatch.setattr(worker_module, "_LAST_WORD_S", 0.1)
+    async with listening([b"", b""]) as (url, heard), Client(url) as client:
+        worker = HttpWorker(client, ["mail"], print)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: heard)
+        worker.stop()
+        await asyncio.wait_for(running, 20)
+    assert "not been returned: no answer within 0.1 s" in caplog.text
+
+
 def test_what_a_worker_says_of_an_error_shows_no_secret_and_never_fails():
     said = worker_module._said(ValueError("postgresql://ann:s3cret@db/x is away \udcff"))
     assert "s3cret" not in said

@@ -82,6 +82,11 @@ class Client:
         """Where its time comes from."""
         return self._runtime
 
+    @property
+    def sent(self) -> int:
+        """How many requests a server may have heard, answered or not."""
+        return self._http.sent
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -70,6 +70,8 @@ class Http:
         self._token = token
         self._idle: list[_Link] = []
         self._closed = False
+        self.sent = 0
+        """How many requests went out on a connection, and may have been heard."""
 
     async def request(
         self, method: str, path: str, document: Any = None, *, timeout: float
@@ -153,6 +155,7 @@ class Http:
         return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
     async def _ask(self, link: _Link, message: bytes) -> tuple[Answer, bool]:
+        self.sent += 1
         try:
             link.writer.write(message)
             await link.writer.drain()

@@ -62,6 +62,8 @@ _OUTAGE_BEAT_S = 1.0
 # For the last request of a worker that stops; the claim's ttl does what it could not.
 _LAST_WORD_S = 5.0
 
+_UNRETURNED = "an item may have been taken and not been returned: %s"
+
 # A task that was cancelled at the end gets this long to clean up.
 _CANCEL_PATIENCE_S = 5.0
 
@@ -134,6 +136,8 @@ class HttpWorker:
         self._returning: set[asyncio.Task[None]] = set()
         # The request that has had no answer yet: what it may have brought is asked for again.
         self._request: str | None = None
+        # How many requests had gone out before it.
+        self._sent = 0
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
         self.outage = False
@@ -191,7 +195,10 @@ class HttpWorker:
 
     async def _next(self) -> Item | None:
         """The next item, or ``None``; a stop ends the wait, and gives back what it brings."""
-        request = self._request = self._request or self._client.runtime.new_id()
+        request = self._request
+        if request is None:
+            request = self._request = self._client.runtime.new_id()
+            self._sent = self._client.sent
         asking = asyncio.create_task(
             self._client.next(self._queues, wait=_WAIT_S, request_id=request),
             name="holdfast-client-next",
@@ -214,7 +221,9 @@ class HttpWorker:
         if not asking.done():
             asking.cancel()
             await asyncio.wait([asking])
-            await self._give_back(request)
+            # Where nothing ever went out, nothing can have been brought.
+            if self._client.sent > self._sent:
+                await self._give_back(request)
         elif not asking.cancelled() and asking.exception() is None:
             item = asking.result()
             if item is not None:
@@ -227,8 +236,10 @@ class HttpWorker:
                 item = await self._client.next(self._queues, request_id=request)
                 if item is not None:
                     await self._client.release(item)
-        except (HoldfastError, TimeoutError) as error:
-            _log.warning("an item may have been taken and not been returned: %s", error)
+        except TimeoutError:
+            _log.warning(_UNRETURNED, f"no answer within {_LAST_WORD_S:g} s")
+        except HoldfastError as error:
+            _log.warning(_UNRETURNED, error)
 
     async def _begin(self, item: Item) -> None:
         """Start the task of an item, if it is certain to be ours until the next heartbeat."""
