@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from holdfast.errors import UsageError
 from holdfast.flows.flow import Flow
 from holdfast.flows.handle import FlowHandle
 from holdfast.model.instance import FINAL, InstanceFilter, InstanceRecord
+from holdfast.model.job import LIVE, JobFilter
 from holdfast.names import HostId, InstanceId
+from holdfast.ports.driver import Driver
 from holdfast.testing.crashing import HOST, CrashPoint
 from holdfast.testing.instance_checker import check_instances
 from holdfast.testing.instance_history import Left
@@ -42,6 +44,10 @@ _PAGE = 1000
 
 # How soon a story looks whether everything has ended, and then more and more rarely.
 _LOOK_S = 1.0
+
+# Flows that did nothing between two looks so far apart, and have nothing to wait for that comes by
+# itself, stay as they are: whatever a host does without being told, it does within an hour.
+_STILL_S = 2 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +85,17 @@ def crash_at_every_commit(
     spread evenly over the run and drawn by ``seed``.
 
     Raises:
+        UsageError: It is no flow of ``app``, or the arguments are not its own.
         AssertionError: A run came to something else, or broke an invariant; it says where the
             host died.
-        TimeoutError: The flow made no end within ``limit_s`` of its own time.
+        TimeoutError: The flow made no end within ``limit_s`` of its own time, or waits, after
+            ``drive`` has returned, for what nobody is left to send.
     """
+    if not isinstance(flow, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = getattr(flow, "__name__", repr(flow))
+        raise UsageError(f"{name!r} is no flow: define it with @app.flow")
+    if flow.name not in app.flows:
+        raise UsageError(f"{app!r} has no flow {flow.name!r}, so that nobody would run it")
     story = _Story(app, flow, args, kwargs, drive, limit_s)
     peace = CrashPoint()
     record = story.run(peace)
@@ -133,14 +146,31 @@ class _Story:
     async def _tell(self, world: World) -> InstanceRecord:
         started = asyncio.Event()
         supervising = asyncio.ensure_future(self._supervise(world, started))
+        watching = asyncio.ensure_future(self._watch(world, started))
+        both = supervising, watching
         try:
-            async with asyncio.timeout(self.limit_s), await world.connect() as user:
-                await started.wait()
-                if self.drive is not None:
-                    await self.drive(user.flows.get(_ID))
-                return await self._end(world)
+            # The host is supervised without end: that it ends is its failure.
+            done, _ = await asyncio.wait(
+                both, timeout=self.limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if supervising in done:
+                supervising.result()
+            if not done:
+                raise TimeoutError(
+                    f"flow {self.flow.name!r} made no end within {self.limit_s:g} s of its time"
+                )
+            return watching.result()
         finally:
-            supervising.cancel()
+            for task in both:
+                task.cancel()
+            await asyncio.wait(both)
+
+    async def _watch(self, world: World, started: asyncio.Event) -> InstanceRecord:
+        async with await world.connect() as user:
+            await started.wait()
+            if self.drive is not None:
+                await self.drive(user.flows.get(_ID))
+            return await self._end(world)
 
     async def _supervise(self, world: World, started: asyncio.Event) -> None:
         """Start the host, and start it again whenever it has died."""
@@ -168,10 +198,17 @@ class _Story:
         assert driver.instances is not None
         store = driver.instances
         look_s = _LOOK_S
+        before: Sequence[InstanceRecord] = ()
         while True:
             records = await store.list(InstanceFilter(), after=None, limit=_PAGE)
             if all(record.status in FINAL for record in records):
                 break
+            if look_s > _STILL_S and records == before and await self._stays(driver, records):
+                raise TimeoutError(
+                    f"flow {self.flow.name!r} waits for what nobody sends: let drive= send its "
+                    "signals and updates, under the names that the flow waits for"
+                )
+            before = records
             await asyncio.sleep(look_s)
             look_s *= 1.5
         world.history.instances.left = {
@@ -180,3 +217,13 @@ class _Story:
         }
         await driver.close()
         return next(record for record in records if record.id == InstanceId(_ID))
+
+    async def _stays(self, driver: Driver, records: Sequence[InstanceRecord]) -> bool:
+        """Whether nothing is left that could wake a flow: no timer, no job, no role of the app."""
+        if self.app.leaders or self.app.periodics or self.app.crons:
+            return False
+        live = [record for record in records if record.status not in FINAL]
+        if any(record.owner is not None or record.due_at is not None for record in live):
+            return False
+        assert driver.jobs is not None
+        return not await driver.jobs.list(JobFilter(states=LIVE), after=None, limit=1)

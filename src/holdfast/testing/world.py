@@ -21,6 +21,7 @@ from holdfast.names import HostId
 from holdfast.testing.crashing import CrashingStore, CrashPoint
 from holdfast.testing.faults import FaultPlan, Faults
 from holdfast.testing.history import History
+from holdfast.testing.loop import StepLimit
 from holdfast.testing.loop_host import current_host
 from holdfast.testing.simulation import SimHost, Simulation
 
@@ -69,6 +70,8 @@ class World:
         )
         self._serving: dict[str, tuple[SimHost, asyncio.Task[None]]] = {}
         self._burials: list[asyncio.Task[None]] = []
+        # Whether any host could run flows and jobs.
+        self._has_app = False
 
     @property
     def now(self) -> datetime:
@@ -82,8 +85,19 @@ class World:
             UsageError: It was called inside a running event loop.
             Deadlock: Everybody waits for something that will never happen.
             Unhandled: A task failed and nobody looked.
+            StepLimit: The story does not end: somebody waits, and looks again and again, for what
+                never comes; a note says what may be missing.
         """
-        return self.simulation.run(lambda _: self._main(story))
+        try:
+            return self.simulation.run(lambda _: self._main(story))
+        except StepLimit as error:
+            error.add_note(
+                "perhaps something waits for what nobody sends: give result() a timeout"
+                if self._has_app
+                else "no host has an app, so that nobody runs flows and jobs: let the story begin "
+                "with `await world.serve(app)`"
+            )
+            raise
 
     async def _main(self, story: Callable[[World], Coroutine[Any, Any, T]]) -> T:
         # A memory store lives as long as somebody has it open.
@@ -109,6 +123,7 @@ class World:
 
     async def connect_on(self, host: SimHost, app: App | None = None) -> Holdfast:
         """The same for the code of another host, which must be what calls it."""
+        self._has_app = self._has_app or app is not None
         return await self.store.connect(
             host, LeaseOptions(), app=app, session_ttl_s=_KEPT_S, flows=_FLOWS, tick_s=_TICK_S
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import re
 from contextlib import closing
 
 import pytest
@@ -13,6 +14,7 @@ import holdfast
 from holdfast.errors import NonDeterminism, UsageError
 from holdfast.names import HostId
 from holdfast.testing import World, check_replay, crash_at_every_commit
+from holdfast.testing.loop import StepLimit
 
 pytest_plugins = ["holdfast.testing.flows"]
 
@@ -79,6 +81,69 @@ def test_code_that_does_something_else_is_told_of(holdfast_world):
 def test_only_the_code_of_a_story_connects(holdfast_world):
     with pytest.raises(RuntimeError, match="call it inside"):
         asyncio.run(holdfast_world.connect())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [((), "missing a required argument"), ((1, 2), "too many")]
+)
+def test_wrong_arguments_of_a_flow_are_told_before_it_is_crashed(arguments, said):
+    app = make_app()
+    with pytest.raises(UsageError, match=said):
+        crash_at_every_commit(app, app.flows["reminder"], *arguments)
+
+
+def test_what_no_host_would_run_is_not_crashed():
+    app = make_app()
+    with pytest.raises(UsageError, match="'make_app' is no flow"):
+        crash_at_every_commit(app, make_app)
+    with pytest.raises(UsageError, match="has no flow 'reminder'"):
+        crash_at_every_commit(holdfast.App("empty"), app.flows["reminder"], "ann")
+
+
+def waiting_app() -> holdfast.App:
+    app = holdfast.App("waiting")
+
+    @app.step(queue="slow")
+    async def slow() -> None:
+        await asyncio.sleep(4 * 3600)
+
+    @app.flow
+    async def waits(sleeps: float) -> str:
+        await slow()
+        await asyncio.sleep(sleeps)
+        return await holdfast.wait_signal("go", str)
+
+    return app
+
+
+def test_a_flow_that_waits_for_what_nobody_sends_is_told_of():
+    app = waiting_app()
+    with pytest.raises(TimeoutError, match="'waits' waits for what nobody sends: let drive="):
+        crash_at_every_commit(app, app.flows["waits"], 3 * 3600)
+
+
+def test_a_flow_that_is_too_slow_is_told_of():
+    app = make_app()
+    with pytest.raises(TimeoutError, match="'reminder' made no end within 60 s"):
+        crash_at_every_commit(app, app.flows["reminder"], "ann", limit_s=60)
+
+
+@pytest.mark.parametrize(
+    ("serves", "said"), [(False, "await world.serve"), (True, "give result.. a timeout")]
+)
+def test_a_story_that_does_not_end_says_what_may_be_missing(holdfast_world, serves, said):
+    app = waiting_app()
+
+    async def story(world: World) -> None:
+        if serves:
+            await world.serve(app)
+        async with await world.connect() as hf:
+            await (await hf.flows.start("waits", {"sleeps": 1})).result()
+
+    holdfast_world.simulation.loop.steps_max = 10_000
+    with pytest.raises(StepLimit) as caught:
+        holdfast_world.run(story)
+    assert re.search(said, *caught.value.__notes__)
 
 
 def test_a_crash_that_was_asked_for_makes_no_noise(caplog):
