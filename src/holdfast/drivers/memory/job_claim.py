@@ -10,8 +10,8 @@ from holdfast.drivers.memory.job_step import JobStep, is_due
 from holdfast.model.job import CLAIM_MAX, ClaimRequest, JobState, QueueMode
 from holdfast.names import HostId
 
-# Due jobs are promoted by claims. More at once than a claim can take would make one of them pay
-# for all; a backlog that came due together is promoted claim by claim.
+# Due jobs are promoted and expired ones ended by claims. More at once than a claim can take would
+# make one of them pay for all; a backlog that came due together is promoted claim by claim.
 PROMOTE_MAX = CLAIM_MAX
 
 
@@ -25,6 +25,8 @@ def claimed_before(step: JobStep, request: ClaimRequest) -> list[JobRow]:
 def take_wanted(step: JobStep, request: ClaimRequest, host: HostId) -> list[JobRow]:
     """Claim from the wanted queues, in their order."""
     taken: list[JobRow] = []
+    # One that waits for its time is in no line, and may yet have the turn of its ordering key.
+    step.expire_past(PROMOTE_MAX)
     limit = min(request.limit, CLAIM_MAX)
     for want in request.wants:
         queue = step.table.queues.get(want.queue)

@@ -227,6 +227,16 @@ class JobStep:
         self.trouble(row, "expired", None)
         self.end(row, JobState.DEAD)
 
+    def expire_past(self, limit: int) -> int:
+        """End up to ``limit`` rows that nobody claimed in time; says how many those were."""
+        table, ended = self.table, 0
+        while ended < limit and (first := table.expiring.first()) is not None:
+            if first[0][0] > self.now_us:
+                break
+            self.expire(table.rows[first[1]])
+            ended += 1
+        return ended
+
     def is_expired(self, row: JobRow) -> bool:
         """Whether the time to claim a row has passed."""
         return row.expires_us is not None and row.expires_us <= self.now_us

@@ -175,12 +175,7 @@ class MemoryJobStore:
         """End what expired and remove what was kept long enough; see the port."""
         with self._step() as step:
             table = step.table
-            expired = pruned = 0
-            while expired < limit and (first := table.expiring.first()) is not None:
-                if first[0][0] > step.now_us:
-                    break
-                step.expire(table.rows[first[1]])
-                expired += 1
+            expired, pruned = step.expire_past(limit), 0
             while pruned < limit and (first := table.kept.first()) is not None:
                 if first[0][0] > step.now_us:
                     break

@@ -15,18 +15,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.drivers.postgres import job_record_sql, job_sql
 from holdfast.drivers.postgres.doubts import Doubts
 from holdfast.drivers.postgres.job_order_sql import RING_QUEUES
+from holdfast.drivers.postgres.job_sweep import JobSweeper
 from holdfast.drivers.postgres.job_tables import JobTables, judge_session
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest
+from holdfast.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest, Want
 from holdfast.names import JobId, Token
 
 # Due jobs are promoted by claims, so many in each queue, or as many as are wanted: a backlog that
 # came due together is promoted claim by claim, and no claim pays for all of it.
 _PROMOTE_MIN = 100
+
+# Expired jobs are ended by claims that found too little, so many of the whole namespace.
+_EXPIRE_MAX = 100
 
 # Queues of which something is remembered; HTTP workers name as many as they like. Forgetting costs
 # a statement, or the time to the next poll.
@@ -44,6 +50,8 @@ class _Answer:
     # Whether the host's notes from before last long enough, and whether they last at all.
     standing: bool = False
     noted: bool = False
+    # Whether jobs are to be ended that expired.
+    overdue: bool = False
     # Whether these are the claims of an earlier call of the same request.
     before: bool = False
 
@@ -51,8 +59,9 @@ class _Answer:
 class JobClaimer:
     """Claims from the tables of one namespace."""
 
-    def __init__(self, tables: JobTables) -> None:
+    def __init__(self, tables: JobTables, sweeper: JobSweeper) -> None:
         self._tables = tables
+        self._sweeper = sweeper
         self._lone_sql = tables.text(job_sql.CLAIM_LONE)
         self._claim_sql = tables.text(job_sql.CLAIM)
         self._waiting_sql = tables.text(job_sql.CLAIM_WAITING)
@@ -129,10 +138,19 @@ class JobClaimer:
         was found before waits for it. Who has waited before, with the note that stands since, does
         not look again.
         """
-        answer = await self._attempt(request, limit - len(jobs), wait_us=request.wait_us)
+        answer = await self._attempt(request, limit, jobs, wait_us=request.wait_us)
         if not answer.alive:
             await self._refuse(request)
         jobs += answer.jobs
+        overdue = answer.overdue and not (jobs and request.again)
+        if overdue and await self._sweeper.expire(_EXPIRE_MAX):
+            # They may have held up others of their ordering keys, and the bell for those may have
+            # taken the note away.
+            again = await self._attempt(request, limit, jobs, wait_us=request.wait_us)
+            jobs += again.jobs
+            answer.next_due_s = again.next_due_s
+            answer.standing &= again.standing
+            answer.noted &= again.noted
         # What a repeat brought, of now or of before, is all that the request gets.
         if request.wait_us <= 0 or len(jobs) >= limit or (jobs and request.again):
             return answer.next_due_s
@@ -146,7 +164,7 @@ class JobClaimer:
             (glance,) = await self._tables.fetch(self._glance_sql, queues, write=False)
             due_s = glance["next_due_s"]
             if glance["found"]:
-                again = await self._attempt(request, limit - len(jobs))
+                again = await self._attempt(request, limit, jobs)
                 jobs += again.jobs
                 due_s = again.next_due_s
             if flight["busy"]:
@@ -156,7 +174,16 @@ class JobClaimer:
         soon_s = doubts.pause_s(queues, clock.monotonic(), wait_us=request.wait_us)
         return min((at_s for at_s in (due_s, busy_s, soon_s) if at_s is not None), default=None)
 
-    async def _attempt(self, request: ClaimRequest, limit: int, *, wait_us: int = 0) -> _Answer:
+    async def _attempt(
+        self,
+        request: ClaimRequest,
+        limit: int,
+        jobs: Sequence[ClaimedJob],
+        *,
+        wait_us: int = 0,
+    ) -> _Answer:
+        """Take what is left of ``limit``, and of what each queue may give, behind ``jobs``."""
+        request, limit = _rest(request, jobs), limit - len(jobs)
         queues = [want.queue for want in request.wants]
         if self._limited.isdisjoint(queues):
             most = [want.limit for want in request.wants]
@@ -301,7 +328,7 @@ class JobClaimer:
 
 
 # Where the columns of a job begin: behind what is said of the attempt, or behind seq alone.
-_OFFSET = 7
+_OFFSET = 8
 _SEQ_OFFSET = 1
 
 
@@ -311,16 +338,25 @@ def _remember(hints: set[str], queues: Iterable[str]) -> None:
     hints.update(queues)
 
 
+def _rest(request: ClaimRequest, jobs: Sequence[ClaimedJob]) -> ClaimRequest:
+    """What is wanted of each queue beyond ``jobs``, which an attempt before brought."""
+    if not jobs:
+        return request
+    had = Counter(job.queue for job in jobs)
+    wants = [Want(want.queue, max(0, want.limit - had[want.queue])) for want in request.wants]
+    return replace(request, wants=tuple(wants))
+
+
 def _answer(rows: Sequence[Any], queues: Sequence[str]) -> _Answer:
     first = rows[0]
     alive, limited, due_s = first["alive"], first["limited"], first["next_due_s"]
-    standing, noted = first["standing"], first["noted"]
+    more = (alive, limited, due_s, first["standing"], first["noted"], first["overdue"])
     if first["id"] is None:
-        return _Answer([], alive, limited, due_s, standing, noted)
+        return _Answer([], *more)
     if len(rows) > 1:
         place = {queue: number for number, queue in enumerate(queues)}
         rows = sorted(rows, key=lambda row: (place[row["queue"]], -row["priority"], row["seq"]))
-    return _Answer([_job(row, _OFFSET) for row in rows], alive, limited, due_s, standing, noted)
+    return _Answer([_job(row, _OFFSET) for row in rows], *more)
 
 
 def _job(row: Any, offset: int) -> ClaimedJob:

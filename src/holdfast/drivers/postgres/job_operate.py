@@ -1,16 +1,16 @@
 """What operators and the heartbeat do to jobs: cancel, retry, delete, reclaim, tend.
 
-Owns the transactions of these. Jobs with an ordering key are changed under its lock; who looks
-after the store passes over keys that are locked just now, and takes them the next time.
+Owns the transactions of these; ``job_sweep`` has those that take whatever is to be had. Jobs with
+an ordering key are changed under its lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from holdfast.drivers.postgres import job_move_sql, job_order_sql
-from holdfast.drivers.postgres.job_tables import KEY_LOCKS_MAX, JobTables, place
+from holdfast.drivers.postgres.job_sweep import LIMIT_MAX, JobSweeper
+from holdfast.drivers.postgres.job_tables import JobTables, place
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Changed, JobState, Reclaimed, Tended
@@ -19,27 +19,20 @@ from holdfast.names import JobId
 # A job that is claimed between two statements is met in the next round.
 _ROUNDS_MAX = 5
 
-# One step must end within the command timeout whatever its caller asks for.
-_LIMIT_MAX = 10_000
-
 
 class JobOperator:
     """Changes jobs in the tables of one namespace."""
 
-    def __init__(self, tables: JobTables) -> None:
+    def __init__(self, tables: JobTables, sweeper: JobSweeper) -> None:
         self._tables = tables
+        self._sweeper = sweeper
         self._cancel_sql = tables.text(job_move_sql.CANCEL)
         self._ask_sql = tables.text(job_order_sql.ASK)
         self._look_sql = tables.text(job_order_sql.LOOK)
         self._keys_sql = tables.text(job_order_sql.KEYS_OF)
-        self._try_keys_sql = tables.text(job_order_sql.TRY_KEYS)
         self._retry_sql = tables.text(job_order_sql.RETRY)
         self._delete_sql = tables.text(job_order_sql.DELETE)
         self._prune_sql = tables.text(job_order_sql.PRUNE)
-        self._reclaim_sql = tables.text(job_move_sql.RECLAIM)
-        self._orphans_sql = tables.text(job_move_sql.ORPHANS)
-        self._expire_sql = tables.text(job_move_sql.EXPIRE)
-        self._expired_sql = tables.text(job_move_sql.EXPIRED)
 
     async def cancel(self, ids: Sequence[JobId], *, reason: str) -> Sequence[Changed]:
         """End live jobs as cancelled; see the port."""
@@ -105,51 +98,14 @@ class JobOperator:
 
     async def reclaim(self, *, limit: int) -> Sequence[Reclaimed]:
         """Take the claims of sessions that are gone; see the port."""
-        rows = await self._sweep(self._reclaim_sql, self._orphans_sql, limit)
+        rows = await self._sweeper.reclaim(limit)
         return [Reclaimed(JobId(row["id"]), row["queue"], JobState(row["next"])) for row in rows]
 
     async def tend(self, *, limit: int) -> Tended:
         """End what expired, remove what was kept long enough; see the port."""
-        expired = await self._sweep(self._expire_sql, self._expired_sql, limit)
-        (row,) = await self._tables.fetch(self._prune_sql, max(0, min(limit, _LIMIT_MAX)))
-        return Tended(len(expired), row["pruned"])
-
-    async def _sweep(self, move: str, ordered: str, limit: int) -> list[Any]:
-        """Move jobs without an ordering key, then those with one whose key is free.
-
-        The latter in parts, each a transaction of its own. Keys that somebody else has locked are
-        passed over, and keep nobody from those behind them.
-        """
-        limit = max(0, min(limit, _LIMIT_MAX))
-        # Nearly always there is nothing, and one small read says so.
-        if not await self._tables.fetch(ordered, min(limit, 1), [], True, write=False):
-            return []
-        rows: list[Any] = [*await self._tables.fetch(move, False, self._tables.channel, limit, [])]
-        passed: list[str] = []
-        while len(rows) + len(passed) < limit:
-            most = min(limit - len(rows) - len(passed), KEY_LOCKS_MAX)
-            found = await self._tables.fetch(ordered, most, passed, False, write=False)
-            ids = sorted(row["id"] for row in found)
-            if not ids:
-                break
-            moved = await self._move_ordered(move, ids)
-            rows += moved
-            done = {row["id"] for row in moved}
-            passed += [id_ for id_ in ids if id_ not in done]
-        return rows
-
-    async def _move_ordered(self, move: str, ids: Sequence[str]) -> Sequence[Any]:
-        """Move those of some jobs whose ordering key is free, and pass their turns on."""
-
-        async def body(run: Run) -> Sequence[Any]:
-            ours = [row for row in await run(self._try_keys_sql, ids) if row["ours"]]
-            mine = [row["id"] for row in ours]
-            moved = await run(move, True, self._tables.channel, len(ids), mine)
-            keys = {(row["queue"], row["ordering_key"]): None for row in ours}
-            await self._tables.pass_turn(run, list(keys))
-            return moved
-
-        return await self._tables.transact(body)
+        expired = await self._sweeper.expire(limit)
+        (row,) = await self._tables.fetch(self._prune_sql, max(0, min(limit, LIMIT_MAX)))
+        return Tended(expired, row["pruned"])
 
     async def _lock(self, run: Run, ids: Sequence[JobId]) -> list[tuple[str, str]]:
         """Wait for the ordering keys of these jobs."""

@@ -251,8 +251,16 @@ RETURNING j.seq, {columns}
     columns=CLAIMED_COLUMNS,
 )
 
+# ``overdue``: less was had than was wanted, and somewhere a job expired that nobody has ended. It
+# may have the turn of its ordering key.
 _ANSWER = """
-SELECT g.alive, g.due, g.limited, g.next_due_s, {standing} AS standing, {noted} AS noted, t.*
+SELECT g.alive, g.due, g.limited, g.next_due_s, {standing} AS standing, {noted} AS noted,
+    CASE WHEN (SELECT count(*) FROM picked) < $7 THEN coalesce((
+        SELECT expires_at FROM {s}.job
+        WHERE namespace = $1 AND expires_at IS NOT NULL
+            AND state IN ('scheduled', 'ready', 'retrying')
+        ORDER BY expires_at LIMIT 1
+    ) <= clock_timestamp(), false) ELSE false END AS overdue, t.*
 FROM gate g LEFT JOIN taken t ON true
 """
 

@@ -15,6 +15,7 @@ from holdfast.drivers.postgres.job_operate import JobOperator
 from holdfast.drivers.postgres.job_outbox import JobOutbox
 from holdfast.drivers.postgres.job_records import JobReader
 from holdfast.drivers.postgres.job_settle import JobSettler
+from holdfast.drivers.postgres.job_sweep import JobSweeper
 from holdfast.drivers.postgres.job_tables import JobTables
 from holdfast.drivers.postgres.settings import PostgresSettings
 from holdfast.drivers.postgres.transactions import Run
@@ -58,9 +59,10 @@ class PostgresJobStore:
         self._tables = tables = JobTables(connections, settings, context, channel)
         self._enqueuer = JobEnqueuer(tables)
         self._outbox = JobOutbox(tables, self._enqueuer, settings, identity)
-        self._claimer = JobClaimer(tables)
+        sweeper = JobSweeper(tables)
+        self._claimer = JobClaimer(tables, sweeper)
         self._settler = JobSettler(tables)
-        self._operator = JobOperator(tables)
+        self._operator = JobOperator(tables, sweeper)
         self._reader = JobReader(tables)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.job import Changed, JobState, Settled, Tended
+from holdfast.model.job import Changed, JobState, Settled, Tended, Want
 from holdfast.names import JobId
 from holdfast.testing.conformance.job_sessions import reclaim
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, Worker, worker, workers
@@ -232,6 +232,32 @@ class TendCases:
         await a.jobs.tend(limit=10)
         await a.put("x3", ordering_key="x", unique_key="u")
         assert await a.ids() == ["x2"]
+
+    @scenario
+    async def test_an_expired_head_passes_its_turn_at_the_next_claim(self, lab: Lab) -> None:
+        lab.require("ordering")
+        a = await worker(lab)
+        await a.put("x1", ordering_key="x", expires=SOON_S)
+        await a.put("x2", ordering_key="x")
+        await a.put("y1", ordering_key="y", expires=SOON_S, delay=LONG_S)
+        await a.put("y2", ordering_key="y")
+        await a.put("other", queue="other")
+        await lab.advance(SOON_S + PAST_S)
+        wants = (Want("q", 2), Want("other", 5))
+        assert sorted(await a.ids(3, wants=wants, wait=LONG_S)) == ["other", "x2", "y2"]
+        assert await a.outcomes("x1") == ["expired"]
+
+    @scenario
+    async def test_a_claim_that_ends_the_expired_keeps_to_its_limits(self, lab: Lab) -> None:
+        lab.require("ordering")
+        a = await worker(lab)
+        await a.put("first")
+        await a.put("x1", ordering_key="x", expires=SOON_S)
+        await a.put("x2", ordering_key="x")
+        await lab.advance(SOON_S + PAST_S)
+        wants = (Want("q", 1), Want("other", 5))
+        assert await a.ids(5, wants=wants) == ["first"]
+        assert await a.ids(5, wants=wants) == ["x2"]
 
     @scenario
     async def test_an_ended_job_is_kept_for_its_retention(self, lab: Lab) -> None:

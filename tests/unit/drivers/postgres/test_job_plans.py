@@ -22,10 +22,10 @@ pytestmark = pytest.mark.service
 
 READY = {"job_due", "job_ready"}
 STATEMENTS = {
-    "claim": (job_sql.CLAIM, READY),
+    "claim": (job_sql.CLAIM, READY | {"job_expiring"}),
     "claim lone": (job_sql.CLAIM_LONE, READY),
-    "claim waiting": (job_sql.CLAIM_WAITING, READY),
-    "claim named": (job_sql.CLAIM_NAMED, {"job_due", "job_pkey"}),
+    "claim waiting": (job_sql.CLAIM_WAITING, READY | {"job_expiring"}),
+    "claim named": (job_sql.CLAIM_NAMED, {"job_due", "job_pkey", "job_expiring"}),
     "glance": (job_sql.GLANCE, READY),
     "promote": (job_sql.PROMOTE, {"job_due"}),
     "promote named": (job_sql.PROMOTE_NAMED, {"job_pkey"}),
