@@ -42,6 +42,7 @@ from holdfast.runtime.reaper import RECLAIM_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.sessions import Sessions
 from holdfast.runtime.telemetry import Telemetry, combine
+from holdfast.runtime.tender import Tender
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.work.bell import Bell
 from holdfast.work.claiming import Claimer
@@ -227,6 +228,7 @@ class Holdfast:
             self._heartbeat.opened(asked_at)
             self._keeper.add(self._heartbeat)
             self._keeper.add(self._reaper)
+            self._keeper.add(Tender(self._runtime, log=self._logs.logger("holdfast.tender")))
 
     async def run(self, *, grace: Duration = GRACE_S) -> None:
         """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.

@@ -19,7 +19,6 @@ from holdfast.flows.claiming import FlowClaimer
 from holdfast.flows.household import Household
 from holdfast.flows.loading import load
 from holdfast.flows.lookout import Lookout
-from holdfast.flows.tending import tend
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import FINAL, ClaimedInstance, Handback, InstanceStatus
 from holdfast.runtime.backoff import Backoff
@@ -94,9 +93,6 @@ class FlowHost:
         bell.open()
         # As long as anything runs, which may be longer than claims are made.
         self._heed_no_more = self._claimer.sessions.on_lost(self._on_lost)
-        tending = self.home.runtime.spawn(
-            tend(self.home.runtime, self.home.store, self._log), name="holdfast-flow-tend"
-        )
         self._ended = asyncio.get_running_loop().create_future()
         try:
             while not self._stopping:
@@ -104,7 +100,6 @@ class FlowHost:
         finally:
             self._stopping = True
             self._ended.set_result(None)
-            tending.cancel()
             bell.on_claimable = bell.on_mail = bell.on_gone = None
 
     async def stop(self, grace_s: float, hurry: asyncio.Event | None = None) -> None:

@@ -1,17 +1,14 @@
-"""The patrol: looks after running jobs, and after the store, now and then.
+"""The patrol: looks after running jobs, now and then.
 
 Asks whether the claims of long runs still stand and whether somebody wants them cancelled, in case
-a ring was lost; writes progress, not more than once a second for each job; and lets the store end
-what expired and prune what was kept long enough.
+a ring was lost; and writes progress, not more than once a second for each job.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Protocol
 
-from holdfast.errors import HoldfastError
 from holdfast.model.job import Extension, Settled
 from holdfast.work.claiming import Claimer
 from holdfast.work.payload import encode
@@ -20,11 +17,6 @@ from holdfast.work.settling import Lane
 
 # Progress is for people, who read no faster.
 _REPORT_EVERY_S = 1.0
-
-# Retention is hours: a look each minute by each host keeps up with thousands of jobs a second.
-TEND_EVERY_S = 60.0
-TEND_MAX = 500
-_TEND_ROUNDS_MAX = 100
 
 
 class Runs(Protocol):
@@ -40,18 +32,15 @@ class Runs(Protocol):
 class Patrol:
     """Looks after the runs of one worker."""
 
-    def __init__(self, worker: Runs, extend: Lane, claimer: Claimer, log: logging.Logger) -> None:
+    def __init__(self, worker: Runs, extend: Lane, claimer: Claimer) -> None:
         self._worker = worker
         self._extend = extend
         self._claimer = claimer
         self._clock = claimer.runtime.clock
-        self._log = log
 
     async def run(self) -> None:
         """Go round until cancelled."""
-        random = self._claimer.runtime.random
         every_s = self._claimer.sessions.ttl_s / 2
-        tend_due = self._clock.monotonic() + TEND_EVERY_S * random.uniform(0.5, 1.5)
         while True:
             seen = list(self._worker.runs.values())
             await self._clock.sleep(every_s)
@@ -59,9 +48,6 @@ class Patrol:
                 # Only what ran all this time: a short job ends before anybody could cancel it.
                 if not run.over:
                     self.ask(run, None)
-            if self._clock.monotonic() >= tend_due:
-                tend_due = self._clock.monotonic() + TEND_EVERY_S * random.uniform(0.8, 1.2)
-                await self._tend()
 
     def reporting(self, run: Run) -> Reporter:
         """What takes the progress of ``run``."""
@@ -81,15 +67,6 @@ class Patrol:
                 self._worker.cancel(run)
 
         asked.add_done_callback(answered)
-
-    async def _tend(self) -> None:
-        try:
-            for _ in range(_TEND_ROUNDS_MAX):
-                tended = await self._claimer.store.tend(limit=TEND_MAX)
-                if max(tended.expired, tended.pruned) < TEND_MAX:
-                    return
-        except HoldfastError as error:
-            self._log.warning("ended jobs were not pruned, and will be later: %s", error)
 
 
 class Reporter:

@@ -120,7 +120,7 @@ class Worker:
             ended=self._has_ended,
         )
         self._lanes = house.lanes
-        self._patrol = Patrol(self, house.lanes.extend, claimer, log)
+        self._patrol = Patrol(self, house.lanes.extend, claimer)
         self._lines = {
             handler.queue: _Line(
                 handler,
