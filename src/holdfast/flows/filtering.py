@@ -68,6 +68,9 @@ def _statuses(status: Statuses) -> tuple[InstanceStatus, ...]:
     if status is None:
         return ()
     given = (status,) if isinstance(status, str) else tuple(status)
+    if not given:
+        # A caller who computed which are meant, and found none, does not mean every flow.
+        raise UsageError("name at least one status, or leave status out")
     try:
         return tuple(InstanceStatus(each) for each in given)
     except ValueError:

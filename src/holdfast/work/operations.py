@@ -56,10 +56,17 @@ def filter_of(
 
 
 def states_of(state: States) -> tuple[JobState, ...]:
-    """The states that were named; empty for all of them."""
+    """The states that were named; empty for all of them.
+
+    Raises:
+        UsageError: A state is unknown, or a collection of them is empty.
+    """
     if state is None:
         return ()
     named = [state] if isinstance(state, str) else list(state)
+    if not named:
+        # A caller who computed which states are meant, and found none, does not mean every job.
+        raise UsageError("name at least one state, or leave state out")
     try:
         return tuple(JobState(each) for each in named)
     except ValueError:

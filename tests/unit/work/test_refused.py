@@ -79,6 +79,15 @@ async def test_wrong_calls_are_refused(hf):
             await wrong
 
 
+async def test_no_states_are_not_all_states(hf):
+    await hf.work.enqueue("q", 1)
+    work = hf.work
+    for call in (work.cancel, work.retry, work.purge, work.count, work.list):
+        with pytest.raises(UsageError, match="name at least one state, or leave state out"):
+            await call(queue="q", state=[])
+    assert await work.count(queue="q", state=(state for state in ("ready", "dead"))) == 1
+
+
 async def test_a_pause_that_ends_beyond_the_calendar_is_refused(hf):
     await hf.work.enqueue("q", 1)
     (claim,) = await hf.work.claim("q")

@@ -363,6 +363,9 @@ async def test_list_count_and_purge(fleet):
         await hf.flows.start(fine, 1, attributes={"k": [1]})
     with pytest.raises(UsageError, match="no status"):
         await hf.flows.list(status="what")
+    for call in (hf.flows.list, hf.flows.count, hf.flows.purge):
+        with pytest.raises(UsageError, match="name at least one status"):
+            await call(status=[])
     with pytest.raises(UsageError, match="which flows"):
         await hf.flows.purge()
     with pytest.raises(UsageError, match="terminate live ones"):
