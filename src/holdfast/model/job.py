@@ -219,11 +219,16 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Return(msgspec.Struct, frozen=True, gc=False):
-    """The job was not run, and nothing counts against it: to its old place in the queue."""
+    """The job was not run, and nothing counts against it: to its old place in the queue.
+
+    With ``unbegun`` nothing of it was begun, and the claim does not count towards the rate of the
+    queue either.
+    """
 
     id: JobId
     token: Token
     delay_us: int = 0
+    unbegun: bool = False
 
 
 class Extension(msgspec.Struct, frozen=True, gc=False):

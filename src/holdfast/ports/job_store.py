@@ -95,7 +95,8 @@ class JobClaims(Protocol):
     async def release(self, returns: Sequence[Return]) -> Sequence[Settled]:
         """Give claims back unrun: the job is ready at its old place, or ``delay_us`` later.
 
-        Nothing is counted. ``cancelled`` if that was asked for meanwhile. Released already under
+        Nothing is counted, and where it was ``unbegun`` the rate of its queue has its claim back.
+        ``cancelled`` if that was asked for meanwhile. Released already under
         the same token is ``ok`` as long as nobody claimed it since.
         """
         ...

@@ -200,7 +200,7 @@ class Runner:
                 return await self._interrupted(run, reporting, slot, error)
             except KeyBusy:
                 pause_s = _KEY_RETRY_S * self._runtime.random.uniform(0.5, 1.5)
-                return await self._release(run, slot, pause_s)
+                return await self._release(run, slot, pause_s, unbegun=True)
             except (KeyboardInterrupt, GeneratorExit):
                 # Ctrl-C, and a coroutine that is thrown away.
                 raise
@@ -312,10 +312,12 @@ class Runner:
         answer = await self._lanes.complete.put(Completion(job.id, job.token, text), run.session)
         return self._outcome(run, answer, "completed")
 
-    async def _release(self, run: Run, slot: _Slot, pause_s: float) -> str:
+    async def _release(
+        self, run: Run, slot: _Slot, pause_s: float, *, unbegun: bool = False
+    ) -> str:
         slot.leave()
         job = run.job
-        back = Return(job.id, job.token, round(pause_s * 1e6))
+        back = Return(job.id, job.token, round(pause_s * 1e6), unbegun)
         answer = await self._lanes.release.put(back, run.session)
         self._retried(pause_s)
         return self._outcome(run, answer, "cancelled" if run.why == CANCELLED else "released")

@@ -93,3 +93,21 @@ async def test_a_pause_while_a_worker_starts_is_not_lost(fleet, monkeypatch):
 
 async def _limited(hf, concurrency):
     return [queue.concurrency for queue in await hf.work.queues()] == [concurrency]
+
+
+async def test_jobs_that_wait_for_their_concurrency_key_use_up_no_rate(fleet):
+    app = App("a")
+    free, ran = asyncio.Event(), []
+
+    @app.handler("q", rate=(4, 3600), concurrency_key=lambda name: name[0])
+    async def handle(name: str) -> None:
+        if name == "a0":
+            await free.wait()
+        ran.append(name)
+
+    hf, _ = await fleet.run(app)
+    await hf.work.enqueue_many(handle, ["a0", "a1", "a2", "a3", "a4", "b", "c", "d"])
+    # With the one that runs they are all that the rate lets through.
+    await until(lambda: sorted(ran) == ["b", "c", "d"])
+    free.set()
+    await until(lambda: "a0" in ran)

@@ -29,6 +29,7 @@ class ClaimRow:
     """One claim of a job: the newest, whether it lives or has ended.
 
     ``host`` is who asked for it, and hears of a cancellation; ``session`` is whose end ends it.
+    ``paced_us`` is the entry in the pace of its queue, by the process clock, where that has a rate.
     """
 
     session: HostId
@@ -37,6 +38,7 @@ class ClaimRow:
     request: str
     at_us: int
     outcome: Outcome | None = None
+    paced_us: int | None = None
 
 
 @dataclass(slots=True)

@@ -53,7 +53,9 @@ def release(step: JobStep, returned: Return) -> Settled:
     row = _claimed(step.table, returned.id, returned.token, Outcome.RELEASED)
     if not isinstance(row, JobRow):
         return Settled.OK if row else Settled.LOST
-    step.leave(row, Outcome.RELEASED)
+    claim = step.leave(row, Outcome.RELEASED)
+    if returned.unbegun:
+        step.uncount(row, claim)
     if row.cancel is not None:
         step.cancel(row, row.cancel)
     elif returned.delay_us > 0:

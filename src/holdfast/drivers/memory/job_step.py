@@ -162,6 +162,7 @@ class JobStep:
         table.claims.setdefault(request.session, {})[row.job.id] = None
         if queue.settings is not None and queue.settings.rate is not None:
             queue.claimed_us.append(self.clock_us)
+            row.claim.paced_us = self.clock_us
 
     def leave(self, row: JobRow, outcome: Outcome) -> ClaimRow:
         """End the claim of a row, which its caller then lets wait, be ready or end."""
@@ -177,6 +178,14 @@ class JobStep:
             # A job that the limit of the queue held back has room now.
             self.freshen(queue)
         return claim
+
+    def uncount(self, row: JobRow, claim: ClaimRow) -> None:
+        """Give the rate of a queue back what a claim took of it, of which nothing was begun."""
+        queue = self.table.queue(row.job.queue)
+        if claim.paced_us is not None and claim.paced_us in queue.claimed_us:
+            queue.claimed_us.remove(claim.paced_us)
+            if queue.ready:
+                self.freshen(queue)
 
     def end(self, row: JobRow, state: JobState) -> None:
         """End a live row: its keys pass on, and it is kept for its retention."""

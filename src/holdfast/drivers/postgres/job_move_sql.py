@@ -21,7 +21,8 @@ _ROW = """j.ctid AS row, j.queue, j.token, j.worker, j.claimed_at, j.retention_u
 #            lock is not, has no row in the answer, and is met again by who asked.
 # removed    those without retention.
 # forgotten  the newest attempts stay; the one that enters now is one of them.
-# fresh      what became claimable, and the room that an ended claim leaves in a queue with a limit.
+# fresh      what became claimable, and the room that an ended claim leaves in a queue with a limit;
+#            in one with a rate, a claim that was given back may.
 _ENDING = compose(
     """, judged AS MATERIALIZED (
     SELECT c.*, c.next IN ('dead', 'cancelled') AS final,
@@ -65,7 +66,8 @@ _ENDING = compose(
     SELECT c.queue, count(*) AS jobs FROM done c
     WHERE c.rings OR c.settled IS NOT NULL AND EXISTS (
         SELECT FROM {s}.queue q
-        WHERE q.namespace = c.namespace AND q.name = c.queue AND q.concurrency IS NOT NULL
+        WHERE q.namespace = c.namespace AND q.name = c.queue
+            AND (q.concurrency IS NOT NULL OR c.settled = 'released' AND q.rate IS NOT NULL)
     )
     GROUP BY c.queue
 ), {ring}
@@ -105,14 +107,31 @@ WITH req AS MATERIALIZED (
     ending=_ENDING,
 )
 
+# Claims of which nothing was begun do not count towards the rate of their queue: they are taken
+# from the window as of the instant at which they were made. Added, not changed: who counts and who
+# prunes the window meanwhile waits for nobody.
+_PACED = """, paced AS (
+    INSERT INTO {s}.queue_pace (namespace, queue, at, claims)
+    SELECT c.namespace, c.queue, c.claimed_at, -count(*)
+    FROM done c CROSS JOIN LATERAL (
+        SELECT rate_period_us FROM {s}.queue
+        WHERE namespace = c.namespace AND name = c.queue AND rate IS NOT NULL OFFSET 0
+    ) q
+    WHERE c.unbegun
+        AND c.claimed_at > clock_timestamp() - q.rate_period_us * interval '1 microsecond'
+    GROUP BY c.namespace, c.queue, c.claimed_at
+)
+SELECT c.n, c.id"""
+
 # To its old place, or after a while to a new one.
 RELEASE = compose(
     """
 WITH req AS MATERIALIZED (
-    SELECT $1::text AS namespace, r.* FROM unnest($4::text[], $5::bigint[], $6::bigint[])
-        WITH ORDINALITY AS r(id, token, delay_us, n)
+    SELECT $1::text AS namespace, r.*
+    FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::boolean[])
+        WITH ORDINALITY AS r(id, token, delay_us, unbegun, n)
 ), cand AS MATERIALIZED (
-    SELECT r.namespace, r.id, r.n, j.*, 'released' AS settled, 0 AS failed, 0 AS lost,
+    SELECT r.namespace, r.id, r.n, r.unbegun, j.*, 'released' AS settled, 0 AS failed, 0 AS lost,
         CASE WHEN j.cancel IS NOT NULL THEN 'cancelled' WHEN r.delay_us > 0 THEN 'scheduled'
             ELSE 'ready' END AS next,
         to_json(j.cancel)::text AS error, NULL AS trouble, NULL AS why,
@@ -124,7 +143,7 @@ WITH req AS MATERIALIZED (
     ) j
 ){ending}""",
     claimed=_CLAIMED,
-    ending=_ENDING,
+    ending=_ENDING.replace("\nSELECT c.n, c.id", _PACED),
 )
 
 # Claims whose session has ended or is unknown. Claimed rows are found by walking over the queues

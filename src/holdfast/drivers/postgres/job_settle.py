@@ -153,6 +153,7 @@ class JobSettler:
             [one.id for one in batch],
             [one.token for one in batch],
             [one.delay_us for one in batch],
+            [one.unbegun for one in batch],
         )
         return set(map(place, rows))
 

@@ -77,8 +77,19 @@ class JobSettling:
         asked = [(item.id, item.token, item.delay_us) for batch in batches for item in batch]
         rows = self._write(turn, sql.RELEASE, asked)
         if rows:
-            self._conclude(turn, rows, Counter(row[3] for row in rows if row[2] == "ready"))
+            fresh = Counter(row[3] for row in rows if row[2] == "ready")
+            unbegun = {(item.id, item.token) for batch in batches for item in batch if item.unbegun}
+            if unbegun:
+                self._uncount(turn, (row for row in rows if (row[0], row[1]) in unbegun), fresh)
+            self._conclude(turn, rows, fresh)
         return self._answers(turn, batches, rows, "released")
+
+    def _uncount(self, turn: Turn, rows: Iterable[tuple[Any, ...]], fresh: Counter[str]) -> None:
+        """Give the rates of queues back what claims took of them; that is as good as a job."""
+        for row in rows:
+            values = (self._namespace, row[3], row[8])
+            if turn.cursor.execute(sql.RATE_UNCOUNT, values).rowcount > 0:
+                fresh[row[3]] += 1
 
     def extend(self, turn: Turn, batches: Sequence[Sequence[Extension]]) -> list[list[Settled]]:
         """Tell which claims stand, and keep the progress of those that do."""

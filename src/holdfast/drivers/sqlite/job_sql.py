@@ -115,7 +115,7 @@ SELECT count(*) FROM (
 # clock was set back, and counts no more.
 RATE_WINDOW = """
 SELECT coalesce(sum(claims), 0), min(at_us) FROM holdfast_queue_claims
-WHERE namespace = ? AND queue = ? AND at_us > ? AND at_us <= ?
+WHERE namespace = ? AND queue = ? AND at_us > ? AND at_us <= ? AND claims > 0
 """
 RATE_FORGET = """
 DELETE FROM holdfast_queue_claims
@@ -124,6 +124,12 @@ WHERE namespace = ?1 AND queue = ?2 AND (at_us <= ?3 OR at_us > ?4)
 RATE_COUNT = """
 INSERT INTO holdfast_queue_claims (namespace, queue, at_us, claims) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET claims = claims + excluded.claims
+"""
+
+# A claim of which nothing was begun; its window has the very instant of the claim.
+RATE_UNCOUNT = """
+UPDATE holdfast_queue_claims SET claims = claims - 1
+WHERE namespace = ?1 AND queue = ?2 AND at_us = ?3 AND claims > 0
 """
 
 # What can be claimed from a queue now, in the order in which it is.

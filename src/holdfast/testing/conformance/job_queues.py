@@ -16,11 +16,15 @@ from holdfast.model.job import (
     QueueMode,
     QueuePart,
     QueueSettings,
+    Return,
+    Settled,
 )
 from holdfast.names import JobId
+from holdfast.ports.wakeups import Wakeup
 from holdfast.testing.conformance.job_operate import one_of_each
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, job, worker, workers
 from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
+from holdfast.testing.conformance.wakeups import Bell
 
 
 class ListCases:
@@ -413,6 +417,37 @@ class LimitCases:
         assert await a.ids() == ["j0", "j1"]
         await lab.advance(SOON_S + PAST_S)
         assert await a.ids() == ["j2"]
+
+    @scenario
+    async def test_a_claim_that_was_not_begun_leaves_its_share_of_the_rate(self, lab: Lab) -> None:
+        lab.require("queue_limits")
+        a, b = await workers(lab, 2)
+        await a.set_queue(rate=3, rate_period_us=round(LONG_S * 1e6))
+        await a.put(*(f"j{number}" for number in range(6)))
+        first, second = await a.claim(2)
+        third = (await b.claim(1))[0]
+        returned = [
+            Return(each.id, each.token, round(LONG_S * 1e6), unbegun=True)
+            for each in (first, third)
+        ]
+        assert await a.jobs.release(returned) == [Settled.OK, Settled.OK]
+        # A repeat gives nothing back once more, and neither does a release of what was begun.
+        await a.release(first, LONG_S, unbegun=True)
+        await a.release(second, LONG_S)
+        assert await b.ids() == ["j3", "j4"]
+
+    @scenario
+    async def test_a_share_of_the_rate_that_is_given_back_rings(self, lab: Lab) -> None:
+        lab.require("queue_limits", "push")
+        a, b = await workers(lab, 2)
+        await a.set_queue(rate=1, rate_period_us=round(LONG_S * 1e6))
+        await a.put("x", "y")
+        claimed = await a.claim_one()
+        bell = Bell(b.member)
+        assert await b.claim(wait=LONG_S) == []
+        await a.release(claimed, LONG_S, unbegun=True)
+        assert await bell.next() == Wakeup("work/q")
+        assert await b.ids() == ["y"]
 
     @scenario
     async def test_a_limit_of_one_queue_leaves_the_others_alone(self, lab: Lab) -> None:

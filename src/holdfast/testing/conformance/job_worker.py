@@ -137,9 +137,11 @@ class Worker(SessionHost):
         (outcome,) = await self.jobs.fail([Failure(claimed.id, claimed.token, error, retry_us)])
         return outcome
 
-    async def release(self, claimed: ClaimedJob, delay: float = 0) -> Settled:
+    async def release(
+        self, claimed: ClaimedJob, delay: float = 0, *, unbegun: bool = False
+    ) -> Settled:
         """Give the job back unrun."""
-        returned = Return(claimed.id, claimed.token, round(delay * 1e6))
+        returned = Return(claimed.id, claimed.token, round(delay * 1e6), unbegun)
         (outcome,) = await self.jobs.release([returned])
         return outcome
 
