@@ -75,6 +75,8 @@ class JobStep:
         rival = None
         if job.unique_key is not None:
             rival = table.unique.get((job.queue, job.unique_key))
+        if rival is not None and self._make_way(table.rows[rival]):
+            rival = None
         if rival is not None:
             if job.on_duplicate is OnDuplicate.RETURN:
                 return Enqueued(rival, Entry.EXISTING)
@@ -90,6 +92,13 @@ class JobStep:
         counts[row.state] = counts.get(row.state, 0) + 1
         self.enter(row, due_us)
         return Enqueued(job.id, entry)
+
+    def _make_way(self, rival: JobRow) -> bool:
+        """End the job that has a unique key if nobody claimed it in time; says whether it was."""
+        expired = rival.state is not JobState.CLAIMED and self.is_expired(rival)
+        if expired:
+            self.expire(rival)
+        return expired
 
     def enter(self, row: JobRow, due_us: int) -> None:
         """Let a row live: behind the others of its keys, until its time or at once."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.drivers.postgres.coalescer import Coalescer
 from holdfast.drivers.postgres.instance_mail_sql import DELIVER
-from holdfast.drivers.postgres.job_move_sql import CANCEL
+from holdfast.drivers.postgres.job_move_sql import CANCEL, EXPIRE_NAMED
 from holdfast.drivers.postgres.job_order_sql import KEYS_OF, LOOK_NEW
 from holdfast.drivers.postgres.job_sql import ENQUEUE_KEYED, ENQUEUE_PLAIN
 from holdfast.drivers.postgres.job_tables import JobTables
@@ -45,6 +45,7 @@ class JobEnqueuer:
         self._look_sql = tables.text(LOOK_NEW)
         self._keys_sql = tables.text(KEYS_OF)
         self._cancel_sql = tables.text(CANCEL)
+        self._expire_sql = tables.text(EXPIRE_NAMED)
         self._deliver_sql = tables.text(DELIVER)
         # One that is carried out late is a job like any other, under the id its caller chose.
         self._singles = Coalescer[NewJob, Enqueued](
@@ -150,6 +151,9 @@ class JobEnqueuer:
             if not left:
                 return
             looks = await self._look(run, list(left.values()))
+            await self._end_rivals(
+                run, self._expire_sql, [look["rival"] for look in looks if _is_stale(look)], keys
+            )
             pending = {}
             for (index, job), look in zip(left.items(), looks, strict=True):
                 outcome = _refused(job, look)
@@ -176,22 +180,33 @@ class JobEnqueuer:
         rivals = {
             look["rival"]: job.id
             for job, look in zip(replacing, looks, strict=True)
-            if look["rival"] is not None and look["home"] is None and not look["closed"]
+            if _in_the_way(look) and not look["expired"]
         }
+        cancelled = await self._end_rivals(run, self._cancel_sql, list(rivals), keys, None)
+        return {rivals[row["id"]] for row in cancelled}
+
+    async def _end_rivals(
+        self,
+        run: Run,
+        how: str,
+        rivals: Sequence[str],
+        keys: dict[tuple[str, str], None],
+        *more: Any,
+    ) -> list[Any]:
+        """End those who have the unique keys of new jobs; gives the rows of those that were.
+
+        Their ordering keys are locked, and join ``keys``, whose turns are passed on in the end.
+        """
         if not rivals:
-            return set()
+            return []
         ordered = await run(self._keys_sql, list(rivals))
         theirs = [(row["queue"], row["ordering_key"]) for row in ordered]
         await self._tables.lock_keys(run, [key for key in theirs if key not in keys])
         keys.update(dict.fromkeys(theirs))
-        cancelled: list[Any] = []
-        for with_key in (False, True):
-            if with_key and not theirs:
-                break
-            cancelled += await run(
-                self._cancel_sql, with_key, self._tables.channel, sorted(rivals), None
-            )
-        return {rivals[row["id"]] for row in cancelled}
+        ended: list[Any] = []
+        for with_key in (False, True) if theirs else (False,):
+            ended += await run(how, with_key, self._tables.channel, sorted(rivals), *more)
+        return ended
 
 
 def check_count(jobs: Sequence[NewJob]) -> None:
@@ -220,6 +235,16 @@ def _plain_entry(job: NewJob, home: str | None, closed: set[str]) -> Entry:
     return Entry.CREATED if home == job.queue else Entry.CONFLICT
 
 
+def _in_the_way(look: Row) -> bool:
+    """Whether a live job has the unique key of a new one, and nothing else is in its way."""
+    return look["rival"] is not None and look["home"] is None and not look["closed"]
+
+
+def _is_stale(look: Row) -> bool:
+    """Whether that one was claimed by nobody in time."""
+    return _in_the_way(look) and look["expired"]
+
+
 def _refused(job: NewJob, look: Row) -> Enqueued | None:
     """What kept a job from being made; ``None`` if that is over."""
     home = look["home"]
@@ -228,7 +253,7 @@ def _refused(job: NewJob, look: Row) -> Enqueued | None:
     if look["closed"]:
         return Enqueued(job.id, Entry.CLOSED)
     rival = look["rival"]
-    if rival is None:
+    if rival is None or look["expired"]:
         return None
     if job.on_duplicate is OnDuplicate.RETURN:
         return Enqueued(JobId(rival), Entry.EXISTING)

@@ -247,7 +247,29 @@ WITH cand AS MATERIALIZED (
     ending=_ENDING,
 )
 
-# Those of them that have an ordering key, but for some; or any ($4).
+# Those of some jobs that expired, in the way of new ones.
+EXPIRE_NAMED = compose(
+    """
+WITH req AS MATERIALIZED (
+    SELECT $1::text AS namespace, r.* FROM unnest($4::text[]) WITH ORDINALITY AS r(id, n)
+), cand AS MATERIALIZED (
+    SELECT r.namespace, r.id, r.n, j.*, NULL AS settled, 0 AS failed, 0 AS lost,
+        'dead' AS next, NULL AS error, 'expired' AS trouble, NULL AS why,
+        NULL::timestamptz AS due_at, false AS rings
+    FROM (SELECT * FROM req ORDER BY id COLLATE "C") r
+    CROSS JOIN LATERAL (
+        SELECT {row} FROM {s}.job j
+        WHERE j.id = r.id AND j.namespace || '' = r.namespace AND j.ended_at IS NULL
+            AND j.state <> 'claimed' AND j.expires_at <= (SELECT clock_timestamp())
+            AND (j.ordering_key IS NOT NULL) = $2::boolean
+        FOR NO KEY UPDATE
+    ) j
+){ending}""",
+    row=_ROW,
+    ending=_ENDING,
+)
+
+# Expired ones that have an ordering key, but for some; or any ($4).
 EXPIRED = """
 SELECT id FROM {s}.job
 WHERE namespace = $1 AND expires_at <= (SELECT clock_timestamp()) AND expires_at IS NOT NULL

@@ -101,9 +101,9 @@ FROM unnest($2::text[]) WITH ORDINALITY AS r(id, n) CROSS JOIN LATERAL (
 """
 
 # What stands in the way of new jobs: the id is known, the queue drains, a live job has the unique
-# key.
+# key, which it must give up if nobody claimed it in time.
 LOOK_NEW = """
-SELECT k.home, c.closed, j.id AS rival, j.state
+SELECT k.home, c.closed, j.id AS rival, j.state, coalesce(j.expired, false) AS expired
 FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS r(id, queue, key, n)
 LEFT JOIN LATERAL (
     SELECT queue AS home FROM {s}.job WHERE id = r.id AND namespace || '' = $1 OFFSET 0
@@ -113,7 +113,8 @@ LEFT JOIN LATERAL (
     WHERE namespace = $1 AND name = r.queue AND mode = 'draining' OFFSET 0
 ) c ON true
 LEFT JOIN LATERAL (
-    SELECT id, state FROM {s}.job
+    SELECT id, state, expires_at <= clock_timestamp() AND state <> 'claimed' AS expired
+    FROM {s}.job
     WHERE namespace = $1 AND queue = r.queue AND unique_key = r.key AND unique_key IS NOT NULL
         AND ended_at IS NULL OFFSET 0
 ) j ON true

@@ -14,7 +14,15 @@ from typing import Any
 from holdfast.drivers.sqlite import job_sql as sql
 from holdfast.drivers.sqlite.statements import Operation, Statement, as_json, text
 from holdfast.errors import UsageError
-from holdfast.model.job import ENQUEUE_MAX, Enqueued, Entry, JobState, NewJob, OnDuplicate
+from holdfast.model.job import (
+    ATTEMPTS_KEPT_MAX,
+    ENQUEUE_MAX,
+    Enqueued,
+    Entry,
+    JobState,
+    NewJob,
+    OnDuplicate,
+)
 from holdfast.names import JobId
 
 # Where the id stands in the values of a row.
@@ -135,21 +143,33 @@ class Enqueueing:
         entry = Entry.CREATED
         rivals = yield Statement(sql.UNIQUE_OWNER, (self._namespace, job.queue, job.unique_key))
         if rivals:
-            rival, id_, state = rivals[0]
+            rival, id_, state, expires = rivals[0]
             owner = JobId(text(id_))
-            if job.on_duplicate is OnDuplicate.RETURN:
+            claimed = text(state) == JobState.CLAIMED
+            if not claimed and expires is not None and expires <= self._now_us:
+                yield from self._expire(job.queue, rival)
+            elif job.on_duplicate is OnDuplicate.RETURN:
                 return Enqueued(owner, Entry.EXISTING)
-            if job.on_duplicate is OnDuplicate.REJECT or text(state) == JobState.CLAIMED:
+            elif job.on_duplicate is OnDuplicate.REJECT or claimed:
                 return Enqueued(owner, Entry.REJECTED)
-            yield from self._end(job.queue, rival)
-            entry = Entry.REPLACED
+            else:
+                yield from self._end(sql.REPLACE, job.queue, rival)
+                entry = Entry.REPLACED
         yield Statement(sql.INSERT, self._row(number, job))
         return Enqueued(job.id, entry)
 
-    def _end(self, queue: str, number: int) -> Operation[None]:
-        """Cancel the job that another one replaces."""
-        ended = yield Statement(sql.REPLACE, (self._now_us, number))
-        key, retention_us, instance = ended[0]
+    def _expire(self, queue: str, number: int) -> Operation[None]:
+        """End the job that nobody claimed in time, and keep why, as long as it is kept."""
+        token = yield from self._end(sql.EXPIRE_ONE, queue, number)
+        if token is not None:
+            values = (number, token, "expired", None, None, self._now_us, None)
+            yield Statement(sql.ADD_ATTEMPT, values)
+            yield Statement(sql.PRUNE_ATTEMPTS, (number, ATTEMPTS_KEPT_MAX))
+
+    def _end(self, how: str, queue: str, number: int) -> Operation[int | None]:
+        """End the job that has a unique key; gives the token of its last claim if it is kept."""
+        ended = yield Statement(how, (self._now_us, number))
+        key, retention_us, instance, token = ended[0]
         if instance is not None:
             self.answered.append(text(instance))
         if key is not None:
@@ -158,3 +178,5 @@ class Enqueueing:
             self.fresh.update(text(row[0]) for row in freed)
         if retention_us <= 0:
             yield Statement(sql.REMOVE, (number,))
+            return None
+        return token

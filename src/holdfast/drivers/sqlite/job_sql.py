@@ -45,15 +45,16 @@ SELECT id, queue FROM holdfast_job
 WHERE namespace = ? AND id IN (SELECT value FROM json_each(?))
 """
 UNIQUE_OWNER = """
-SELECT number, id, state FROM holdfast_job
+SELECT number, id, state, expires_at_us FROM holdfast_job
 WHERE namespace = ? AND queue = ? AND unique_key = ?
   AND state IN ('scheduled', 'ready', 'claimed', 'retrying')
 """
 REPLACE = """
 UPDATE holdfast_job
 SET state = 'cancelled', ended_at_us = ?1, prune_at_us = ?1 + retention_us, blocked = 0
-WHERE number = ?2 RETURNING ordering_key, retention_us, instance
+WHERE number = ?2 RETURNING ordering_key, retention_us, instance, token
 """
+EXPIRE_ONE = REPLACE.replace("'cancelled'", "'dead'")
 # An instance would wait for ever for a job that never was.
 ANSWER_REFUSED = """
 INSERT INTO holdfast_letter (instance, id, kind, name, sent_at_us, payload)

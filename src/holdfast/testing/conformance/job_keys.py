@@ -6,7 +6,7 @@ from holdfast.model.job import Changed, Enqueued, Entry, JobState, OnDuplicate, 
 from holdfast.names import JobId
 from holdfast.testing.conformance.job_sessions import reclaim
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S, job, worker, workers
-from holdfast.testing.conformance.lab import LONG_S, Lab, scenario
+from holdfast.testing.conformance.lab import LONG_S, SHORT_S, Lab, scenario
 
 
 class UniqueCases:
@@ -42,6 +42,31 @@ class UniqueCases:
         await a.cancel("cancelled")
         await a.put("live", unique_key="u")
         assert await a.list(unique_key="u") == ["done", "dead", "cancelled", "live"]
+
+    @scenario
+    async def test_a_key_of_an_expired_job_is_free(self, lab: Lab) -> None:
+        a = await worker(lab)
+        names = [choice.value for choice in OnDuplicate]
+        for name in names:
+            await a.put(f"old-{name}", unique_key=name, expires=SOON_S, delay=LONG_S)
+        await a.put("kept", unique_key="kept", expires=LONG_S)
+        await lab.advance(SOON_S + PAST_S)
+        for name in names:
+            await a.put(f"new-{name}", unique_key=name, on_duplicate=OnDuplicate(name))
+            assert await a.state(f"old-{name}") is JobState.DEAD
+            assert await a.outcomes(f"old-{name}") == ["expired"]
+        (outcome,) = await a.enqueue(job("more", unique_key="kept"))
+        assert outcome == Enqueued(JobId("kept"), Entry.REJECTED)
+        assert sorted(await a.ids()) == sorted(["kept", *(f"new-{name}" for name in names)])
+
+    @scenario
+    async def test_a_key_of_a_job_that_runs_past_its_expiry_is_taken(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("runs", unique_key="u", expires=SHORT_S)
+        await a.claim_one()
+        await lab.advance(SHORT_S + PAST_S)
+        (outcome,) = await a.enqueue(job("more", unique_key="u"))
+        assert outcome == Enqueued(JobId("runs"), Entry.REJECTED)
 
     @scenario
     async def test_keys_belong_to_their_queue(self, lab: Lab) -> None:
@@ -265,6 +290,17 @@ class OrderingCases:
         await a.put("TWO", queue="two", ordering_key="X")
         wants = (Want("one", 5), Want("two", 5))
         assert await a.ids(10, wants=wants) == ["one", "two", "TWO"]
+
+    @scenario
+    async def test_an_expired_head_makes_way_for_a_job_of_its_unique_key(self, lab: Lab) -> None:
+        lab.require("ordering")
+        a = await worker(lab)
+        await a.put("x1", ordering_key="x", unique_key="u", expires=SOON_S)
+        await a.put("x2", ordering_key="x")
+        await lab.advance(SOON_S + PAST_S)
+        await a.put("x3", ordering_key="y", unique_key="u")
+        assert not (await a.record("x2")).blocked
+        assert await a.ids() == ["x2", "x3"]
 
     @scenario
     async def test_a_replaced_head_passes_its_turn_on(self, lab: Lab) -> None:

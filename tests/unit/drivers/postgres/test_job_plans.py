@@ -38,6 +38,7 @@ STATEMENTS = {
     "reclaim": (job_move_sql.RECLAIM, {"job_claimed"}),
     "orphans": (job_move_sql.ORPHANS, {"job_claimed"}),
     "expire": (job_move_sql.EXPIRE, {"job_expiring"}),
+    "expire named": (job_move_sql.EXPIRE_NAMED, {"job_pkey"}),
     "expired": (job_move_sql.EXPIRED, {"job_expiring"}),
     "extend": (job_order_sql.EXTEND, {"job_pkey"}),
     "ask": (job_order_sql.ASK, {"job_pkey"}),

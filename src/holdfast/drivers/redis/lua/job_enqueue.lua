@@ -33,18 +33,24 @@ local function is_any_known()
   return false
 end
 
--- A live job that has the unique key, which may make way; what becomes of the new one.
+-- A live job that has the unique key, which may make way; what becomes of the new one. One that
+-- nobody claimed in time lives no more.
 local function rival_of(queue, unique, on_duplicate)
   local rival = redis.call('HGET', K .. 'unique:' .. queue, unique)
   if not rival then
     return 'created'
   end
-  if on_duplicate == 'return' then
-    return 'existing', rival
-  end
   -- What was kept back may be about the rival.
   flush()
   local job = read_job(rival)
+  if job and job.state ~= 'claimed' and job.expires and job.expires <= now then
+    expire_job(read_more(job))
+    flush()
+    return 'created'
+  end
+  if on_duplicate == 'return' then
+    return 'existing', rival
+  end
   if on_duplicate == 'reject' or job.state == 'claimed' then
     return 'rejected', rival
   end
