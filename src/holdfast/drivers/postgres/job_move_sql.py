@@ -86,6 +86,8 @@ _CLAIMED = compose(
     row=_ROW,
 )
 
+# One that is tried again at once is ready, behind those that are. The place of the others does not
+# matter: they get a new one when they become ready.
 FAIL = compose(
     """
 WITH req AS MATERIALIZED (
@@ -95,7 +97,7 @@ WITH req AS MATERIALIZED (
 ), cand AS MATERIALIZED (
     SELECT r.namespace, r.id, r.n, j.*, 'failed' AS settled, 1 AS failed, 0 AS lost,
         CASE WHEN j.cancel IS NOT NULL THEN 'cancelled' WHEN r.retry_us IS NULL THEN 'dead'
-            ELSE 'retrying' END AS next,
+            WHEN r.retry_us <= 0 THEN 'ready' ELSE 'retrying' END AS next,
         coalesce(to_json(j.cancel)::text, r.error) AS error, 'failed' AS trouble, r.error AS why,
         clock_timestamp() + r.retry_us * interval '1 microsecond' AS due_at,
         j.cancel IS NULL AND r.retry_us <= 0 AS rings
@@ -104,7 +106,7 @@ WITH req AS MATERIALIZED (
     ) j
 ){ending}""",
     claimed=_CLAIMED,
-    ending=_ENDING,
+    ending=_ENDING.replace("SET state = c.next,", "SET state = c.next, seq = DEFAULT,"),
 )
 
 # Claims of which nothing was begun do not count towards the rate of their queue: they are taken

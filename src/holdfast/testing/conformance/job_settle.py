@@ -140,7 +140,16 @@ class FailCases:
         a = await worker(lab)
         await a.put("j")
         await a.fail(await a.claim_one(), retry=0)
+        assert await a.state("j") is JobState.READY
         assert (await a.claim_one()).attempts == 1
+
+    @scenario
+    async def test_a_retry_at_once_goes_behind_those_that_are_ready(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("x", "y")
+        await a.fail(await a.claim_one(), retry=0)
+        await a.put("z")
+        assert await a.ids() == ["y", "x", "z"]
 
     @scenario
     async def test_a_job_that_is_not_retried_is_dead(self, lab: Lab) -> None:
