@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast import settings as settings_module
 from holdfast.app import App
 from holdfast.errors import ConfigurationError, UsageError
-from holdfast.host import Holdfast, HostPlan
+from holdfast.host import Holdfast
+from holdfast.host_plan import HostPlan
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.location import Location, parse_url
 from holdfast.model.options import Duration, LeaseOptions

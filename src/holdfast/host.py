@@ -7,8 +7,8 @@ order, and closing tolerates a half-opened host.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,13 +20,13 @@ from holdfast.flows.desk import FlowDesk
 from holdfast.flows.flows import Flows
 from holdfast.flows.remote import RemoteSteps
 from holdfast.flows.schedule import start_handler
+from holdfast.host_plan import HostPlan
 from holdfast.leases.leases import Leases
 from holdfast.leases.ownership import Ownership
 from holdfast.leases.renewing import Renewals
 from holdfast.leases.requesting import Requests
 from holdfast.leases.tenure import caller_now
-from holdfast.model.flow_options import FlowOptions
-from holdfast.model.options import Duration, LeaseOptions, seconds
+from holdfast.model.options import Duration, seconds
 from holdfast.model.session import HostSession
 from holdfast.names import HostId
 from holdfast.ports.capabilities import Capabilities
@@ -49,26 +49,11 @@ from holdfast.work.claiming import Claimer
 from holdfast.work.handler import Handler
 from holdfast.work.schedules import Schedules
 from holdfast.work.work import Work
-from holdfast.work.worker import CLAIM_BATCH_MAX, GRACE_S
+from holdfast.work.worker import GRACE_S
 
 # A store that does not answer must not keep a process from ending (what it held ends by its ttl),
 # nor a health check from saying so.
 _PATIENCE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPlan:
-    """Who a host is and how it behaves; made by ``connect`` from its arguments and settings."""
-
-    name: str
-    id: HostId
-    namespace: str
-    session_ttl_s: float
-    leases: LeaseOptions
-    metadata: Mapping[str, Any]
-    session: bool = True
-    flows: FlowOptions = field(default_factory=FlowOptions)
-    claim_batch: int = CLAIM_BATCH_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from holdfast.app import App
 from holdfast.errors import StoreError
-from holdfast.host import Holdfast, HostPlan
+from holdfast.host import Holdfast
+from holdfast.host_plan import HostPlan
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.location import parse_url
 from holdfast.model.options import LeaseOptions
