@@ -78,8 +78,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             that waits for its retry holds up those behind it.
         retry: The retry policy, which the one who runs the job applies.
         expires_us: A job not claimed this long after it was enqueued is dead, also one that waits
-            for its time. Once claimed it does not expire, whatever becomes of the claim; retried
-            after its end, it begins again.
+            for its retry.
         retention_us: How long it is kept after its end.
         instance: When the job ends, in whichever way, the same step of the store puts a letter into
             this instance's mailbox: kind ``step``, name ``step``, id ``job/<job id>``, payload

@@ -164,8 +164,6 @@ class JobStep:
         queue.ready.remove(row.job.id)
         queue.due.remove(row.job.id)
         table.expiring.remove(row.job.id)
-        # Claimed in time: whatever becomes of the claim, the job does not expire any more.
-        row.expires_us = None
         table.tokens += 1
         row.token = table.tokens
         row.claim = ClaimRow(request.session, host, request.worker, request.request, self.now_us)

@@ -170,10 +170,9 @@ _NEXT_DUE = """LEFT JOIN LATERAL (
 #         that they were), nor from queues with limits, whose row is then locked before ($8).
 # picked  the first of each queue in the order of the index, skipping what others are taking. The
 #         newest version of each row is judged again under its lock.
-# taken   the claims, with fresh tokens; claimed in time, they do not expire any more. Rows are
-#         found again by their addresses, all in one scan: a join would begin a scan for each, and
-#         ask the system for the size of the table each time. One that got a newer version since
-#         the snapshot is left to the next claim.
+# taken   the claims, with fresh tokens. Rows are found again by their addresses, all in one scan: a
+#         join would begin a scan for each, and ask the system for the size of the table each time.
+#         One that got a newer version since the snapshot is left to the next claim.
 _CLAIM = compose(
     """
 WITH host AS MATERIALIZED (
@@ -211,8 +210,7 @@ WITH host AS MATERIALIZED (
     LIMIT $7
 ), taken AS (
     UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
-        request = $4, host = $10, claimed_at = clock_timestamp(), settled = NULL,
-        expires_at = NULL
+        request = $4, host = $10, claimed_at = clock_timestamp(), settled = NULL
     WHERE j.ctid = ANY(ARRAY(SELECT row FROM picked))
     RETURNING j.seq, {columns}
 )""",
@@ -246,8 +244,7 @@ WITH host AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
-    request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL,
-    expires_at = NULL
+    request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL
 WHERE j.ctid = ANY(ARRAY(SELECT row FROM picked))
 RETURNING j.seq, {columns}
 """,

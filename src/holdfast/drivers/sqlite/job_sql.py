@@ -166,11 +166,10 @@ _OF_READ = {"namespace": "?1", "queue": "?2", "now": "?3", "limit": "?4"}
 READ_NEXT = _READ.format(**_OF_READ, unless="")
 READ_PLAIN = _READ.format(**_OF_READ, unless=_PLAIN)
 
-# Claimed in time: whatever becomes of the claim, the job does not expire any more.
 _TAKE = """
 UPDATE holdfast_job
 SET state = 'claimed', token = token + 1, session = ?1, host = ?2, worker = ?3, request = ?4,
-    claimed_at_us = ?5, claim_ended = NULL, expires_at_us = NULL
+    claimed_at_us = ?5, claim_ended = NULL
 WHERE {which}
 """
 _OF_TAKE = {"now": "?5", "namespace": "?6", "queue": "?7", "limit": "?8", "unless": ""}

@@ -202,9 +202,11 @@ class TendCases:
         a = await worker(lab)
         await a.put("ready", expires=SOON_S)
         await a.put("scheduled", expires=SOON_S, delay=LONG_S)
-        await lab.advance(SOON_S + PAST_S)
-        assert await a.jobs.tend(limit=10) == Tended(2, 0)
-        for name in ("ready", "scheduled"):
+        await a.put("retrying", expires=SHORT_S)
+        await a.fail((await a.claim_by_id("retrying"))[0], retry=LONG_S)
+        await lab.advance(SHORT_S + PAST_S)
+        assert await a.jobs.tend(limit=10) == Tended(3, 0)
+        for name in ("ready", "scheduled", "retrying"):
             found = await a.record(name)
             assert found.state is JobState.DEAD
             assert found.ended_at is not None
@@ -219,36 +221,6 @@ class TendCases:
         await lab.advance(SHORT_S + PAST_S)
         assert await a.jobs.tend(limit=10) == Tended(0, 0)
         assert await a.complete(claimed) is Settled.OK
-
-    @scenario
-    async def test_a_job_that_was_claimed_in_time_expires_no_more(self, lab: Lab) -> None:
-        a, gone = await workers(lab, 2)
-        names = ("failed", "retried", "released", "delayed", "by-id", "lost")
-        await a.put(*names, expires=SHORT_S)
-        (by_id,) = await a.claim_by_id("by-id")
-        failed, retried, released, delayed = await a.claim(4)
-        await gone.claim_one()
-        await gone.end()
-        await a.fail(failed, retry=SOON_S)
-        await a.fail(retried, retry=0)
-        await a.release(released)
-        await a.release(delayed, SOON_S)
-        await a.release(by_id)
-        assert await reclaim(a) == ["lost"]
-        await lab.advance(SHORT_S + PAST_S)
-        assert await a.jobs.tend(limit=10) == Tended(0, 0)
-        assert sorted(await a.ids()) == sorted(names)
-
-    @scenario
-    async def test_a_job_that_begins_again_expires_again(self, lab: Lab) -> None:
-        a = await worker(lab)
-        await a.put("j", expires=SOON_S)
-        await a.fail(await a.claim_one())
-        assert await a.retry("j") is Changed.CHANGED
-        await lab.advance(SOON_S + PAST_S)
-        assert await a.ids() == []
-        await a.jobs.tend(limit=10)
-        assert await a.outcomes("j") == ["expired", "failed"]
 
     @scenario
     async def test_an_expired_head_passes_its_turn_on(self, lab: Lab) -> None:

@@ -104,8 +104,6 @@ local function take(queue, ids)
       claimed[size + 1] = id
       numbered[2 * size + 1], numbered[2 * size + 2] = row[1], id
       if row[4] then
-        -- Claimed in time: whatever becomes of the claim, the job does not expire any more.
-        redis.call('HDEL', key, 'expires')
         later('ZREM', K .. 'expiring', id)
       end
       give(id, queue, token, row[5], row[6], row[2])
