@@ -61,6 +61,9 @@ class Worker:
 
     async def run(self) -> None:
         acts = (
+            # Often: an attempt that does not wait is what can end without knowing.
+            self._try,
+            self._try,
             self._try,
             self._wait,
             self._wait,
