@@ -86,8 +86,8 @@ async def measure_processes(backend: Backend, effort: Effort) -> list[Row]:
     few = await _processes(backend, effort, DEFAULT_CONCURRENCY)
     many = await _processes(backend, effort, CONCURRENCY)
     return [
-        Row(name=name, unit="jobs/s", ours=few.ours, floor=few.floor, bar=_PROCESSES_BAR),
-        Row(name=f"{name}-full", unit="jobs/s", ours=many.ours, floor=many.floor),
+        Row(name=said, unit="jobs/s", ours=found.ours, floor=found.floor, bar=_PROCESSES_BAR)
+        for said, found in ((name, few), (f"{name}-full", many))
     ]
 
 

@@ -119,7 +119,7 @@ async def test_end_to_end_of_postgres_without_its_peer(
 async def test_two_processes_of_postgres(postgres, small_backlog):
     rows = await end_to_end.measure_processes(postgres, TINY)
     assert [(row.name, row.bar) for row in rows] == [
-        ("postgres/two-processes", 1.5), ("postgres/two-processes-full", None)
+        ("postgres/two-processes", 1.5), ("postgres/two-processes-full", 1.5)
     ]  # fmt: skip
 
 
