@@ -189,14 +189,8 @@ class World:
         self.look(driven)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_succeeded_happens_once_however_often_a_flow_is_retried(seed):
-    block = Fragile(seed).block(3)
-
-    async def code() -> str:
-        return await perform(block, "r")
-
-    driven, world = Driven(App("a").flow(name="f")(code)), World(seed)
+def lead(driven: Driven, world: World) -> None:
+    """Let things happen, and retry or terminate and retry the flow, until it has completed."""
     world.look(driven)
     for number in range(RETRIES_MAX):
         failing = 0.3 if number < RETRIES else 0.0
@@ -219,6 +213,17 @@ def test_what_succeeded_happens_once_however_often_a_flow_is_retried(seed):
         world.look(driven)
         world.tell(driven)
     assert driven.status is InstanceStatus.COMPLETED, driven.told()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_succeeded_happens_once_however_often_a_flow_is_retried(seed):
+    block = Fragile(seed).block(3)
+
+    async def code() -> str:
+        return await perform(block, "r")
+
+    driven, world = Driven(App("a").flow(name="f")(code)), World(seed)
+    lead(driven, world)
     again = Driven(driven.flow, rows=list(driven.rows))
     assert again.run.ended
     # What leaves no event is sent again, under the same id.

@@ -11,11 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import App
-from holdfast.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
-from tests.unit.flows.retried import retry
 from tests.unit.flows.test_random_flows import KINDS, child, perform
-from tests.unit.flows.test_random_retries import RETRIES, RETRIES_MAX, Fragile, World
+from tests.unit.flows.test_random_retries import Fragile, World, lead
 
 SEEDS = 300
 
@@ -59,23 +57,7 @@ def test_no_two_calls_are_given_one_child(seed):
         return await perform(block, "r")
 
     driven, crowd = Driven(App("a").flow(name="f")(code)), Crowd(seed)
-    crowd.look(driven)
-    for number in range(RETRIES_MAX):
-        last = crowd.dice.randrange(4) if number > 0 and crowd.dice.random() < 0.3 else 400
-        for turn in range(400):
-            if driven.run.ended or turn >= last:
-                break
-            happened = crowd.happen(driven, 0.3 if number < RETRIES else 0.0)
-            assert happened, f"it waits for nothing: {driven.told()}"
-            if crowd.dice.random() < 0.1 and not driven.run.ended:
-                driven.crash()
-                crowd.tell(driven)
-        if driven.status is InstanceStatus.COMPLETED:
-            break
-        retry(driven)
-        crowd.look(driven)
-        crowd.tell(driven)
-    assert driven.status is InstanceStatus.COMPLETED, driven.told()
+    lead(driven, crowd)
     given.clear()
     assert Driven(driven.flow, rows=list(driven.rows)).run.ended
     assert len(set(given)) == len(given)

@@ -90,15 +90,7 @@ BORN_TOPIC = """
     FROM born b WHERE b.session IS NULL AND b.due_at_us <= (SELECT now_us FROM instant)
     GROUP BY b.kind, b.name"""
 
-# Instances of one or several calls.
-#
-# flight  a shared lock for each definition until commit, for hosts that are about to wait; see
-#         ``job_sql``. Not where a session owns what it starts, because nobody waits for that.
-# live    the sessions that are to own some, locked against a peer that would end them, and judged
-#         under that lock.
-# new     what may be started. With $18 a dead session keeps all from being started. Of those that a
-#         session is to own, none whose id the snapshot shows: it may be on its way out, and its
-#         tokens are not below the floor of this snapshot.
+# What the starts below have in common; what it is for stands there.
 _REQ = """
     SELECT r.* FROM unnest(
         $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -122,6 +114,25 @@ _DEAD = """EXISTS (
             SELECT FROM req r
             WHERE r.session IS NOT NULL AND r.session <> ALL(ARRAY(SELECT id FROM live))
         )"""
+_COMMON = {
+    "instant": INSTANT,
+    "req": _REQ,
+    "live": _LIVE,
+    "absent": _ABSENT,
+    "dead": _DEAD,
+    "born": BORN,
+    "floor": FLOOR,
+}
+
+# Instances of one or several calls.
+#
+# flight  a shared lock for each definition until commit, for hosts that are about to wait; see
+#         ``job_sql``. Not where a session owns what it starts, because nobody waits for that.
+# live    the sessions that are to own some, locked against a peer that would end them, and judged
+#         under that lock.
+# new     what may be started. With $18 a dead session keeps all from being started. Of those that a
+#         session is to own, none whose id the snapshot shows: it may be on its way out, and its
+#         tokens are not below the floor of this snapshot.
 _START_TEXT = """
 WITH {instant}, req AS MATERIALIZED ({req}
 ), flight AS MATERIALIZED (
@@ -153,17 +164,7 @@ _BEGUN = """, begun AS (
     JOIN born b ON b.id = h.id
 )"""
 
-_START = compose(
-    _START_TEXT,
-    instant=INSTANT,
-    req=_REQ,
-    live=_LIVE,
-    absent=_ABSENT,
-    dead=_DEAD,
-    born=BORN,
-    nobody=NOBODY,
-    floor=FLOOR,
-)
+_START = compose(_START_TEXT, **_COMMON, nobody=NOBODY)
 _START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$19"))
 
 # Inside a transaction of the caller's, who may take his time: notes stay where they are, because a
@@ -189,13 +190,7 @@ WITH {instant}, req AS MATERIALIZED ({req}
 SELECT (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM born) AS made,
     1 + {floor} AS first_token
 """,
-    instant=INSTANT,
-    req=_REQ,
-    live=_LIVE,
-    absent=_ABSENT,
-    dead=_DEAD,
-    born=BORN,
-    floor=FLOOR,
+    **_COMMON,
 )
 START_IN = compose(_START_THEIRS, begun="")
 

@@ -21,6 +21,7 @@ class Family:
         self.app = app = App("family")
         self.broken = True
         self.ran: list[str] = []
+        self.second_looked = asyncio.Event()
         self._define_parts(app)
         self._define_flows(app)
 
@@ -37,7 +38,11 @@ class Family:
 
         @app.step
         async def look(number: int) -> int:
-            await asyncio.sleep(0.05 if number == 1 else 0)
+            # The second call ends first.
+            if number == 1:
+                await self.second_looked.wait()
+            else:
+                self.second_looked.set()
             return number
 
         @app.step
