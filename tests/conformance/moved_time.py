@@ -1,9 +1,9 @@
 """Servers whose clock is moved where a suite would wait.
 
 Owns the clock of such a server, and the lab that moves it. The server judges each expiry by its own
-clock, as ever, and cannot tell that no time has passed. Where libfaketime cannot be had, the clock
-is the machine's and the lab waits. The same suites on the machine's clock are a long form, and the
-processes of ``tests/process`` live by that one anyway.
+clock, as ever, and cannot tell that no time has passed. Where there is no compiler to build what
+moves it, the clock is the machine's and the lab waits. The same suites on the machine's clock are a
+long form, and the processes of ``tests/process`` live by that one anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.clock import SystemClock
 from holdfast.ports.driver import DriverFactory
 from holdfast.testing.conformance import Lab
 from holdfast.testing.conformance.lab import settle
-from tests.services import Unavailable, faketime
+from tests.services import Unavailable, wall_clock
 
 
 class ServerTime(SystemClock):
@@ -32,7 +32,7 @@ class ServerTime(SystemClock):
         self.environment: dict[str, str] = {}
         """What a server must be started with to follow this clock."""
         try:
-            self.environment = faketime.environment(file=file)
+            self.environment = wall_clock.environment(file)
         except Unavailable:
             self.is_movable = False
         else:
@@ -47,7 +47,7 @@ class ServerTime(SystemClock):
     def skip(self, seconds: float) -> None:
         """Let ``seconds`` pass at once."""
         self._skipped_s += seconds
-        faketime.shift(self._file, self._skipped_s)
+        wall_clock.shift(self._file, self._skipped_s)
 
 
 @contextmanager

@@ -8,7 +8,7 @@
     azurite_server    one Azure Blob Storage for the whole run; do not stop it
     cosmos_emulator   one Azure Cosmos DB account for the whole run; do not stop or crash it
     etcd_server       one etcd for the whole run; do not stop or crash it
-    libfaketime       the path of the library, for tests that shift a process's clock
+    compiler          the path of the C compiler, for tests that shift a process's wall clock
     openssl           the path of the program, for tests that need certificates
     services          `Services.start` gives a test a server of its own, to crash at will
 
@@ -42,7 +42,7 @@ _NEEDS: dict[str, Callable[[], Path]] = {
     "postgres_server": install.postgres_bin,
     "pgbouncer": install.pgbouncer,
     "etcd_server": install.etcd,
-    "libfaketime": install.libfaketime,
+    "compiler": install.compiler,
     "redis_server": install.redis_server,
     "azurite_server": install.azurite,
     "cosmos_emulator": install.cosmos_emulator,
@@ -185,8 +185,8 @@ def openssl(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture
-def libfaketime(pytestconfig: pytest.Config) -> Path:
-    return _have(pytestconfig, install.libfaketime)
+def compiler(pytestconfig: pytest.Config) -> Path:
+    return _have(pytestconfig, install.compiler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.process.actors import now
 from tests.process.histories import check_history, handovers, owners_of
 from tests.process.stores import newest_token
-from tests.services import faketime
+from tests.services import wall_clock
 
 pytestmark = pytest.mark.process
 
@@ -87,7 +87,7 @@ def test_no_key_has_two_owners_while_processes_are_killed(sqlite_store, cast):
 
 
 @pytest.mark.service
-def test_wall_clocks_hours_apart_and_jumping_change_nothing(store, cast, libfaketime, tmp_path):
+def test_wall_clocks_hours_apart_and_jumping_change_nothing(store, cast, compiler, tmp_path):
     ahead, behind = tmp_path / "ahead", tmp_path / "behind"
     # A disk or a machine that pauses for longer than the ttl would end a lease as well; clocks are
     # the matter.
@@ -96,7 +96,7 @@ def test_wall_clocks_hours_apart_and_jumping_change_nothing(store, cast, libfake
     contenders = [
         cast.start(
             *("contender", url, file.name, "k", ttl_s, seed),
-            env=faketime.environment(offset_s, file=file),
+            env=wall_clock.environment(file, offset_s),
         )
         for seed, (file, offset_s) in enumerate(((ahead, 3600), (behind, -3600)), 1)
     ]
@@ -104,8 +104,8 @@ def test_wall_clocks_hours_apart_and_jumping_change_nothing(store, cast, libfake
         contender.wait("ready")
     let_run(contenders, 2.0)
     jumping = now()
-    faketime.shift(ahead, -3600)
-    faketime.shift(behind, 3600)
+    wall_clock.shift(ahead, -3600)
+    wall_clock.shift(behind, 3600)
     jumped = let_run(contenders, 2.0)
     for contender in contenders:
         assert contender.join() == 0, contender

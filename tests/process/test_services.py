@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import asyncpg
 import psycopg
 import pytest
 
-from tests.services import faketime
+from tests.conformance.moved_time import server_time
+from tests.services import wall_clock
 from tests.services.postgres import PostgresServer
 from tests.services.proxy import FaultProxy
 
@@ -106,18 +110,44 @@ async def test_asyncpg_works_through_pgbouncer(pgbouncer_url):
     await connection.close()
 
 
-def test_faketime_shifts_the_wall_clock_alone(libfaketime, tmp_path):
+def test_a_shifted_wall_clock_leaves_the_monotonic_one_alone(compiler, tmp_path):
     script = "import time; print(time.time(), time.monotonic())"
     file = tmp_path / "offset"
-    shifted = os.environ | faketime.environment(3600, file=file)
+    shifted = os.environ | wall_clock.environment(file, 3600)
     seen = []
     for offset_s in (3600, -3600):
-        faketime.shift(file, offset_s)
+        wall_clock.shift(file, offset_s)
         output = subprocess.check_output([sys.executable, "-c", script], env=shifted)
         wall, monotonic = map(float, output.split())
         seen.append(wall - time.time())
         assert abs(monotonic - time.monotonic()) < 60
     assert seen == pytest.approx([3600, -3600], abs=60)
+
+
+def test_a_server_with_a_shifted_clock_survives_alarms_at_any_moment(services, compiler):
+    """Its handler of alarms reads the clock, which must be safe wherever it interrupts."""
+    allocating = "SELECT string_agg(x::text, ',') FROM generate_series(1, 20000) x GROUP BY x % 100"
+    with server_time() as clock:
+        server = services.start(PostgresServer(durable=False, environment=clock.environment))
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            # The handler does nothing while there is no time limit.
+            connection.execute("SET statement_timeout = '1h'")
+            pid, ends = connection.info.backend_pid, time.monotonic() + 3.0
+            over = threading.Event()
+            alarms = threading.Thread(target=send_alarms, args=(pid, over))
+            alarms.start()
+            try:
+                while time.monotonic() < ends:
+                    assert len(connection.execute(allocating).fetchall()) == 100
+            finally:
+                over.set()
+                alarms.join()
+
+
+def send_alarms(pid, over):
+    with contextlib.suppress(ProcessLookupError):
+        while not over.wait(0.0005):
+            os.kill(pid, signal.SIGALRM)
 
 
 async def test_pass_through_changes_nothing(proxy, proxied):

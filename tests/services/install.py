@@ -241,17 +241,9 @@ def openssl() -> Path:
     )
 
 
-def libfaketime() -> Path:
-    """Give the library that shifts the clock of a process that preloads it."""
-
-    def find() -> Path | None:
-        places = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")
-        for place in places:
-            for found in sorted(Path("/").glob(f"{place[1:]}/libfaketime.so.1")):
-                return found
-        return None
-
-    return find_or_install("faketime", find, [lambda: _apt_install("faketime")])
+def compiler() -> Path:
+    """Give the C compiler."""
+    return find_or_install("cc", lambda: _program_on_system("cc"), [lambda: _apt_install("gcc")])
 
 
 def _node_in_wheel() -> Path | None:
