@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.drivers.postgres import job_record_sql, job_sql
 from holdfast.drivers.postgres.doubts import Doubts
+from holdfast.drivers.postgres.job_exchange import JobExchange
 from holdfast.drivers.postgres.job_order_sql import RING_QUEUES
 from holdfast.drivers.postgres.job_sweep import JobSweeper
 from holdfast.drivers.postgres.job_tables import JobTables, judge_session
@@ -59,10 +60,10 @@ class _Answer:
 class JobClaimer:
     """Claims from the tables of one namespace."""
 
-    def __init__(self, tables: JobTables, sweeper: JobSweeper) -> None:
+    def __init__(self, tables: JobTables, sweeper: JobSweeper, exchange: JobExchange) -> None:
         self._tables = tables
+        self._exchange = exchange
         self._sweeper = sweeper
-        self._lone_sql = tables.text(job_sql.CLAIM_LONE)
         self._claim_sql = tables.text(job_sql.CLAIM)
         self._waiting_sql = tables.text(job_sql.CLAIM_WAITING)
         self._named_sql = tables.text(job_sql.CLAIM_NAMED)
@@ -115,8 +116,8 @@ class JobClaimer:
         known = want.queue in self._limited or want.queue in self._short
         if limit <= 0 or want.limit < limit or known:
             return []
-        rows = await self._tables.fetch(
-            self._lone_sql,
+        rows = await self._exchange.claim(
+            limit,
             request.session,
             request.worker,
             request.request,
@@ -125,7 +126,7 @@ class JobClaimer:
             self._tables.host,
         )
         if len(rows) > 1:
-            rows.sort(key=lambda row: (-row["priority"], row["seq"]))
+            rows = sorted(rows, key=lambda row: (-row["priority"], row["seq"]))
         return [_job(row, _SEQ_OFFSET) for row in rows]
 
     async def _take_more(
@@ -375,6 +376,7 @@ def _job(row: Any, offset: int) -> ClaimedJob:
         at,
         unique,
         key,
+        *_,
     ) = row[offset:]
     return ClaimedJob(
         id=JobId(id_),

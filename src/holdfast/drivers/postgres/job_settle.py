@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.drivers.postgres import job_move_sql, job_order_sql, job_sql
 from holdfast.drivers.postgres.coalescer import Coalescer
+from holdfast.drivers.postgres.job_exchange import JobExchange, columns
 from holdfast.drivers.postgres.job_tables import KEY_LOCKS_MAX, JobTables, place
 from holdfast.drivers.postgres.transactions import Run
 from holdfast.errors import StoreUnavailable
@@ -54,9 +55,9 @@ class _Kind(Generic[_Ending]):
 class JobSettler:
     """Ends claims in the tables of one namespace."""
 
-    def __init__(self, tables: JobTables) -> None:
+    def __init__(self, tables: JobTables, exchange: JobExchange) -> None:
         self._tables = tables
-        self._complete_kept_sql = tables.text(job_sql.COMPLETE_KEPT)
+        self._exchange = exchange
         self._complete_sql = tables.text(job_sql.COMPLETE)
         self._complete_ordered_sql = tables.text(job_sql.COMPLETE_ORDERED)
         self._fail_sql = tables.text(job_move_sql.FAIL)
@@ -120,15 +121,15 @@ class JobSettler:
 
     async def _end_done(self, run: Run, batch: Sequence[Completion], *, ordered: bool) -> set[int]:
         if ordered:
-            rows = await run(self._complete_ordered_sql, *_columns(batch), self._tables.channel)
+            rows = await run(self._complete_ordered_sql, *columns(batch), self._tables.channel)
             return set(map(place, rows))
         ended: set[int] = set()
         if self._usual:
-            ended.update(map(place, await run(self._complete_kept_sql, *_columns(batch))))
+            ended = await self._exchange.complete(batch)
         left = [index for index in range(len(batch)) if index not in ended]
         if left:
             members = [batch[index] for index in left]
-            rows = await run(self._complete_sql, *_columns(members), self._tables.channel)
+            rows = await run(self._complete_sql, *columns(members), self._tables.channel)
             self._usual = bool(rows) and all(row["usual"] for row in rows)
             ended.update(left[place(row)] for row in rows)
         return ended
@@ -289,14 +290,6 @@ class JobSettler:
             return {mine[index] for index in ended}
 
         return await self._tables.transact(body)
-
-
-def _columns(batch: Sequence[Completion]) -> tuple[list[str], list[int], list[str | None]]:
-    return (
-        [one.id for one in batch],
-        [one.token for one in batch],
-        [one.result for one in batch],
-    )
 
 
 def _ok(indexes: Sequence[int], ended: set[int]) -> dict[int, Settled]:

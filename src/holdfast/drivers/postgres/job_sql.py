@@ -218,11 +218,8 @@ WITH host AS MATERIALIZED (
     next_due=_NEXT_DUE,
 )
 
-# The usual case at half the cost: one queue that is open, has no limits, and where nothing is due.
-# No row in the answer means "ask the general statement".
-CLAIM_LONE = compose(
-    """
-WITH host AS MATERIALIZED (
+# One queue that is open, has no limits, and where nothing is due.
+_LONE = """host AS MATERIALIZED (
     SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
     FOR KEY SHARE
 ), picked AS MATERIALIZED (
@@ -242,14 +239,17 @@ WITH host AS MATERIALIZED (
         ) > clock_timestamp(), true)
     ORDER BY priority DESC, seq LIMIT $6
     FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
+)"""
+_TAKE_LONE = compose(
+    """UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
     request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL
 WHERE j.ctid = ANY(ARRAY(SELECT row FROM picked))
-RETURNING j.seq, {columns}
-""",
+RETURNING j.seq, {columns}""",
     columns=CLAIMED_COLUMNS,
 )
+
+# The usual case at half the cost. No row in the answer means "ask the general statement".
+CLAIM_LONE = compose("\nWITH {lone}\n{take}\n", lone=_LONE, take=_TAKE_LONE)
 
 # ``overdue``: less was had than was wanted, and somewhere a job expired that nobody has ended. It
 # may have the turn of its ordering key.
@@ -384,23 +384,40 @@ _KEPT = compose(
     """UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
         ended_at = clock_timestamp(),
         kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'
-    FROM unnest($2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS r(id, token, result, n)
+    FROM unnest({done}) WITH ORDINALITY AS r(id, token, result, n)
     WHERE {claimed} AND j.retention_us > 0""",
     claimed=_CLAIMED,
 )
+_DONE = "$2::text[], $3::bigint[], $4::text[]"
 
 # The usual case at less cost: of a queue that does not limit how many of its jobs run, so that
 # nobody waits for the room that they leave. Each queue is looked up, however many have limits.
-COMPLETE_KEPT = compose(
-    """
-{kept}
+_KEPT_QUIETLY = compose(
+    """{kept}
     AND NOT EXISTS (
         SELECT FROM {s}.queue
         WHERE namespace = $1 AND name = j.queue AND concurrency IS NOT NULL OFFSET 0
-    )
-RETURNING r.n
-""",
+    )""",
     kept=_KEPT,
+)
+COMPLETE_KEPT = compose("\n{kept}\nRETURNING r.n\n", kept=compose(_KEPT_QUIETLY, done=_DONE))
+
+# The usual claim and usual completions in one commit. The rows say how many were completed, not
+# which: where some were not, each is asked of the statement below. The session is locked before the
+# jobs, as by who ends it and takes its claims.
+EXCHANGE = compose(
+    """
+WITH {lone}, taken AS (
+{take}
+), ended AS (
+    {kept} AND (SELECT count(*) FROM host) >= 0
+    RETURNING r.n
+)
+SELECT t.*, (SELECT count(*) FROM ended) AS done FROM (SELECT) one LEFT JOIN taken t ON true
+""",
+    lone=_LONE,
+    take=_TAKE_LONE,
+    kept=compose(_KEPT_QUIETLY, done="$8::text[], $9::bigint[], $10::text[]"),
 )
 
 # All of them. Those that are kept come before those that are not, for the same order.
@@ -440,7 +457,7 @@ SELECT e.n, e.kept AND e.queue NOT IN (SELECT queue FROM fresh) AS usual,
 FROM ended e
 """,
     ring=ring_to("$5"),
-    kept=_KEPT,
+    kept=compose(_KEPT, done=_DONE),
     claimed=_CLAIMED,
 )
 

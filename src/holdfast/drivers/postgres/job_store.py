@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from holdfast.drivers.postgres.connections import Connections
 from holdfast.drivers.postgres.job_claim import JobClaimer
 from holdfast.drivers.postgres.job_enqueue import JobEnqueuer
+from holdfast.drivers.postgres.job_exchange import JobExchange
 from holdfast.drivers.postgres.job_operate import JobOperator
 from holdfast.drivers.postgres.job_outbox import JobOutbox
 from holdfast.drivers.postgres.job_records import JobReader
@@ -60,8 +61,9 @@ class PostgresJobStore:
         self._enqueuer = JobEnqueuer(tables)
         self._outbox = JobOutbox(tables, self._enqueuer, settings, identity)
         sweeper = JobSweeper(tables)
-        self._claimer = JobClaimer(tables, sweeper)
-        self._settler = JobSettler(tables)
+        exchange = JobExchange(tables)
+        self._claimer = JobClaimer(tables, sweeper, exchange)
+        self._settler = JobSettler(tables, exchange)
         self._operator = JobOperator(tables, sweeper)
         self._reader = JobReader(tables)
 

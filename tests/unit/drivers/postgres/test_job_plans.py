@@ -30,6 +30,7 @@ STATEMENTS = {
     "promote": (job_sql.PROMOTE, {"job_due"}),
     "promote named": (job_sql.PROMOTE_NAMED, {"job_pkey"}),
     "complete kept": (job_sql.COMPLETE_KEPT, {"job_pkey"}),
+    "exchange": (job_sql.EXCHANGE, READY | {"job_pkey"}),
     "complete": (job_sql.COMPLETE, {"job_pkey"}),
     "complete ordered": (job_sql.COMPLETE_ORDERED, {"job_pkey"}),
     "fail": (job_move_sql.FAIL, {"job_pkey"}),
