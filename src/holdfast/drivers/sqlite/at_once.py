@@ -14,30 +14,15 @@ class AtOnce:
     """Stands where a future would, for a caller that awaits it right away and only once.
 
     A future is resolved in one turn of the loop and wakes its task in the next; this is awaited in
-    one. ``turned`` is called when that turn is over.
+    one. ``turned`` is called when that turn is over. What was not committed, or nobody knows
+    whether it was, has an ``error``.
     """
 
     __slots__ = ("_error", "_turned", "_value")
 
-    def __init__(self, turned: Callable[[], None]) -> None:
+    def __init__(self, turned: Callable[[], None], value: Any, error: BaseException | None) -> None:
         self._turned = turned
-        self._value: Any = None
-        self._error: BaseException | None = None
-
-    def cancelled(self) -> bool:
-        """Never: it has begun before anybody could cancel it."""
-        return False
-
-    def done(self) -> bool:
-        """Never, as far as the one who resolves it is concerned."""
-        return False
-
-    def set_result(self, value: Any, /) -> None:
-        """It was committed."""
         self._value = value
-
-    def set_exception(self, error: BaseException, /) -> None:
-        """It was not, or nobody knows."""
         self._error = error
 
     def __await__(self) -> Generator[None, None, Any]:

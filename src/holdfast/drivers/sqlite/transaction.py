@@ -14,10 +14,9 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from holdfast.clock import Clock
-from holdfast.drivers.sqlite.at_once import AtOnce
 from holdfast.drivers.sqlite.instants import microseconds
 from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
 from holdfast.drivers.sqlite.translate import BUSY_ADVICE, UNSTORABLE, is_busy, translate
@@ -85,10 +84,9 @@ class Turn:
 
 
 Call = Callable[[Turn, Any], Any]
-Waiting = Union["asyncio.Future[Any]", AtOnce]
-Entry = tuple[Waiting, Call, Any]
+Entry = tuple["asyncio.Future[Any]", Call, Any]
 # Who waits, the value, and the error that stands in its place.
-Outcome = tuple[Waiting, Any, "BaseException | None"]
+Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
 
 
 class Busy(Exception):
@@ -175,6 +173,54 @@ class Transactions:
             self.commit_s += 0.2 * (took_s - self.commit_s)
             return failed + outcomes, turn.freed
         return failed, []
+
+    def run_one(self, call: Call, argument: Any) -> tuple[Any, BaseException | None]:
+        """``run`` for a single operation that does not wait: its value, or the error in its place.
+
+        Who is to be told stands in ``freed``.
+
+        Raises:
+            Busy: Somebody else holds the write lock. Nothing was run.
+        """
+        turn, clock = self._turn, self._clock
+        turn.freed = []
+        try:
+            if not self._try_begin():
+                raise Busy
+        except sqlite3.Error as error:
+            return None, _report(error)
+        if _identity(self._path) != self._identity:
+            self._abandon()
+            return None, StoreUnavailable(_GONE)
+        begun = clock.monotonic()
+        turn.now_us = int(begun * 1e6)
+        turn.wall_us = microseconds(clock.now())
+        turn.saved = False
+        turn.alone = True
+        value = failure = None
+        try:
+            value = call(turn, argument)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+            failure = _report(error)
+            if turn.saved or self.rolled_back():
+                self._abandon()
+                return None, failure
+        except BaseException:
+            self._abandon()
+            raise
+        try:
+            turn.cursor.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._abandon()
+            return None, failure or _report(error, committing=True)
+        took_s = min(clock.monotonic() - begun, _SAMPLE_MOST_S)
+        self.commit_s += 0.2 * (took_s - self.commit_s)
+        return value, failure
+
+    @property
+    def freed(self) -> list[str | Bell]:
+        """Who is to be told of what was run last."""
+        return self._turn.freed
 
     def rolled_back(self) -> bool:
         """Whether the transaction is gone.
@@ -289,7 +335,8 @@ class Transactions:
         return True
 
     def _abandon(self) -> None:
-        """End a transaction that could not be committed, if it is still there."""
+        """End a transaction that could not be committed, if it is still there; nobody is told."""
+        self._turn.freed = []
         if self.connection.in_transaction:
             try:
                 self.connection.execute("ROLLBACK")

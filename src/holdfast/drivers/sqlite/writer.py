@@ -39,10 +39,6 @@ _ROWS_PER_PAGE = 4
 _CLOSED = "the SQLite driver is closed"
 
 
-# Stands for a caller that has its result when its call returns.
-_NOBODY = AtOnce(lambda: None)
-
-
 class Writer:
     """Takes operations on the event loop that made it, and runs them in transactions."""
 
@@ -104,15 +100,13 @@ class Writer:
         self._check()
         # Others of this turn are company.
         self._alone = False
-        outcome = AtOnce(self._turned)
         try:
-            outcomes = self._transact([(outcome, call, argument)], wait=False)
+            value, error = self._transact_one(call, argument)
         except Busy:
             return self.submit(call, argument)
-        self._resolve(outcomes)
         if self._pages >= _CHECKPOINT_PAGES:
             self._hand_over([])
-        return outcome
+        return AtOnce(self._turned, value, error)
 
     def at_once(self, call: Call, argument: Any) -> Any:
         """The result of an operation that nobody waits with, ``None`` where it would have to wait.
@@ -126,7 +120,7 @@ class Writer:
         self._alone = False
         self._loop.call_soon(self._turned)
         try:
-            ((_, value, error),) = self._transact([(_NOBODY, call, argument)], wait=False)
+            value, error = self._transact_one(call, argument)
         except Busy:
             return None
         if self._pages >= _CHECKPOINT_PAGES:
@@ -204,10 +198,29 @@ class Writer:
             return _refused(entries, f"the SQLite writer failed: {error!r}")
         if freed:
             self._announce(freed)
+        self._count(len(entries))
+        return outcomes
+
+    def _transact_one(self, call: Call, argument: Any) -> tuple[Any, BaseException | None]:
+        """The same for one operation on the event loop, which does not wait."""
+        transactions = self._transactions
+        try:
+            done = transactions.run_one(call, argument)
+        except Busy:
+            raise
+        except Exception as error:
+            self._logger.exception("the SQLite writer failed")
+            return None, StoreUnavailable(f"the SQLite writer failed: {error!r}")
+        if transactions.freed:
+            self._announce(transactions.freed)
+        self._count(1)
+        return done
+
+    def _count(self, operations: int) -> None:
+        """Estimate how much longer the log has become."""
         changes = self._transactions.connection.total_changes
         rows, self._changes = changes - self._changes, changes
-        self._pages += len(entries) + _COMMIT_PAGES + rows // _ROWS_PER_PAGE
-        return outcomes
+        self._pages += operations + _COMMIT_PAGES + rows // _ROWS_PER_PAGE
 
     def _hand_over(self, entries: list[Entry]) -> None:
         if self._thread is None:
