@@ -252,13 +252,18 @@ def _columns(batch: Sequence[Commit]) -> tuple[list[Any], ...]:
         [commit.version for commit in batch],
         [commit.commit for commit in batch],
         [commit.events for commit in batch],
-        [commit.due_at_us for commit in batch],
+        _sparse([commit.due_at_us for commit in batch]),
         [commit.status for commit in batch],
-        [commit.outcome for commit in batch],
-        [commit.custom for commit in batch],
-        [commit.attributes for commit in batch],
-        [commit.release for commit in batch],
+        _sparse([commit.outcome for commit in batch]),
+        _sparse([commit.custom for commit in batch]),
+        _sparse([commit.attributes for commit in batch]),
+        _sparse([commit.release or None for commit in batch]),
     )
+
+
+def _sparse(column: list[Any]) -> list[Any]:
+    """Nothing for a column of nulls: where arrays differ in length, the shorter ends in nulls."""
+    return column if any(value is not None for value in column) else []
 
 
 def _parts(batch: Sequence[Commit], name: str) -> str:

@@ -177,20 +177,42 @@ _START_THEIRS = compose(
 
 START = compose(_START_OURS, begun="")
 
-# The usual start at less cost: a session owns all of them, so that nobody waits for any.
+# The usual start at less cost: one session owns all of them, of one kind and with one retention, so
+# that nobody waits for any; they begin now, without a parent or a past.
 START_OWNED = compose(
     """
-WITH {instant}, req AS MATERIALIZED ({req}
-), live AS MATERIALIZED ({live}
-), new AS MATERIALIZED (
-    SELECT r.*, $17::text AS host FROM req r
-    WHERE r.session = ANY(ARRAY(SELECT id FROM live)) AND {absent}
-        AND NOT ($18::boolean AND {dead})
-), {born}
+WITH {instant}, live AS MATERIALIZED (
+    SELECT true AS lives FROM (
+        SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $8
+        FOR KEY SHARE
+    ) h
+    WHERE h.ended_at IS NULL AND h.expires_at > clock_timestamp()
+), first AS MATERIALIZED (
+    SELECT 1 + {floor} AS token
+), born AS (
+    INSERT INTO {s}.instance (
+        namespace, id, kind, name, status, token, first_token, version, session, host, worker,
+        origin, due_at_us, created_at_us, began_at_us, updated_at_us, retention_us, input,
+        attributes, headers
+    )
+    SELECT $1, r.id, $10::text, r.name, 'running', f.token, f.token, 0, $8, $12::text, $9::text,
+        r.request, c.now_us, c.now_us, c.now_us, c.now_us, least($11::bigint, {forever}), r.input,
+        r.attributes, r.headers
+    FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+        WITH ORDINALITY AS r(id, name, input, request, attributes, headers, n)
+    CROSS JOIN instant c CROSS JOIN first f
+    WHERE (SELECT lives FROM live) AND {absent}
+    ORDER BY r.n
+    ON CONFLICT DO NOTHING
+    RETURNING true
+)
 SELECT (SELECT now_us FROM instant) AS at_us, (SELECT count(*) FROM born) AS made,
-    1 + {floor} AS first_token
+    (SELECT token FROM first) AS first_token
 """,
-    **_COMMON,
+    instant=INSTANT,
+    floor=FLOOR,
+    forever=str(_FOREVER_US),
+    absent=_ABSENT,
 )
 START_IN = compose(_START_THEIRS, begun="")
 
@@ -232,8 +254,8 @@ _ADVANCED = compose(
         release{more_names}, n
     )
 ){locks}, held AS MATERIALIZED (
-    SELECT r.*, r.status <> 'running' AS final, r.status <> 'running' OR r.release AS leaves,
-        i.row, i.worker{parting}
+    SELECT r.*, r.status <> 'running' AS final,
+        r.status <> 'running' OR coalesce(r.release, false) AS leaves, i.row, i.worker{parting}
     FROM (SELECT * FROM asked{before} ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
         SELECT ctid AS row, worker FROM {s}.instance
         WHERE id = r.id AND namespace || '' = $1 AND token = r.token

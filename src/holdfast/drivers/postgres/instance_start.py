@@ -92,13 +92,13 @@ class InstanceStarter:
         *,
         together: bool,
     ) -> Sequence[Started | LeaseLost | StoreUnavailable]:
-        begun = any(new.history for new in instances)
-        values = (*_columns(instances), self._tables.host, together)
-        if begun or any(new.session is None for new in instances):
-            more = _histories(instances) if begun else ()
-            (row,) = await run(texts[begun], *values, self._tables.channel, *more)
+        if _is_usual(instances):
+            (row,) = await run(self._owned_sql, *_usual_values(instances), self._tables.host)
         else:
-            (row,) = await run(self._owned_sql, *values)
+            begun = any(new.history for new in instances)
+            more = _histories(instances) if begun else ()
+            values = (*_columns(instances), self._tables.host, together)
+            (row,) = await run(texts[begun], *values, self._tables.channel, *more)
         if row["made"] == len(instances):
             at_us, first = row["at_us"], Token(row["first_token"])
             return [
@@ -145,6 +145,37 @@ def _met(new: NewInstance, row: Any) -> Started:
         None if row["parent"] is None else InstanceId(row["parent"]),
         Token(row["first_token"] if ours else 0),
         row["created_at_us"],
+    )
+
+
+def _is_usual(instances: Sequence[NewInstance]) -> bool:
+    """Whether they go by the shorter statement."""
+    first = instances[0]
+    if first.session is None:
+        return False
+    same = (first.session, first.kind, first.retention_us, first.worker)
+    return all(
+        (new.session, new.kind, new.retention_us, new.worker) == same
+        and new.parent is None
+        and new.due_at_us is None
+        and not (new.delay_us or new.history or new.outlives)
+        for new in instances
+    )
+
+
+def _usual_values(instances: Sequence[NewInstance]) -> tuple[Any, ...]:
+    first = instances[0]
+    return (
+        [new.id for new in instances],
+        [new.name for new in instances],
+        [new.input for new in instances],
+        [new.request for new in instances],
+        [new.attributes for new in instances],
+        [new.headers for new in instances],
+        first.session,
+        first.worker,
+        first.kind,
+        first.retention_us,
     )
 
 
