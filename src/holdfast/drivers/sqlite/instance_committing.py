@@ -126,24 +126,26 @@ class InstanceCommitting:
 
     def _change_one(self, turn: Turn, commit: Commit) -> _Changed | None:
         """Fence and write one row and its history."""
-        now, version = turn.wall_us, commit.version
-        if commit.status in FINAL:
-            values = (None, commit.status.value, commit.outcome, now, self._namespace)
-            statement = sql.GIVE_UP_ONE
-        elif commit.release:
-            values = (commit.due_at_us, commit.status.value, None, None, self._namespace)
-            statement = sql.GIVE_UP_ONE
-        else:
-            values = (commit.due_at_us, self._namespace)
-            statement = sql.GO_ON_ONE
-        execute = turn.cursor.execute
-        rows = execute(statement, (commit.id, commit.token, version, now, *values)).fetchall()
+        execute, now, version = turn.cursor.execute, turn.wall_us, commit.version
+        rows = execute(sql.STANDING.one, (commit.id, self._namespace)).fetchall()
         if not rows:
             return None
-        number, worker, suspended = rows[0]
-        entry = (number, version, commit.commit, commit.token, worker, now, commit.events)
-        execute(sql.ADD_HISTORY, entry)
-        return number, bool(suspended)
+        _, number, token, before, worker, suspended = rows[0]
+        # Nobody else writes before this transaction ends: what was read stays true.
+        if token != commit.token or before != version - 1:
+            return None
+        ended = commit.status in FINAL
+        fence = (number, token, version, now)
+        if ended:
+            execute(sql.GIVE_UP, (*fence, None, commit.status.value, commit.outcome, now))
+        elif commit.release:
+            execute(sql.GIVE_UP, (*fence, commit.due_at_us, commit.status.value, None, None))
+        else:
+            execute(sql.GO_ON, (*fence, commit.due_at_us))
+        execute(
+            sql.ADD_HISTORY, (number, version, commit.commit, token, worker, now, commit.events)
+        )
+        return number, bool(suspended and not ended)
 
     def _change(self, turn: Turn, commits: Sequence[Commit]) -> dict[str, _Changed]:
         """Fence and write rows and histories; returns what was changed, by id."""

@@ -33,23 +33,8 @@ INSERT INTO holdfast_instance (
 )
 """
 
-# One that its session owns from the beginning, unless the id is there. Looks up the floor of its
-# token by itself; says that token.
-START_OWNED = """
-INSERT INTO holdfast_instance (
-    namespace, began_at_us, updated_at_us, created_at_us, id, kind, name, status, token, version,
-    session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input,
-    first_token, outlives
-) VALUES (
-    ?1, ?2, ?2, ?2, ?3, ?4, ?5, 'running',
-    1 + coalesce((SELECT token FROM holdfast_instance_floor WHERE namespace = ?1), 0),
-    0, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
-    1 + coalesce((SELECT token FROM holdfast_instance_floor WHERE namespace = ?1), 0),
-    ?16
-)
-ON CONFLICT (id, namespace) DO NOTHING
-RETURNING token
-"""
+# One that its session owns from the beginning, unless the id is there.
+START_OWNED = f"{START}ON CONFLICT (id, namespace) DO NOTHING"
 
 # The greatest token of what was removed; no row if nothing was.
 FLOOR = "SELECT token FROM holdfast_instance_floor WHERE namespace = ?"
@@ -79,17 +64,10 @@ STANDING = Lookup(
 # statements, because one writes the entries of every index whose columns it names: an instance that
 # goes on with its owner has none to be written.
 _FENCE = "WHERE number = ?1 AND token = ?2 AND version = ?3 - 1 AND session IS NOT NULL"
-# A commit that comes alone looks nothing up before: the fence is judged by the change itself.
-_FENCE_ONE = """
-WHERE id = ?1 AND namespace = {namespace} AND token = ?2 AND version = ?3 - 1
-    AND session IS NOT NULL
-RETURNING number, worker, suspended
-"""
 _GO_ON = """
 UPDATE holdfast_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL
 """
 GO_ON = _GO_ON + _FENCE
-GO_ON_ONE = _GO_ON + _FENCE_ONE.format(namespace="?6")
 _GIVE_UP = """
 UPDATE holdfast_instance
 SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NULL, status = ?6,
@@ -97,7 +75,6 @@ SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NU
     suspended = CASE WHEN ?8 IS NULL THEN suspended ELSE 0 END
 """
 GIVE_UP = _GIVE_UP + _FENCE
-GIVE_UP_ONE = _GIVE_UP + _FENCE_ONE.format(namespace="?9")
 
 # The commit that made a version, for callers who ask again.
 COMMITTED = """

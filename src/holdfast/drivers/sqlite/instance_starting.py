@@ -43,7 +43,7 @@ def inline(given: str) -> str | None:
 
 
 def start_owned(cursor: sqlite3.Cursor, where: Where, instance: NewInstance) -> Started | None:
-    """Start one instance that a session owns, by one statement.
+    """Start one instance that a session owns, by no more than two statements.
 
     ``None``, and nothing was written, where it takes more than that: its id is there, or it brings
     more than a row holds.
@@ -52,17 +52,24 @@ def start_owned(cursor: sqlite3.Cursor, where: Where, instance: NewInstance) -> 
         return None
     namespace, host, now_us = where
     due = instance.due_at_us
+    floor = cursor.execute(sql.FLOOR, (namespace,)).fetchall()
+    first = first_token(floor)
     values = (
-        *(namespace, now_us, instance.id, instance.kind, instance.name, instance.session, host),
-        *(instance.worker, now_us + instance.delay_us if due is None else due),
-        *(instance.retention_us, instance.request, instance.parent, instance.headers),
-        *(instance.attributes, instance.input, instance.outlives),
+        *(namespace, now_us, instance.id, instance.kind, instance.name),
+        *(InstanceStatus.RUNNING.value, first, 0, instance.session, host, instance.worker),
+        *(now_us + instance.delay_us if due is None else due, instance.retention_us),
+        *(instance.request, instance.parent, instance.headers, instance.attributes),
+        *(instance.input, instance.outlives),
     )
-    rows = cursor.execute(sql.START_OWNED, values).fetchall()
-    if not rows:
+    if cursor.execute(sql.START_OWNED, values).rowcount < 1:
         return None
     made = (instance.id, Entry.CREATED, instance.name, instance.parent)
-    return Started(*made, Token(rows[0][0]), now_us)
+    return Started(*made, first, now_us)
+
+
+def first_token(floor: Sequence[Sequence[int]]) -> Token:
+    """What a session owns a new instance by: above all tokens that were given out in vain."""
+    return Token(1 + (floor[0][0] if floor else 0))
 
 
 class Starting:
@@ -79,7 +86,7 @@ class Starting:
         self._instances = instances
         self._now_us = now_us
         # The token of those that a session owns.
-        self._first = 1
+        self._first = Token(1)
         self.fresh: Counter[str] = Counter()
 
     def run(self) -> Operation[list[Started]]:
@@ -92,7 +99,7 @@ class Starting:
         new = [instance for instance in wanted.values() if instance.id not in there]
         if any(instance.session is not None for instance in new):
             floor = yield Statement(sql.FLOOR, (self._namespace,))
-            self._first = 1 + (floor[0][0] if floor else 0)
+            self._first = first_token(floor)
         rows = [self._row(instance) for instance in new]
         if len(rows) == 1:
             yield Statement(sql.START, rows[0])
