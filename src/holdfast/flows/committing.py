@@ -62,20 +62,31 @@ class Writes(Generic[Member, Answer]):
         self._watch: asyncio.TimerHandle | None = None
 
     def put(
-        self, member: Member, session: LiveSession, done: Callable[[Answer | None], None]
+        self,
+        member: Member,
+        session: LiveSession,
+        done: Callable[[Answer | None], None],
+        *,
+        last: bool = False,
     ) -> None:
         """Write ``member``, and call ``done`` with the answer.
 
         ``None`` instead of an answer: nobody knows whether it was written, and the session's time
-        has run out, so that it must not be written any more.
+        has run out, so that it must not be written any more. The ``last`` write of an instance may
+        be answered before this returns.
         """
-        if self._lone and self._put_at_once(member, session, done):
+        if self._lone and self._put_at_once(member, session, done, last=last):
             return
         self._waiting.append((member, session, done))
         self._go_on()
 
     def _put_at_once(
-        self, member: Member, session: LiveSession, done: Callable[[Answer | None], None]
+        self,
+        member: Member,
+        session: LiveSession,
+        done: Callable[[Answer | None], None],
+        *,
+        last: bool,
     ) -> bool:
         """Write what comes alone without a task for it; whether it is written."""
         # Whoever comes before it is told is company.
@@ -88,15 +99,24 @@ class Writes(Generic[Member, Answer]):
             return False
         if answer is None:
             return False
+        loop = asyncio.get_running_loop()
+        if last:
+            # Nothing follows from it but that somebody hears of it, in a turn of his own.
+            loop.call_soon(self._turned)
+            self._tell(done, answer)
+            return True
         self._telling += 1
         # Not now: everybody else is owed a turn.
-        asyncio.get_running_loop().call_soon(self._told, done, answer)
+        loop.call_soon(self._told, done, answer)
         return True
 
     def _told(self, done: Callable[[Answer | None], None], answer: Answer) -> None:
         self._telling -= 1
-        self._lone = not self._waiting and not self._sending
+        self._turned()
         self._tell(done, answer)
+
+    def _turned(self) -> None:
+        self._lone = not self._waiting and not self._sending
 
     async def flushed(self) -> None:
         """Wait until everything that was put has its answer."""

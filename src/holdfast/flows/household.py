@@ -26,6 +26,7 @@ from holdfast.flows.stuck import Stuck
 from holdfast.flows.transacting import transact
 from holdfast.flows.yielding import Yielding
 from holdfast.model.instance import (
+    FINAL,
     LETTERS_MAX,
     ClaimedInstance,
     Commit,
@@ -145,7 +146,7 @@ class Household:
             except Exception as error:  # noqa: BLE001 - a mistake of ours must not strand a flow
                 self.stuck(live, error)
 
-        self.commits.put(commit, live.session, answered)
+        self.commits.put(commit, live.session, answered, last=commit.status in FINAL)
 
     def transact(self, live: LiveFlow, call: StepTask) -> None:
         """Run a step inside a transaction of the store."""

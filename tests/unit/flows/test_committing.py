@@ -59,8 +59,8 @@ class Bench:
         )
         self.answers: list[str | None] = []
 
-    def put(self, member: str) -> None:
-        self.writes.put(member, self.session, self.answers.append)
+    def put(self, member: str, *, last: bool = False) -> None:
+        self.writes.put(member, self.session, self.answers.append, last=last)
 
     async def lone(self) -> Bench:
         """After one that came alone."""
@@ -84,6 +84,26 @@ async def test_what_comes_alone_is_written_at_once_and_told_a_turn_later(bench: 
     assert bench.answers == ["first"]
     await asyncio.sleep(0)
     assert bench.answers == ["first", "a"]
+
+
+async def test_the_last_of_an_instance_is_told_in_the_same_turn(bench: Bench) -> None:
+    bench.put("a", last=True)
+    assert bench.answers == ["first", "a"]
+    # Whoever comes in this turn is company, nevertheless.
+    bench.put("b", last=True)
+    bench.put("c", last=True)
+    assert bench.answers == ["first", "a"]
+    await bench.writes.flushed()
+    assert bench.store.done_at_once == ["a"]
+    assert bench.store.batches[1:] == [["b", "c"]]
+    assert bench.answers == ["first", "a", "b", "c"]
+
+
+async def test_the_turn_after_a_last_one_goes_at_once_again(bench: Bench) -> None:
+    bench.put("a", last=True)
+    await asyncio.sleep(0)
+    bench.put("b", last=True)
+    assert bench.answers == ["first", "a", "b"]
 
 
 async def test_one_after_the_other_all_go_at_once(bench: Bench) -> None:
