@@ -53,15 +53,15 @@ def decision_of(
     decision = Decision(
         # The history of a new run begins with this commit: what came before is gone, and the
         # signals that nobody read come first.
-        events=tuple(event for event, _ in entries)
+        events=tuple([event for event, _ in entries])
         if restart is None
         else tuple(run.inbox.carried()),
         steps=tuple(steps),
         stopped=tuple(out.stopped),
         stopped_jobs=tuple(out.stopped_jobs),
-        jobs=tuple(effect for effect in effects if isinstance(effect, NewJob)),
-        starts=tuple(effect for effect in effects if isinstance(effect, NewInstance)),
-        sends=(*(effect for effect in effects if isinstance(effect, Message)), *out.sends),
+        jobs=tuple([effect for effect in effects if isinstance(effect, NewJob)]),
+        starts=tuple([effect for effect in effects if isinstance(effect, NewInstance)]),
+        sends=(*[effect for effect in effects if isinstance(effect, Message)], *out.sends),
         replies=tuple(out.replies),
         custom=custom,
         attributes=attributes,
