@@ -14,7 +14,7 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 from typing import Any
 
 from holdfast.drivers.sqlite.at_once import AtOnce
@@ -28,6 +28,10 @@ _BATCH_MAX = 512
 
 # An event loop tolerates a pause of this length; above it, commits go to the thread.
 _INLINE_COMMIT_MAX_S = 0.002
+
+# Timers, sockets and signals are looked at once in a turn: they wait for so many operations at
+# most, where those follow each other and nobody else is ready to run.
+_UNTURNED_MAX = 3
 
 # The log is copied back into the file about every so many pages. SQLite's own default is the same;
 # a longer log makes readers slower. A commit writes about this many pages besides one for each
@@ -64,6 +68,10 @@ class Writer:
         # Whether the last turn of the loop had one operation only. The next one then need not
         # wait for company.
         self._alone = False
+        # What wants to run in the next turn, as asyncio keeps it; other loops do not say. And how
+        # many operations have gone without a turn of it.
+        self._ready: Sized | None = getattr(self._loop, "_ready", None)
+        self._unturned = 0
         self._pages = 0
         # Rows that the connection had changed when it was last looked at.
         self._changes = transactions.connection.total_changes
@@ -93,7 +101,8 @@ class Writer:
         """``submit`` for a caller that awaits the result at once.
 
         Where operations come one by one, it runs before this returns: nobody would have joined it.
-        Awaiting the result takes one turn of the event loop all the same. Raises as ``submit``.
+        Awaiting the result takes one turn of the event loop all the same, if anybody else is ready
+        to run, and now and then if nobody is. Raises as ``submit``.
         """
         if not self._alone or self._pending or large or not self._is_idle():
             return self.submit(call, argument, large=large)
@@ -106,6 +115,12 @@ class Writer:
             return self.submit(call, argument)
         if self._pages >= _CHECKPOINT_PAGES:
             self._hand_over([])
+        if self._ready is not None and not self._ready and self._unturned < _UNTURNED_MAX:
+            # A turn would be nobody's.
+            self._unturned += 1
+            self._turned()
+            return AtOnce(None, value, error)
+        self._unturned = 0
         return AtOnce(self._turned, value, error)
 
     def at_once(self, call: Call, argument: Any) -> Any:

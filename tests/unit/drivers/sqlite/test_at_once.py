@@ -48,6 +48,38 @@ async def test_one_who_writes_again_and_again_lets_others_run(bench: Bench) -> N
     assert turns >= 50
 
 
+async def test_one_who_writes_alone_lets_timers_and_sockets_be_looked_at(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    passed = 0
+
+    def look() -> None:
+        nonlocal passed
+        passed += 1
+        # In a turn of its own, and only when time has passed: nobody is ready meanwhile.
+        loop.call_later(1e-6, look)
+
+    look()
+    for number in range(40):
+        await bench.writer.perform(note, str(number))
+    assert passed >= 10
+
+
+async def test_one_who_writes_alone_takes_no_turn_for_nobody(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    turns, run_once = 0, loop._run_once
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        run_once()
+
+    loop._run_once = counted
+    for number in range(40):
+        await bench.writer.perform(note, str(number))
+    assert turns == 10
+    assert bench.committed() == ["first", *map(str, range(40))]
+
+
 async def test_those_who_come_in_the_same_turn_share_a_transaction(bench: Bench) -> None:
     seen: list[int] = []
 
