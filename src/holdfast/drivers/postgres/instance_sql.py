@@ -246,16 +246,16 @@ PARTED = """LEFT JOIN LATERAL (
 # kept    the history, only of what was moved.
 _ADVANCED = compose(
     """asked AS MATERIALIZED (
-    SELECT r.* FROM unnest(
+    SELECT r.*, coalesce(r.leave, false) AS release FROM unnest(
         $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
         $9::text[], $10::text[], $11::text[], $12::boolean[]{more_values}
     ) WITH ORDINALITY AS r(
         id, token, version, commit, events, due_at_us, status, outcome, custom, attributes,
-        release{more_names}, n
+        leave{more_names}, n
     )
 ){locks}, held AS MATERIALIZED (
-    SELECT r.*, r.status <> 'running' AS final,
-        r.status <> 'running' OR coalesce(r.release, false) AS leaves, i.row, i.worker{parting}
+    SELECT r.*, r.status <> 'running' AS final, r.status <> 'running' OR r.release AS leaves,
+        i.row, i.worker{parting}
     FROM (SELECT * FROM asked{before} ORDER BY id COLLATE "C") r CROSS JOIN LATERAL (
         SELECT ctid AS row, worker FROM {s}.instance
         WHERE id = r.id AND namespace || '' = $1 AND token = r.token

@@ -22,6 +22,9 @@ from holdfast.model.job import Completion
 # More, which piled up while the server was slow, go beside it.
 _TOGETHER_MAX = 100
 
+# Nor for results that take longer to send than a claim takes, of so many characters in all.
+_SIZE_MAX = 100_000
+
 # A completion that is alone may come a turn later, because others of its kind are waited for.
 _TURNS = 2
 
@@ -68,10 +71,11 @@ class JobExchange:
         return rows if rows[0]["seq"] is not None else ()
 
     async def complete(self, batch: Sequence[Completion]) -> set[int]:
-        """The places of those that are known to have ended usually; perhaps others have as well."""
+        """The places of those that have ended by the usual statements."""
         values = columns(batch)
         claim, rows = self._claim, None
-        if len(batch) > _TOGETHER_MAX or self._completion is not None:
+        size = sum(len(one.result) for one in batch if one.result is not None)
+        if len(batch) > _TOGETHER_MAX or size > _SIZE_MAX or self._completion is not None:
             pass
         elif claim is not None:
             self._claim = None
@@ -86,7 +90,8 @@ class JobExchange:
             rows = await offer.answer if met else None
         if rows is None:
             return set(map(place, await self._tables.fetch(self._complete_sql, *values)))
-        return set(range(len(batch))) if rows[0]["done"] == len(batch) else set()
+        done: list[int] | None = rows[0]["done"]
+        return set(range(len(batch))) if done is None else {number - 1 for number in done}
 
     async def _send(
         self, claim: tuple[Any, ...], completion: tuple[Any, ...], other: _Offer

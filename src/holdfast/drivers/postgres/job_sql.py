@@ -380,44 +380,67 @@ WHERE id = $2 AND namespace || '' = $1 AND state IN ('scheduled', 'retrying')
 # order.
 _CLAIMED = """j.id = ANY(ARRAY[r.id]) AND j.namespace || '' = $1 AND j.token = r.token
         AND r.token > 0 AND j.settled IS NULL AND j.ordering_key IS NULL"""
-_KEPT = compose(
-    """UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
+_AS_DONE = """UPDATE {s}.job j SET state = 'done', settled = 'done', result = r.result,
         ended_at = clock_timestamp(),
-        kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'
-    FROM unnest({done}) WITH ORDINALITY AS r(id, token, result, n)
+        kept_until = clock_timestamp() + j.retention_us * interval '1 microsecond'"""
+_KEPT = compose(
+    """{as_done}
+    FROM unnest($2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS r(id, token, result, n)
     WHERE {claimed} AND j.retention_us > 0""",
+    as_done=_AS_DONE,
     claimed=_CLAIMED,
 )
-_DONE = "$2::text[], $3::bigint[], $4::text[]"
 
 # The usual case at less cost: of a queue that does not limit how many of its jobs run, so that
 # nobody waits for the room that they leave. Each queue is looked up, however many have limits.
-_KEPT_QUIETLY = compose(
-    """{kept}
-    AND NOT EXISTS (
+_UNLIMITED = """NOT EXISTS (
         SELECT FROM {s}.queue
         WHERE namespace = $1 AND name = j.queue AND concurrency IS NOT NULL OFFSET 0
-    )""",
+    )"""
+COMPLETE_KEPT = compose(
+    """
+{kept}
+    AND {unlimited}
+RETURNING r.n
+""",
     kept=_KEPT,
+    unlimited=_UNLIMITED,
 )
-COMPLETE_KEPT = compose("\n{kept}\nRETURNING r.n\n", kept=compose(_KEPT_QUIETLY, done=_DONE))
 
-# The usual claim and usual completions in one commit. The rows say how many were completed, not
-# which: where some were not, each is asked of the statement below. The session is locked before the
-# jobs, as by who ends it and takes its claims.
+# The usual claim and usual completions in one commit. It waits for no job: who holds some of those
+# that it takes may want those that it completes, and a claim must not wait with a completion. The
+# session is locked before the jobs, as by who ends it and takes its claims.
+#
+# free    those of the completed that nobody else has locked. The others are asked of a statement
+#         that waits.
+# done    their places in the batch, and null for all of them.
 EXCHANGE = compose(
     """
 WITH {lone}, taken AS (
 {take}
+), free AS MATERIALIZED (
+    SELECT r.n, r.result, j.row
+    FROM unnest($8::text[], $9::bigint[], $10::text[]) WITH ORDINALITY AS r(id, token, result, n)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.job j
+        WHERE {claimed} AND j.retention_us > 0 AND {unlimited}
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) j
+    WHERE (SELECT count(*) FROM host) >= 0
 ), ended AS (
-    {kept} AND (SELECT count(*) FROM host) >= 0
+    {as_done}
+    FROM free r WHERE j.ctid = r.row
     RETURNING r.n
 )
-SELECT t.*, (SELECT count(*) FROM ended) AS done FROM (SELECT) one LEFT JOIN taken t ON true
+SELECT t.*, CASE WHEN (SELECT count(*) FROM ended) < cardinality($8::text[])
+    THEN ARRAY(SELECT n FROM ended) END AS done
+FROM (SELECT) one LEFT JOIN taken t ON true
 """,
     lone=_LONE,
     take=_TAKE_LONE,
-    kept=compose(_KEPT_QUIETLY, done="$8::text[], $9::bigint[], $10::text[]"),
+    as_done=_AS_DONE,
+    claimed=_CLAIMED,
+    unlimited=_UNLIMITED,
 )
 
 # All of them. Those that are kept come before those that are not, for the same order.
@@ -457,7 +480,7 @@ SELECT e.n, e.kept AND e.queue NOT IN (SELECT queue FROM fresh) AS usual,
 FROM ended e
 """,
     ring=ring_to("$5"),
-    kept=compose(_KEPT, done=_DONE),
+    kept=_KEPT,
     claimed=_CLAIMED,
 )
 

@@ -276,3 +276,24 @@ async def test_hosts_that_give_up_what_the_other_sends_to_do_not_block_each_othe
     met = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     assert await watching.fetchval(met) == 0
     await watching.close()
+
+
+@pytest.mark.parametrize("release", [False, True])
+async def test_who_commits_and_sends_takes_its_rows_in_the_order_of_their_ids(
+    postgres_url: str, release: bool
+) -> None:
+    other = await asyncpg.connect(postgres_url)
+    async with hosts(postgres_url, "h") as (driver,):
+        (one,) = await driver.instances.start([mine("a")])
+        await driver.instances.start([mine("b")])
+        lock = "SELECT FROM holdfast.instance WHERE id = $1 FOR UPDATE NOWAIT"
+        async with other.transaction():
+            await other.execute(lock, "a")
+            sending = step(one, sends=(letter("b"),), release=release)
+            committing = asyncio.create_task(driver.instances.commit([sending]))
+            await asyncio.sleep(0.3)
+            # It waits for its own row, and has not taken the receiver's meanwhile.
+            await other.execute(lock, "b")
+        (answer,) = await committing
+        assert answer.ok
+    await other.close()

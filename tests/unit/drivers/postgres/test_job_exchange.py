@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
+import asyncpg
 import pytest
 
 from holdfast.drivers.postgres import job_sql
@@ -211,3 +213,93 @@ async def test_who_leaves_before_anybody_came_is_not_sent_for(postgres_url, turn
         assert states[:2] == [JobState.DONE] * 2
         if turns < 3:
             assert states[2] is JobState.READY
+
+
+@asynccontextmanager
+async def locked(url: str, job_id: str) -> AsyncGenerator[None]:
+    """The row of a job, locked by somebody who takes his time."""
+    other = await asyncpg.connect(url)
+    try:
+        async with other.transaction():
+            await other.execute("SELECT FROM holdfast.job WHERE id = $1 FOR UPDATE", job_id)
+            yield
+    finally:
+        await other.close()
+
+
+async def test_a_claim_does_not_wait_with_a_completion(postgres_url, monkeypatch):
+    async with hosts(postgres_url, "h") as (driver,):
+        await driver.jobs.enqueue(jobs(3))
+        batch = await claimed(driver, 2)
+        sent = watch(driver, monkeypatch)
+        async with locked(postgres_url, batch[0].id):
+            completing = asyncio.create_task(driver.jobs.complete(batch))
+            async with asyncio.timeout(5):
+                assert len((await driver.jobs.claim(wish())).jobs) == 1
+            assert sent() == [BOTH, GENERAL]
+            assert not completing.done()
+        assert await completing == [Settled.OK] * 2
+
+
+async def test_who_waits_for_several_jobs_and_who_exchanges_some_do_not_block_each_other(
+    postgres_url,
+):
+    watching = await asyncpg.connect(postgres_url)
+    async with hosts(postgres_url, "h", "g") as (driver, other):
+        await driver.jobs.enqueue([job(id="a")])
+        (first,) = await claimed(driver, 1)
+        await driver.jobs.enqueue([job("apart", id="b"), job(id="c"), job(id="d")])
+        async with locked(postgres_url, "a"):
+            async with locked(postgres_url, "b"):
+                # Its snapshot shows all three as ready; it takes them one by one.
+                cancelling = asyncio.create_task(other.jobs.cancel(["b", "c", "d"], reason="x"))
+                await asyncio.sleep(0.3)
+                (second,) = await claimed(driver, 1)
+                completing = asyncio.create_task(driver.jobs.complete([first, second]))
+                claiming = asyncio.create_task(driver.jobs.claim(wish()))
+                await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)
+        assert await completing == [Settled.OK] * 2
+        await cancelling
+        await claiming
+    # Sessions tell their figures when they end.
+    met = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    assert await watching.fetchval(met) == 0
+    await watching.close()
+
+
+async def test_what_is_done_stays_done_where_others_of_its_batch_are_not(postgres_url, monkeypatch):
+    """Also where nobody could look it up any more."""
+    async with hosts(postgres_url, "h") as (driver,):
+        await driver.jobs.enqueue([*jobs(1, retention_us=1000), *jobs(2)])
+        kept, lost = await claimed(driver, 2)
+        tables = driver.jobs._tables
+        fetch, general = tables.fetch, tables.text(job_sql.COMPLETE)
+
+        async def tended_between(text, *args, write=True):
+            if text == general:
+                await asyncio.sleep(0.05)
+                await driver.jobs.tend(limit=10)
+            return await fetch(text, *args, write=write)
+
+        monkeypatch.setattr(tables, "fetch", tended_between)
+        stale = Completion(lost.id, Token(lost.token + 1), None)
+        _, settled = await asyncio.gather(
+            driver.jobs.claim(wish()), driver.jobs.complete([kept, stale])
+        )
+        assert settled == [Settled.OK, Settled.LOST]
+        assert await driver.jobs.get(kept.id) is None
+
+
+async def test_long_results_go_side_by_side_with_a_claim(postgres_url, monkeypatch):
+    async with hosts(postgres_url, "h") as (driver,):
+        await driver.jobs.enqueue(jobs(3))
+        batch = [
+            Completion(one.id, one.token, f'"{"x" * 60_000}"') for one in await claimed(driver, 2)
+        ]
+        sent = watch(driver, monkeypatch)
+        taken, settled = await asyncio.gather(
+            driver.jobs.claim(wish()), driver.jobs.complete(batch)
+        )
+        assert sorted(sent()) == [CLAIM, KEPT]
+        assert (len(taken.jobs), settled) == (1, [Settled.OK] * 2)
