@@ -32,15 +32,19 @@ class Jobs:
 
     def __init__(self, store: JobStore, session: HostId) -> None:
         self._store = store
-        self._session = session
+        self.session = session
         self._numbers = itertools.count(1)
+
+    def request(self) -> str:
+        """The id of a claim. A floor writes the same: what a row keeps of its claim has a price."""
+        return f"{self.session}-{next(self._numbers)}"
 
     async def fill(self, queue: str, count: int) -> None:
         """Enqueue ``count`` jobs."""
         left = count
         while left > 0:
             size = min(left, FILL)
-            names = [f"{self._session}-{next(self._numbers)}" for _ in range(size)]
+            names = [f"{self.session}-{next(self._numbers)}" for _ in range(size)]
             await self._store.enqueue(
                 [NewJob(id=JobId(name), queue=queue, payload=PAYLOAD) for name in names]
             )
@@ -53,9 +57,9 @@ class Jobs:
             RuntimeError: There were fewer, so that the number would mean something else.
         """
         request = ClaimRequest(
-            session=self._session,
+            session=self.session,
             worker="bench",
-            request=f"{self._session}-{next(self._numbers)}",
+            request=self.request(),
             wants=(Want(queue, limit),),
             limit=limit,
         )

@@ -6,7 +6,6 @@ itself. It looks at no session, no limits, no expiry and no due times.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -42,7 +41,6 @@ class PostgresFloor:
     def __init__(self, jobs: Jobs, claim: Any) -> None:
         self._jobs = jobs
         self._claim = claim
-        self._numbers = itertools.count(1)
 
     async def batches(self, limit: int, seconds: float) -> float:
         """Claim ``limit`` jobs by one statement, again and again."""
@@ -52,7 +50,7 @@ class PostgresFloor:
             started = time.perf_counter()
             for _ in range(REFILL):
                 claimed = await self._claim.fetch(
-                    "bench", f"bench-{next(self._numbers)}", _QUEUE, limit
+                    self._jobs.session, self._jobs.request(), _QUEUE, limit
                 )
                 if len(claimed) != limit:
                     raise RuntimeError(f"the floor claimed {len(claimed)} of {limit}")

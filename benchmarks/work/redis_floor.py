@@ -41,6 +41,9 @@ redis.call('SADD', 'floor:claims', unpack(ids))
 return {answer, redis.call('MGET', unpack(bodies))}
 """
 
+# As long as those of Holdfast: what is kept of a claim has a price.
+_SESSION = "0123456789abcdef"
+
 
 class RedisFloor:
     """Raw claims."""
@@ -57,8 +60,8 @@ class RedisFloor:
             await self._fill(limit * REFILL)
             started = time.perf_counter()
             for _ in range(REFILL):
-                request = f"bench-{next(self._numbers)}"
-                claimed, _ = await self._claim(args=["bench", request, limit])
+                request = f"{_SESSION}-{next(self._numbers)}"
+                claimed, _ = await self._claim(args=[_SESSION, request, limit])
                 if len(claimed) != limit:
                     raise RuntimeError(f"the floor claimed {len(claimed)} of {limit}")
             spent += time.perf_counter() - started
@@ -69,7 +72,7 @@ class RedisFloor:
         pipe = self._client.pipeline(transaction=False)
         for _ in range(count):
             number = next(self._numbers)
-            name = f"0123456789abcdef-{number}"
+            name = f"{_SESSION}-{number}"
             job = {"queue": "floor", "state": "ready", "number": number, "enqueued": number}
             pipe.hset(f"floor:job:{name}", mapping=job)
             pipe.set(f"floor:body:{name}", PAYLOAD)

@@ -6,7 +6,6 @@ around each. It looks at no session, no limits, no expiry and no due times.
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 import time
 from collections.abc import AsyncGenerator
@@ -46,7 +45,6 @@ class SqliteFloor:
     def __init__(self, jobs: Jobs, connection: sqlite3.Connection) -> None:
         self._jobs = jobs
         self._cursor = connection.cursor()
-        self._numbers = itertools.count(1)
         self._ready = 0
 
     async def batches(self, limit: int, seconds: float) -> float:
@@ -82,7 +80,7 @@ class SqliteFloor:
         return done / spent
 
     def _claim(self, limit: int) -> list[tuple[str, str, int, str]]:
-        values = ("bench", f"bench-{next(self._numbers)}", _now_us(), _QUEUE, limit)
+        values = (self._jobs.session, self._jobs.request(), _now_us(), _QUEUE, limit)
         self._cursor.execute("BEGIN IMMEDIATE")
         claimed = self._cursor.execute(_CLAIM, values).fetchall()
         self._cursor.execute("COMMIT")
