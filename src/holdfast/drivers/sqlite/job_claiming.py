@@ -25,6 +25,8 @@ _MOVE_MAX = CLAIM_MAX
 
 _WAITING = ("scheduled", "retrying")
 
+_Row = tuple[Any, ...]
+
 # So many columns of a row become a ``ClaimedJob``.
 _FIELDS = len(ClaimedJob.__struct_fields__)
 
@@ -55,11 +57,19 @@ class JobClaiming:
             rows = turn.cursor.execute(sql.CLAIMED_BEFORE, values).fetchall()
             if rows:
                 return Claimed(_jobs(rows))
-        if request.wait_us > 0 or len(request.wants) > 1:
+        wants, limit = request.wants, min(request.limit, CLAIM_MAX)
+        if request.wait_us > 0 or len(wants) > 1:
             # More than one statement may write; what a settled queue needs comes with its own.
             turn.savepoint()
-        taking = _Taking(self._moves, turn, request, self._namespace, self._host)
-        rows = taking.wanted() if request.job is None else taking.target()
+        who = (request.session, self._host, request.worker, request.request, turn.wall_us)
+        plain: list[_Row] | None = None
+        if len(wants) == 1 and request.job is None and 0 < limit <= wants[0].limit:
+            # What most claims are: as many as are wanted, of one queue that needs no closer look.
+            plain = _take(turn, sql.READ_PLAIN, who, self._namespace, wants[0].queue, limit)
+            if len(plain) == limit:
+                return Claimed(_jobs(plain))
+        taking = _Taking(self._moves, turn, request, self._namespace, who)
+        rows = taking.wanted(plain) if request.job is None else taking.target()
         if taking.fresh:
             # Before the own note is written: others hear of what this claim left to them.
             self._bells.ring(turn, taking.fresh)
@@ -78,33 +88,35 @@ class _Taking:
     __slots__ = ("_moves", "_namespace", "_request", "_turn", "_who", "due_at_us", "fresh")
 
     def __init__(
-        self, moves: JobMoves, turn: Turn, request: ClaimRequest, namespace: str, host: HostId
+        self, moves: JobMoves, turn: Turn, request: ClaimRequest, namespace: str, who: _Row
     ) -> None:
         self._moves = moves
         self._namespace = namespace
         self._turn = turn
         self._request = request
-        self._who = (request.session, host, request.worker, request.request, turn.wall_us)
+        self._who = who
         # Made when there is something to count: most claims leave nothing to others.
         self.fresh: Counter[str] | None = None
         self.due_at_us: int | None = None
 
-    def wanted(self) -> list[tuple[Any, ...]]:
-        """Take from the wanted queues, in their order."""
-        taken: list[tuple[Any, ...]] = []
+    def wanted(self, plain: list[_Row] | None) -> list[_Row]:
+        """Take from the wanted queues, in their order; ``plain`` was taken from the first."""
+        taken: list[_Row] = []
         left = min(self._request.limit, CLAIM_MAX)
         for want in self._request.wants:
             if left <= 0:
                 break
             limit = min(want.limit, left)
-            rows = self._take(sql.READ_PLAIN, want.queue, limit)
+            rows, plain = plain, None
+            if rows is None:
+                rows = self._take(sql.READ_PLAIN, want.queue, limit)
             if len(rows) < limit:
                 rows = self._look_closer(want.queue, limit, rows)
             left -= len(rows)
             taken += rows
         return taken
 
-    def target(self) -> list[tuple[Any, ...]]:
+    def target(self) -> list[_Row]:
         """Take the one job that is named, if it can be had."""
         turn = self._turn
         values = (self._namespace, self._request.job)
@@ -130,9 +142,7 @@ class _Taking:
     def _look(self, queue: str) -> tuple[Any, ...]:
         return self._turn.cursor.execute(sql.LOOK, (self._namespace, queue)).fetchall()[0]
 
-    def _look_closer(
-        self, queue: str, limit: int, plain: list[tuple[Any, ...]]
-    ) -> list[tuple[Any, ...]]:
+    def _look_closer(self, queue: str, limit: int, plain: list[_Row]) -> list[_Row]:
         """Why a queue gave fewer jobs than wanted, and what it gives after all.
 
         Either it is plain, and ``plain`` is all it has, or nothing was taken from it yet.
@@ -169,17 +179,8 @@ class _Taking:
             fresh[queue] += promoted - len(rows)
         return rows
 
-    def _take(self, read: str, queue: str, limit: int) -> list[tuple[Any, ...]]:
-        """Take the first ``limit`` jobs of those that ``read`` finds, in their order."""
-        if limit <= 0:
-            return []
-        cursor, namespace = self._turn.cursor, self._namespace
-        rows = cursor.execute(read, (namespace, queue, self._turn.wall_us, limit)).fetchall()
-        if len(rows) == 1:
-            cursor.execute(sql.TAKE_ONE, (*self._who, rows[0][_FIELDS]))
-        elif rows:
-            cursor.execute(sql.TAKE_NEXT, (*self._who, namespace, queue, len(rows)))
-        return rows
+    def _take(self, read: str, queue: str, limit: int) -> list[_Row]:
+        return _take(self._turn, read, self._who, self._namespace, queue, limit)
 
     def _room(self, queue: str, settings: Sequence[Any]) -> int:
         """How many more jobs the settings of a queue let through now."""
@@ -210,5 +211,18 @@ class _Taking:
             cursor.execute(sql.RATE_COUNT, (self._namespace, queue, now, claims))
 
 
-def _jobs(rows: list[tuple[Any, ...]]) -> tuple[ClaimedJob, ...]:
+def _take(turn: Turn, read: str, who: _Row, namespace: str, queue: str, limit: int) -> list[_Row]:
+    """Take the first ``limit`` jobs of those that ``read`` finds, in their order."""
+    if limit <= 0:
+        return []
+    execute = turn.cursor.execute
+    rows = execute(read, (namespace, queue, turn.wall_us, limit)).fetchall()
+    if len(rows) == 1:
+        execute(sql.TAKE_ONE, (*who, rows[0][_FIELDS]))
+    elif rows:
+        execute(sql.TAKE_NEXT, (*who, namespace, queue, len(rows)))
+    return rows
+
+
+def _jobs(rows: list[_Row]) -> tuple[ClaimedJob, ...]:
     return tuple([ClaimedJob(*row[:_FIELDS]) for row in rows])
