@@ -2,13 +2,15 @@
 
 Owns their meeting. A worker whose handlers end writes what became of their jobs and asks for more
 in the same turn of its loop: two commits, each with its flush, where one does. Who comes first
-waits a turn or two for the other; who comes second sends for both. Each may be repeated by itself,
-so that a statement that fails or is given up is nothing new to either.
+waits a turn or two for the other, where they have been coming together; who comes second sends for
+both. Each may be repeated by itself, so that a statement that fails or is given up is nothing new
+to either.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,11 @@ _TOGETHER_MAX = 100
 
 # Nor for results that take longer to send than a claim takes, of so many characters in all.
 _SIZE_MAX = 100_000
+
+# Where the two do not come together, nobody waits any more after so many times in vain, until one
+# comes so soon behind the other that they would have met.
+_VAIN_MAX = 4
+_NEAR_S = 0.001
 
 # A completion that is alone may come a turn later, because others of its kind are waited for.
 _TURNS = 2
@@ -49,22 +56,27 @@ class JobExchange:
         # Who waits for the other kind, one of each at most.
         self._claim: _Offer | None = None
         self._completion: _Offer | None = None
+        self._claimed_at = self._completed_at = -math.inf
+        # How many have waited in vain since two met, or would have met.
+        self._vain = 0
 
     async def claim(self, limit: int, *values: Any) -> Sequence[Any]:
         """The rows of ``CLAIM_LONE``, which may have another column at their end."""
         completion, rows = self._completion, None
+        self._claimed_at = self._now_near(self._completed_at)
         if limit > _TOGETHER_MAX or self._claim is not None:
             pass
         elif completion is not None:
             self._completion = None
             rows = await self._send(values, completion.values, completion)
-        else:
+        elif self._vain < _VAIN_MAX:
             offer = self._claim = _offer(values)
             try:
                 await _turns()
             finally:
                 met = self._claim is not offer
                 self._claim = self._claim if met else None
+                self._vain = 0 if met else self._vain + 1
             rows = await offer.answer if met else None
         if rows is None:
             return await self._tables.fetch(self._claim_sql, *values)
@@ -74,24 +86,33 @@ class JobExchange:
         """The places of those that have ended by the usual statements."""
         values = columns(batch)
         claim, rows = self._claim, None
+        self._completed_at = self._now_near(self._claimed_at)
         size = sum(len(one.result) for one in batch if one.result is not None)
         if len(batch) > _TOGETHER_MAX or size > _SIZE_MAX or self._completion is not None:
             pass
         elif claim is not None:
             self._claim = None
             rows = await self._send(claim.values, values, claim)
-        else:
+        elif self._vain < _VAIN_MAX:
             offer = self._completion = _offer(values)
             try:
                 await _turns()
             finally:
                 met = self._completion is not offer
                 self._completion = self._completion if met else None
+                self._vain = 0 if met else self._vain + 1
             rows = await offer.answer if met else None
         if rows is None:
             return set(map(place, await self._tables.fetch(self._complete_sql, *values)))
         done: list[int] | None = rows[0]["done"]
         return set(range(len(batch))) if done is None else {number - 1 for number in done}
+
+    def _now_near(self, other_at: float) -> float:
+        """The time; if the other kind came just now, it is worth waiting again."""
+        now = self._tables.clock.monotonic()
+        if now - other_at < _NEAR_S:
+            self._vain = 0
+        return now
 
     async def _send(
         self, claim: tuple[Any, ...], completion: tuple[Any, ...], other: _Offer

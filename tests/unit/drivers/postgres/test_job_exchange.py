@@ -87,6 +87,22 @@ async def test_apart_they_are_two(postgres_url, monkeypatch):
         assert sent() == [CLAIM, KEPT, CLAIM]
 
 
+async def test_who_always_comes_alone_waits_for_nobody_until_the_other_comes_near(
+    postgres_url, monkeypatch
+):
+    async with hosts(postgres_url, "h") as (driver,):
+        exchange = driver.jobs._claimer._exchange
+        await driver.jobs.enqueue(jobs(20))
+        held = [(await claimed(driver, 1))[0] for _ in range(10)]
+        assert exchange._vain == 4
+        sent = watch(driver, monkeypatch)
+        # Each would have met the other, had somebody waited.
+        await asyncio.gather(driver.jobs.claim(wish()), driver.jobs.complete(held[:2]))
+        assert sorted(sent()) == [CLAIM, KEPT]
+        await asyncio.gather(driver.jobs.claim(wish()), driver.jobs.complete(held[2:4]))
+        assert sent() == [BOTH]
+
+
 async def test_many_go_side_by_side(postgres_url, monkeypatch):
     async with hosts(postgres_url, "h") as (driver,):
         await driver.jobs.enqueue(jobs(200))
