@@ -90,7 +90,7 @@ BORN_TOPIC = """
     FROM born b WHERE b.session IS NULL AND b.due_at_us <= (SELECT now_us FROM instant)
     GROUP BY b.kind, b.name"""
 
-# What the starts below have in common; what it is for stands there.
+# Parts of the starts below; what they are for stands there.
 _REQ = """
     SELECT r.* FROM unnest(
         $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -114,15 +114,6 @@ _DEAD = """EXISTS (
             SELECT FROM req r
             WHERE r.session IS NOT NULL AND r.session <> ALL(ARRAY(SELECT id FROM live))
         )"""
-_COMMON = {
-    "instant": INSTANT,
-    "req": _REQ,
-    "live": _LIVE,
-    "absent": _ABSENT,
-    "dead": _DEAD,
-    "born": BORN,
-    "floor": FLOOR,
-}
 
 # Instances of one or several calls.
 #
@@ -164,7 +155,17 @@ _BEGUN = """, begun AS (
     JOIN born b ON b.id = h.id
 )"""
 
-_START = compose(_START_TEXT, **_COMMON, nobody=NOBODY)
+_START = compose(
+    _START_TEXT,
+    instant=INSTANT,
+    req=_REQ,
+    live=_LIVE,
+    absent=_ABSENT,
+    dead=_DEAD,
+    born=BORN,
+    nobody=NOBODY,
+    floor=FLOOR,
+)
 _START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$19"))
 
 # Inside a transaction of the caller's, who may take his time: notes stay where they are, because a

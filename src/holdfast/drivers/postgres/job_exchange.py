@@ -35,6 +35,9 @@ _NEAR_S = 0.001
 # A completion that is alone may come a turn later, because others of its kind are waited for.
 _TURNS = 2
 
+# The two kinds, as places in lists.
+_CLAIM, _COMPLETION = 0, 1
+
 
 @dataclass(slots=True, eq=False)
 class _Offer:
@@ -53,31 +56,15 @@ class JobExchange:
         self._claim_sql = tables.text(job_sql.CLAIM_LONE)
         self._complete_sql = tables.text(job_sql.COMPLETE_KEPT)
         self._both_sql = tables.text(job_sql.EXCHANGE)
-        # Who waits for the other kind, one of each at most.
-        self._claim: _Offer | None = None
-        self._completion: _Offer | None = None
-        self._claimed_at = self._completed_at = -math.inf
+        # Who waits for the other kind, one of each at most; and when each kind came last.
+        self._offers: list[_Offer | None] = [None, None]
+        self._came_at = [-math.inf, -math.inf]
         # How many have waited in vain since two met, or would have met.
         self._vain = 0
 
     async def claim(self, limit: int, *values: Any) -> Sequence[Any]:
         """The rows of ``CLAIM_LONE``, which may have another column at their end."""
-        completion, rows = self._completion, None
-        self._claimed_at = self._now_near(self._completed_at)
-        if limit > _TOGETHER_MAX or self._claim is not None:
-            pass
-        elif completion is not None:
-            self._completion = None
-            rows = await self._send(values, completion.values, completion)
-        elif self._vain < _VAIN_MAX:
-            offer = self._claim = _offer(values)
-            try:
-                await _turns()
-            finally:
-                met = self._claim is not offer
-                self._claim = self._claim if met else None
-                self._vain = 0 if met else self._vain + 1
-            rows = await offer.answer if met else None
+        rows = await self._meet(_CLAIM, values) if limit <= _TOGETHER_MAX else None
         if rows is None:
             return await self._tables.fetch(self._claim_sql, *values)
         return rows if rows[0]["seq"] is not None else ()
@@ -85,34 +72,40 @@ class JobExchange:
     async def complete(self, batch: Sequence[Completion]) -> set[int]:
         """The places of those that have ended by the usual statements."""
         values = columns(batch)
-        claim, rows = self._claim, None
-        self._completed_at = self._now_near(self._claimed_at)
         size = sum(len(one.result) for one in batch if one.result is not None)
-        if len(batch) > _TOGETHER_MAX or size > _SIZE_MAX or self._completion is not None:
-            pass
-        elif claim is not None:
-            self._claim = None
-            rows = await self._send(claim.values, values, claim)
-        elif self._vain < _VAIN_MAX:
-            offer = self._completion = _offer(values)
-            try:
-                await _turns()
-            finally:
-                met = self._completion is not offer
-                self._completion = self._completion if met else None
-                self._vain = 0 if met else self._vain + 1
-            rows = await offer.answer if met else None
+        few = len(batch) <= _TOGETHER_MAX and size <= _SIZE_MAX
+        rows = await self._meet(_COMPLETION, values) if few else None
         if rows is None:
             return set(map(place, await self._tables.fetch(self._complete_sql, *values)))
         done: list[int] | None = rows[0]["done"]
         return set(range(len(batch))) if done is None else {number - 1 for number in done}
 
-    def _now_near(self, other_at: float) -> float:
-        """The time; if the other kind came just now, it is worth waiting again."""
-        now = self._tables.clock.monotonic()
-        if now - other_at < _NEAR_S:
+    async def _meet(self, kind: int, values: tuple[Any, ...]) -> list[Any] | None:
+        """The rows for this one and one of the other kind; ``None`` if it has to go alone."""
+        offers, other = self._offers, 1 - kind
+        now = self._came_at[kind] = self._tables.clock.monotonic()
+        if now - self._came_at[other] < _NEAR_S:
             self._vain = 0
-        return now
+        met = offers[other]
+        if offers[kind] is not None:
+            return None
+        if met is not None:
+            offers[other] = None
+            both = (values, met.values) if kind == _CLAIM else (met.values, values)
+            return await self._send(*both, met)
+        if self._vain >= _VAIN_MAX:
+            return None
+        offer = _Offer(values, asyncio.get_running_loop().create_future())
+        offers[kind] = offer
+        try:
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+        finally:
+            alone = offers[kind] is offer
+            if alone:
+                offers[kind] = None
+            self._vain = self._vain + 1 if alone else 0
+        return None if alone else await offer.answer
 
     async def _send(
         self, claim: tuple[Any, ...], completion: tuple[Any, ...], other: _Offer
@@ -131,15 +124,6 @@ class JobExchange:
         if not other.answer.done():
             other.answer.set_result(rows)
         return rows
-
-
-async def _turns() -> None:
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
-
-
-def _offer(values: tuple[Any, ...]) -> _Offer:
-    return _Offer(values, asyncio.get_running_loop().create_future())
 
 
 def columns(batch: Sequence[Completion]) -> tuple[list[str], list[int], list[str | None]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.drivers.postgres import PostgresFactory
@@ -73,3 +78,36 @@ def wish(limit: int = 1, *queues: str, host: str = "h", **more: object) -> Claim
     wants = tuple(Want(queue, limit) for queue in queues or ("q",))
     fields = {"request": f"r{next(_numbers)}", "wants": wants, **more}
     return ClaimRequest(session=HostId(host), worker=host, limit=limit, **fields)
+
+
+def watch(
+    driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch, names: Mapping[str, str]
+) -> Callable[[], list[str]]:
+    """Which statements of these were sent since it was asked last, each by its name."""
+    tables = driver.jobs._tables
+    known = {tables.text(template): name for template, name in names.items()}
+    sent: list[str] = []
+    fetch = tables.fetch
+
+    async def watched(text: str, *args: Any, write: bool = True) -> list[Any]:
+        sent.extend([known[text]] if text in known else [])
+        return await fetch(text, *args, write=write)
+
+    monkeypatch.setattr(tables, "fetch", watched)
+
+    def asked() -> list[str]:
+        found, sent[:] = list(sent), []
+        return found
+
+    return asked
+
+
+async def until_blocked(watching: asyncpg.Connection, count: int) -> None:
+    """Wait until so many sessions of the database wait for a lock."""
+    blocked = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
+    async with asyncio.timeout(10):
+        while await watching.fetchval(blocked) < count:  # noqa: ASYNC110 - a server has no events
+            await asyncio.sleep(0.01)

@@ -22,7 +22,7 @@ from holdfast.model.job import Completion, QueueMode, QueueSettings
 from holdfast.model.job import Entry as JobEntry
 from holdfast.names import InstanceId
 from tests.unit.drivers.postgres.instances import ask, letter, mine, new, news, step
-from tests.unit.drivers.postgres.jobs import hosts, job, open_host, wish
+from tests.unit.drivers.postgres.jobs import hosts, job, open_host, until_blocked, wish
 
 pytestmark = pytest.mark.service
 
@@ -291,7 +291,7 @@ async def test_who_commits_and_sends_takes_its_rows_in_the_order_of_their_ids(
             await other.execute(lock, "a")
             sending = step(one, sends=(letter("b"),), release=release)
             committing = asyncio.create_task(driver.instances.commit([sending]))
-            await asyncio.sleep(0.3)
+            await until_blocked(other, 1)
             # It waits for its own row, and has not taken the receiver's meanwhile.
             await other.execute(lock, "b")
         (answer,) = await committing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,31 +10,12 @@ from holdfast.drivers.postgres import job_sql
 from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.model.job import Completion, JobFilter, JobState, QueueSettings, Settled
 from holdfast.names import JobId, Token
-from tests.unit.drivers.postgres.jobs import hosts, job, jobs, wish
+from tests.unit.drivers.postgres.jobs import hosts, job, jobs, watch, wish
 
 pytestmark = pytest.mark.service
 
 KEPT, GENERAL = "kept", "general"
-
-
-def watch(driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Which statements that complete were sent since it was asked last."""
-    tables = driver.jobs._settler._tables
-    names = {tables.text(job_sql.COMPLETE_KEPT): KEPT, tables.text(job_sql.COMPLETE): GENERAL}
-    sent: list[str] = []
-    fetch = tables.fetch
-
-    async def watched(text, *args, write=True):
-        sent.extend([names[text]] if text in names else [])
-        return await fetch(text, *args, write=write)
-
-    monkeypatch.setattr(tables, "fetch", watched)
-
-    def asked() -> list[str]:
-        found, sent[:] = list(sent), []
-        return found
-
-    return asked
+NAMES = {job_sql.COMPLETE_KEPT: KEPT, job_sql.COMPLETE: GENERAL}
 
 
 async def claim_all(driver: PostgresDriver, *queues: str) -> list[Completion]:
@@ -48,7 +29,7 @@ async def complete(driver: PostgresDriver, batch: Sequence[Completion]) -> list[
 
 async def test_what_is_kept_takes_the_short_statement(postgres_url, monkeypatch) -> None:
     async with hosts(postgres_url, "h") as (driver,):
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         await driver.jobs.enqueue(jobs(5))
         batch = await claim_all(driver, "q")
         assert await complete(driver, batch) == [Settled.OK] * 5
@@ -68,7 +49,7 @@ async def test_each_of_a_mixed_batch_gets_its_own_end(postgres_url, monkeypatch)
         by_id = {one.id: one for one in await claim_all(driver, "q", "limited")}
         batch = [by_id[one.id] for one in made]
         lost = Completion(batch[4].id, Token(batch[4].token + 1), None)
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         assert await complete(driver, [*batch[:4], lost]) == [Settled.OK] * 4 + [Settled.LOST]
         assert sent() == [KEPT, GENERAL]
         found = await driver.jobs.list(JobFilter(), after=None, limit=10)
@@ -84,7 +65,7 @@ async def test_the_short_statement_is_left_out_while_it_would_not_do(
     postgres_url, monkeypatch
 ) -> None:
     async with hosts(postgres_url, "h") as (driver,):
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         expected = [
             ({"retention_us": 0}, [KEPT, GENERAL]),
             ({"retention_us": 0}, [GENERAL]),
@@ -112,7 +93,7 @@ async def test_a_limit_that_comes_while_a_job_runs_rings_who_waits_for_room(
         notes = "SELECT count(*) AS notes FROM holdfast.waiting WHERE namespace || '' = $1"
         tables = driver.jobs._settler._tables
         assert [row["notes"] for row in await tables.fetch(notes)] == [1]
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         done = [Completion(JobId(one.id), one.token, None) for one in claimed]
         assert await complete(driver, done) == [Settled.OK]
         assert sent() == [KEPT, GENERAL]

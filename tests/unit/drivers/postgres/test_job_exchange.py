@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -14,36 +14,17 @@ from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.errors import Fenced, OutcomeUnknown, UsageError
 from holdfast.model.job import Completion, JobFilter, JobState, QueueSettings, Settled
 from holdfast.names import HostId, Token
-from tests.unit.drivers.postgres.jobs import hosts, job, jobs, wish
+from tests.unit.drivers.postgres.jobs import hosts, job, jobs, until_blocked, watch, wish
 
 pytestmark = pytest.mark.service
 
 CLAIM, KEPT, GENERAL, BOTH = "claim", "kept", "general", "both"
-
-
-def watch(driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Which statements that claim or complete were sent since it was asked last."""
-    tables = driver.jobs._tables
-    names = {
-        tables.text(job_sql.CLAIM_LONE): CLAIM,
-        tables.text(job_sql.COMPLETE_KEPT): KEPT,
-        tables.text(job_sql.COMPLETE): GENERAL,
-        tables.text(job_sql.EXCHANGE): BOTH,
-    }
-    sent: list[str] = []
-    fetch = tables.fetch
-
-    async def watched(text, *args, write=True):
-        sent.extend([names[text]] if text in names else [])
-        return await fetch(text, *args, write=write)
-
-    monkeypatch.setattr(tables, "fetch", watched)
-
-    def asked() -> list[str]:
-        found, sent[:] = list(sent), []
-        return found
-
-    return asked
+NAMES = {
+    job_sql.CLAIM_LONE: CLAIM,
+    job_sql.COMPLETE_KEPT: KEPT,
+    job_sql.COMPLETE: GENERAL,
+    job_sql.EXCHANGE: BOTH,
+}
 
 
 async def claimed(driver: PostgresDriver, count: int, *queues: str) -> list[Completion]:
@@ -59,7 +40,7 @@ async def test_together_they_are_one_statement(postgres_url, monkeypatch, claim_
         made = jobs(2 * count)
         await driver.jobs.enqueue(made)
         batch = await claimed(driver, count)
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         calls = [driver.jobs.claim(wish(count)), driver.jobs.complete(batch)]
         answers = await asyncio.gather(*(calls if claim_first else reversed(calls)))
         taken, settled = answers if claim_first else reversed(answers)
@@ -80,7 +61,7 @@ async def test_together_they_are_one_statement(postgres_url, monkeypatch, claim_
 async def test_apart_they_are_two(postgres_url, monkeypatch):
     async with hosts(postgres_url, "h") as (driver,):
         await driver.jobs.enqueue(jobs(2))
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         batch = await claimed(driver, 1)
         assert await driver.jobs.complete(batch) == [Settled.OK]
         assert len((await driver.jobs.claim(wish())).jobs) == 1
@@ -95,7 +76,7 @@ async def test_who_always_comes_alone_waits_for_nobody_until_the_other_comes_nea
         await driver.jobs.enqueue(jobs(20))
         held = [(await claimed(driver, 1))[0] for _ in range(10)]
         assert exchange._vain == 4
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         # Each would have met the other, had somebody waited.
         await asyncio.gather(driver.jobs.claim(wish()), driver.jobs.complete(held[:2]))
         assert sorted(sent()) == [CLAIM, KEPT]
@@ -107,7 +88,7 @@ async def test_many_go_side_by_side(postgres_url, monkeypatch):
     async with hosts(postgres_url, "h") as (driver,):
         await driver.jobs.enqueue(jobs(200))
         batch = await claimed(driver, 101)
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         taken, settled = await asyncio.gather(
             driver.jobs.claim(wish(10)), driver.jobs.complete(batch)
         )
@@ -124,7 +105,7 @@ async def test_each_of_a_mixed_batch_gets_its_own_end_beside_a_claim(postgres_ur
         batch = [by_id[one.id] for one in made]
         lost = Completion(batch[4].id, Token(batch[4].token + 1), None)
         await driver.jobs.enqueue(more := [job()])
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         taken, settled = await asyncio.gather(
             driver.jobs.claim(wish()), driver.jobs.complete([*batch[:4], lost, batch[5]])
         )
@@ -247,7 +228,7 @@ async def test_a_claim_does_not_wait_with_a_completion(postgres_url, monkeypatch
     async with hosts(postgres_url, "h") as (driver,):
         await driver.jobs.enqueue(jobs(3))
         batch = await claimed(driver, 2)
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         async with locked(postgres_url, batch[0].id):
             completing = asyncio.create_task(driver.jobs.complete(batch))
             async with asyncio.timeout(5):
@@ -269,12 +250,12 @@ async def test_who_waits_for_several_jobs_and_who_exchanges_some_do_not_block_ea
             async with locked(postgres_url, "b"):
                 # Its snapshot shows all three as ready; it takes them one by one.
                 cancelling = asyncio.create_task(other.jobs.cancel(["b", "c", "d"], reason="x"))
-                await asyncio.sleep(0.3)
+                await until_blocked(watching, 1)
                 (second,) = await claimed(driver, 1)
                 completing = asyncio.create_task(driver.jobs.complete([first, second]))
                 claiming = asyncio.create_task(driver.jobs.claim(wish()))
-                await asyncio.sleep(0.3)
-            await asyncio.sleep(0.3)
+                await until_blocked(watching, 2)
+            await asyncio.wait({cancelling}, timeout=0.3)
         assert await completing == [Settled.OK] * 2
         await cancelling
         await claiming
@@ -313,7 +294,7 @@ async def test_long_results_go_side_by_side_with_a_claim(postgres_url, monkeypat
         batch = [
             Completion(one.id, one.token, f'"{"x" * 60_000}"') for one in await claimed(driver, 2)
         ]
-        sent = watch(driver, monkeypatch)
+        sent = watch(driver, monkeypatch, NAMES)
         taken, settled = await asyncio.gather(
             driver.jobs.claim(wish()), driver.jobs.complete(batch)
         )
