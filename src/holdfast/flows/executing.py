@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import types
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Executor as Pool
 from contextvars import Context, copy_context
 from functools import partial
@@ -30,6 +31,9 @@ from holdfast.work.current import Middleware, running
 # A step that is out of time is cancelled, and gets as long again to clean up, but no longer than
 # this: its flow waits meanwhile, and a body that swallows the cancellation would never end.
 CLEAN_UP_S = 5.0
+
+_CANCELLED = "the step's own code was cancelled"
+_EXITS = "a step ends by returning or raising, not by exiting"
 
 
 class Executor:
@@ -95,20 +99,21 @@ class Executor:
             run.loop.call_soon(self._refused, run, error)
             return
         run.began_at = self._runtime.clock.monotonic()
-        context = copy_context()
+        # Whoever hears of its end has nothing of the step's own context.
+        run.outside = outside = copy_context()
+        context = outside.copy()
         context.run(running.set, run.current)
         options = step.options
         if options.timeout_s is not None or options.heartbeat_s is not None:
             self._arm(run)
-        if step.is_async and not self.wraps:
-            body: Any = _body(step.function, called)
-        elif step.is_async or self._middlewares:
-            body = self.wrapped(run, partial(self._innermost, run, called))
+        if step.is_async or self._middlewares:
+            body = self._to_its_end(run, called, wrapped=self.wraps)
+            # Into its ``try``: a task that is cancelled before its first turn would drop the body
+            # otherwise, and nobody would hear of it.
+            body.send(None)
+            run.task = run.loop.create_task(body, context=context)
         else:
             self._in_thread(run, called, context)
-            return
-        run.task = task = run.loop.create_task(body, context=context)
-        task.add_done_callback(partial(self._task_done, run))
 
     @property
     def wraps(self) -> bool:
@@ -165,14 +170,38 @@ class Executor:
             self._pool = self._runtime.start_pool(self._threads, name="holdfast-step")
         return self._pool
 
-    def _task_done(self, run: StepRun, task: asyncio.Task[Any]) -> None:
-        error = None if task.cancelled() else task.exception()
+    async def _to_its_end(self, run: StepRun, called: Call, *, wrapped: bool) -> None:
+        """Run the body of a step, and tell of its end in the same turn of the loop."""
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            await _next_turn()
+            if wrapped:
+                result = await self.wrapped(run, partial(self._innermost, run, called))
+            else:
+                result = await run.call.step.function(*called[0], **called[1])
+        except BaseException as raised:
+            if _is_dropped(run, raised):
+                raise
+            error = _told(run, raised)
         if error is None and run.timed_out is not None:
             # Also if it returned something after that: an attempt that took longer has failed.
             error = TimeoutError(run.timed_out)
-        elif task.cancelled():
-            error = asyncio.CancelledError("the step's own code was cancelled")
-        self._ended(run, None if error is not None else task.result(), error)
+        task = run.task
+        try:
+            if task is None:
+                # A loop that begins tasks at once: whoever starts a step is not ready to hear.
+                run.loop.call_soon(self._ended, run, result, error, context=run.outside)
+            else:
+                run.outside.run(self._ended, run, result, error)
+            if isinstance(error, KeyboardInterrupt):
+                if task is not None:
+                    # It is the loop that raises it; of the task nobody asks for it.
+                    task.add_done_callback(_retrieved)
+                raise error
+        finally:
+            # It has this frame in its traceback: cut apart, both are freed at once.
+            error = None
 
     def _thread_done(self, run: StepRun, working: Any) -> None:
         error = working.exception()
@@ -323,9 +352,39 @@ class Executor:
             self._telemetry.step_ended(outcome, spent_s)
 
 
+def _is_dropped(run: StepRun, raised: BaseException) -> bool:
+    """Whether a body ends because its loop is dropped: nobody waits for a step any more."""
+    # Its own code may raise the same.
+    inside = run.task is None or asyncio.current_task(run.loop) is run.task
+    return isinstance(raised, GeneratorExit) and not inside
+
+
+def _told(run: StepRun, raised: BaseException) -> BaseException | None:
+    """What is told of an error that ended a body; ``None`` for what our own time-out raised."""
+    if isinstance(raised, asyncio.CancelledError):
+        return asyncio.CancelledError(_CANCELLED) if run.timed_out is None else None
+    if isinstance(raised, SystemExit):
+        # Its host, and the next, must outlive it.
+        error = UsageError(_EXITS)
+        error.__cause__ = raised
+        return error
+    return raised
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Somebody has asked what a task raised."""
+    task.exception()
+
+
+@types.coroutine
+def _next_turn() -> Generator[None, None, None]:
+    """Go on in the turn of the loop in which the task begins."""
+    yield
+
+
 async def _body(function: Callable[..., Any], called: Call) -> Any:
     """Run an async step. One that exits has failed: its host, and the next, must outlive it."""
     try:
         return await function(*called[0], **called[1])
     except SystemExit as error:
-        raise UsageError("a step ends by returning or raising, not by exiting") from error
+        raise UsageError(_EXITS) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextvars import Context
 from typing import Any, Protocol
 
 from holdfast.codec import decode_metadata
@@ -42,12 +43,16 @@ class StepRun:
         "details",
         "gate",
         "loop",
+        "outside",
         "over",
         "owner",
         "task",
         "timed_out",
         "timers",
     )
+
+    # There once it begins: the context of whoever began it, and hears of its end.
+    outside: Context
 
     def __init__(self, owner: StepOwner, call: StepTask, host: str, log: logging.Logger) -> None:
         self.owner = owner
