@@ -76,13 +76,14 @@ class InstanceCommitting:
         row = self._change_one(turn, commit)
         if row is None:
             return self._repeated(turn, commit), False
+        number, suspended, attached = row
         if not _is_plain(commit):
-            changed: dict[str, _Changed] = {commit.id: row}
+            changed: dict[str, _Changed] = {commit.id: (number, suspended)}
             taken = self._follow(turn, [commit], changed)
             return self._answer(turn, commit, changed, taken), True
-        if commit.status in FINAL:
-            self._mail.tell(turn, {row[0]: commit.id}, ended=(row[0],))
-        return Committed(True, turn.wall_us, row[1]), True
+        if attached:
+            self._mail.tell(turn, {number: commit.id}, ended=(number,))
+        return Committed(True, turn.wall_us, suspended), True
 
     def _advance(self, turn: Turn, commits: Mapping[str, Commit]) -> dict[str, Committed]:
         turn.savepoint()
@@ -124,28 +125,24 @@ class InstanceCommitting:
 
     # -- the row and its history -------------------------------------------------------------------
 
-    def _change_one(self, turn: Turn, commit: Commit) -> _Changed | None:
-        """Fence and write one row and its history."""
+    def _change_one(self, turn: Turn, commit: Commit) -> tuple[int, bool, bool] | None:
+        """Fence and write one row and its history; the last value: whether to tell of its end."""
         execute, now, version = turn.cursor.execute, turn.wall_us, commit.version
-        rows = execute(sql.STANDING.one, (commit.id, self._namespace)).fetchall()
+        ended = commit.status in FINAL
+        question = sql.STANDING_LAST if ended else sql.STANDING.one
+        rows = execute(question, (commit.id, self._namespace)).fetchall()
         if not rows:
             return None
-        _, number, token, before, worker, suspended = rows[0]
+        _, number, token, before, worker, suspended, *attached = rows[0]
         # Nobody else writes before this transaction ends: what was read stays true.
         if token != commit.token or before != version - 1:
             return None
-        ended = commit.status in FINAL
-        fence = (number, token, version, now)
-        if ended:
-            execute(sql.GIVE_UP, (*fence, None, commit.status.value, commit.outcome, now))
-        elif commit.release:
-            execute(sql.GIVE_UP, (*fence, commit.due_at_us, commit.status.value, None, None))
-        else:
-            execute(sql.GO_ON, (*fence, commit.due_at_us))
+        statement, values = _change_of(commit, (number, token, version, now))
+        execute(statement, values)
         execute(
             sql.ADD_HISTORY, (number, version, commit.commit, token, worker, now, commit.events)
         )
-        return number, bool(suspended and not ended)
+        return number, bool(suspended and not ended), bool(attached and attached[0])
 
     def _change(self, turn: Turn, commits: Sequence[Commit]) -> dict[str, _Changed]:
         """Fence and write rows and histories; returns what was changed, by id."""
@@ -154,8 +151,7 @@ class InstanceCommitting:
         standing = {row[0]: row for row in rows}
         now = turn.wall_us
         changed: dict[str, _Changed] = {}
-        going: list[_Row] = []
-        leaving: list[_Row] = []
+        changes: dict[str, list[_Row]] = {}
         history: list[_Row] = []
         for commit in commits:
             found = standing.get(commit.id)
@@ -164,19 +160,12 @@ class InstanceCommitting:
                 continue
             _, number, token, _, worker, suspended = found
             version = commit.version
-            ended = commit.status in FINAL
-            changed[commit.id] = (number, bool(suspended and not ended))
+            changed[commit.id] = (number, bool(suspended and commit.status not in FINAL))
             history.append((number, version, commit.commit, token, worker, now, commit.events))
-            if ended:
-                end = (commit.status.value, commit.outcome, now)
-                leaving.append((number, token, version, now, None, *end))
-            elif commit.release:
-                on = (commit.status.value, None, None)
-                leaving.append((number, token, version, now, commit.due_at_us, *on))
-            else:
-                going.append((number, token, version, now, commit.due_at_us))
-        _write(turn, sql.GO_ON, going)
-        _write(turn, sql.GIVE_UP, leaving)
+            statement, values = _change_of(commit, (number, token, version, now))
+            changes.setdefault(statement, []).append(values)
+        for statement, rows in changes.items():
+            _write(turn, statement, rows)
         _write(turn, sql.ADD_HISTORY, history)
         return changed
 
@@ -259,6 +248,17 @@ class InstanceCommitting:
         if claimable:
             rows = turn.cursor.execute(sql.DEFINITIONS, (as_json(claimable),)).fetchall()
             self._bells.ring(turn, Counter(definition for _, definition in rows))
+
+
+def _change_of(commit: Commit, fence: _Row) -> tuple[str, _Row]:
+    """The statement that changes the row of an instance, and its values."""
+    if commit.status in FINAL:
+        return sql.END, (*fence, str(commit.status), commit.outcome)
+    if commit.release:
+        return sql.GIVE_UP, (*fence, str(commit.status), commit.due_at_us)
+    if commit.due_at_us is None:
+        return sql.GO_ON, fence
+    return sql.GO_ON_UNTIL, (*fence, commit.due_at_us)
 
 
 def _write(turn: Turn, statement: str, rows: Sequence[_Row]) -> None:

@@ -22,19 +22,26 @@ FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.name
 _STARTED = "SELECT i.id, i.request, i.name, i.parent, i.created_at_us, i.number, i.first_token "
 STARTED = Lookup(_STARTED + _ONE, _STARTED + _MANY)
 
-# Namespace and instant; then what is told of each instance.
-START = """
+_START = """
 INSERT INTO holdfast_instance (
     namespace, began_at_us, updated_at_us, created_at_us, id, kind, name, status, token, version,
-    session, host, worker, due_at_us, retention_us, request, parent, headers, attributes, input,
-    first_token, outlives
-) VALUES (
-    ?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?7, ?19
-)
+    session, host, worker, due_at_us, retention_us, request, headers, attributes, input,
+    first_token, parent, outlives
+) SELECT
+    ?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?7, {family}
 """
 
-# One that its session owns from the beginning, unless the id is there.
-START_OWNED = f"{START}ON CONFLICT (id, namespace) DO NOTHING"
+# Namespace and instant; then what is told of each instance.
+START = _START.format(family="?18, ?19")
+
+# One that its session owns from the beginning and that has no parent, unless the id is there, or
+# the token is none that a new one may have. To tell SQLite of a null takes longer than to write it
+# here.
+_UNLESS = """
+WHERE ?7 > coalesce((SELECT f.token FROM holdfast_instance_floor AS f WHERE f.namespace = ?1), 0)
+ON CONFLICT (id, namespace) DO NOTHING
+"""
+START_OWNED = _START.format(family="NULL, 0") + _UNLESS
 
 # The greatest token of what was removed; no row if nothing was.
 FLOOR = "SELECT token FROM holdfast_instance_floor WHERE namespace = ?"
@@ -60,21 +67,32 @@ STANDING = Lookup(
     f"{_STANDING} {_MANY} WHERE i.session IS NOT NULL",
 )
 
-# The fence once more: the token of the newest claim, not given up, at the version before. Two
+# The same of one that is to end, and whether anything hangs on it; see ``mail_sql.ATTACHED``.
+_HUNG_ON = """,
+    EXISTS (SELECT 1 FROM holdfast_watcher AS w WHERE w.instance = i.number)
+    OR EXISTS (SELECT 1 FROM holdfast_mailbox AS m WHERE m.instance = i.number)
+"""
+STANDING_LAST = f"{_STANDING} {_HUNG_ON} {_ONE} AND i.session IS NOT NULL"
+
+# The fence once more: the token of the newest claim, not given up, at the version before. Several
 # statements, because one writes the entries of every index whose columns it names: an instance that
-# goes on with its owner has none to be written.
+# goes on with its owner has none to be written. Nulls stand in them: to tell SQLite of a null takes
+# longer than of a number or a text.
 _FENCE = "WHERE number = ?1 AND token = ?2 AND version = ?3 - 1 AND session IS NOT NULL"
 _GO_ON = """
 UPDATE holdfast_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL
 """
-GO_ON = _GO_ON + _FENCE
+GO_ON_UNTIL = _GO_ON + _FENCE
+GO_ON = GO_ON_UNTIL.replace("?5", "NULL")
 _GIVE_UP = """
 UPDATE holdfast_instance
-SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL, session = NULL, status = ?6,
-    outcome = ?7, ended_at_us = ?8, prune_at_us = ?8 + retention_us,
-    suspended = CASE WHEN ?8 IS NULL THEN suspended ELSE 0 END
+SET version = ?3, updated_at_us = ?4, claim = NULL, session = NULL, status = ?5
 """
-GIVE_UP = _GIVE_UP + _FENCE
+GIVE_UP = f"{_GIVE_UP}, due_at_us = ?6 {_FENCE}"
+_END = """, due_at_us = NULL, outcome = ?6, ended_at_us = ?4, prune_at_us = ?4 + retention_us,
+    suspended = 0
+"""
+END = _GIVE_UP + _END + _FENCE
 
 # The commit that made a version, for callers who ask again.
 COMMITTED = """

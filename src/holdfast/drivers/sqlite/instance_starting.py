@@ -21,6 +21,8 @@ from holdfast.names import HostId, InstanceId, Token
 # table of its own costs once; above, every commit would pay for pages that it does not change.
 INPUT_INLINE_MAX = 1024
 
+_RUNNING, _PENDING = InstanceStatus.RUNNING.value, InstanceStatus.PENDING.value
+
 # A namespace, the host that starts, and the instant.
 Where = tuple[str, HostId, int]
 
@@ -42,34 +44,29 @@ def inline(given: str) -> str | None:
     return given if len(given) <= INPUT_INLINE_MAX else None
 
 
-def start_owned(cursor: sqlite3.Cursor, where: Where, instance: NewInstance) -> Started | None:
-    """Start one instance that a session owns, by no more than two statements.
+def start_owned(
+    cursor: sqlite3.Cursor, where: Where, instance: NewInstance, first: Token
+) -> Started | None:
+    """Start one instance that a session owns by the token ``first``, by one statement.
 
-    ``None``, and nothing was written, where it takes more than that: its id is there, or it brings
-    more than a row holds.
+    ``None``, and nothing was written, where it takes more than that: its id is there, it is a
+    child, it brings more than a row holds, or it needs a greater token.
     """
-    if instance.history or len(instance.input) > INPUT_INLINE_MAX:
+    if instance.history or instance.parent or instance.outlives:
+        return None
+    if len(instance.input) > INPUT_INLINE_MAX:
         return None
     namespace, host, now_us = where
     due = instance.due_at_us
-    floor = cursor.execute(sql.FLOOR, (namespace,)).fetchall()
-    first = first_token(floor)
     values = (
         *(namespace, now_us, instance.id, instance.kind, instance.name),
-        *(InstanceStatus.RUNNING.value, first, 0, instance.session, host, instance.worker),
+        *(_RUNNING, first, 0, instance.session, host, instance.worker),
         *(now_us + instance.delay_us if due is None else due, instance.retention_us),
-        *(instance.request, instance.parent, instance.headers, instance.attributes),
-        *(instance.input, instance.outlives),
+        *(instance.request, instance.headers, instance.attributes, instance.input),
     )
     if cursor.execute(sql.START_OWNED, values).rowcount < 1:
         return None
-    made = (instance.id, Entry.CREATED, instance.name, instance.parent)
-    return Started(*made, first, now_us)
-
-
-def first_token(floor: Sequence[Sequence[int]]) -> Token:
-    """What a session owns a new instance by: above all tokens that were given out in vain."""
-    return Token(1 + (floor[0][0] if floor else 0))
+    return Started(instance.id, Entry.CREATED, instance.name, None, first, now_us)
 
 
 class Starting:
@@ -85,8 +82,8 @@ class Starting:
         self._host = host
         self._instances = instances
         self._now_us = now_us
-        # The token of those that a session owns.
-        self._first = Token(1)
+        # The token of those that a session owns: above all that were given out in vain.
+        self.first = Token(1)
         self.fresh: Counter[str] = Counter()
 
     def run(self) -> Operation[list[Started]]:
@@ -99,7 +96,7 @@ class Starting:
         new = [instance for instance in wanted.values() if instance.id not in there]
         if any(instance.session is not None for instance in new):
             floor = yield Statement(sql.FLOOR, (self._namespace,))
-            self._first = first_token(floor)
+            self.first = Token(1 + (floor[0][0] if floor else 0))
         rows = [self._row(instance) for instance in new]
         if len(rows) == 1:
             yield Statement(sql.START, rows[0])
@@ -120,16 +117,16 @@ class Starting:
         owned = instance.session is not None
         return (
             *(self._namespace, self._now_us, instance.id, instance.kind, instance.name),
-            InstanceStatus.RUNNING.value if owned else InstanceStatus.PENDING.value,
+            _RUNNING if owned else _PENDING,
             *(
-                0 if instance.session is None else self._first,
+                0 if instance.session is None else self.first,
                 len(instance.history),
                 instance.session,
             ),
             *((self._host, instance.worker) if owned else (None, None)),
             self._now_us + instance.delay_us if due is None else due,
-            *(instance.retention_us, instance.request, instance.parent, instance.headers),
-            *(instance.attributes, inline(instance.input), instance.outlives),
+            *(instance.retention_us, instance.request, instance.headers, instance.attributes),
+            *(inline(instance.input), instance.parent, instance.outlives),
         )
 
     def _add_texts(self, instances: Sequence[NewInstance]) -> Operation[None]:
@@ -164,7 +161,7 @@ class Starting:
         if found is None:
             first = wanted[instance.id]
             request, name, parent, at_us = first.request, first.name, first.parent, self._now_us
-            token = 0 if first.session is None else self._first
+            token = 0 if first.session is None else self.first
         else:
             _, request, name, parent, at_us, _, token = found
             request, name = text(request), text(name)

@@ -25,7 +25,7 @@ from holdfast.drivers.sqlite.instance_reader import InstanceReader, record
 from holdfast.drivers.sqlite.instance_starting import Starting, check_batch, start_owned
 from holdfast.drivers.sqlite.instance_transact import InstanceTransact, Undone
 from holdfast.drivers.sqlite.instants import microseconds
-from holdfast.drivers.sqlite.joint import joined
+from holdfast.drivers.sqlite.joint import Joint, joined
 from holdfast.drivers.sqlite.lending import BodyRaised
 from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.statements import Operation, Statement
@@ -51,7 +51,7 @@ from holdfast.model.instance import (
     Sent,
     Started,
 )
-from holdfast.names import InstanceId
+from holdfast.names import InstanceId, Token
 from holdfast.ports.driver import DriverContext
 from holdfast.ports.instance_store import Body
 
@@ -94,9 +94,12 @@ class SqliteInstanceStore:
             committing, context.clock, namespace=namespace, limit_s=transact_limit_s
         )
         self._claim = claiming.claim
+        # The token of the next that a session owns from its start, as far as is known here.
+        self._first = Token(1)
         # What a batch starts, gives up and sends can be had by those who claim in the same batch.
-        self._starting = joined(self._start, rank=5)
+        self._starting = Joint(self._start_batch, self._start, rank=5)
         self._committing = joined(committing.commit, rank=6)
+        self._commit_one = committing.one
         self._releasing = joined(claiming.release, rank=7)
         self._sending = joined(self._mail.send, rank=8)
 
@@ -109,21 +112,24 @@ class SqliteInstanceStore:
             return []
         return await self._submit(self._starting, instances, large=len(instances) > _LARGE)
 
+    def _start_batch(self, turn: Turn, batch: Sequence[NewInstance]) -> list[Started]:
+        session = batch[0].session if len(batch) == 1 else None
+        if session is not None:
+            self._sessions.check(session, turn.now_us)
+            where = (self._namespace, self._host, turn.wall_us)
+            started = start_owned(turn.cursor, where, batch[0], self._first)
+            if started is not None:
+                return [started]
+        return self._start(turn, [batch])[0]
+
     def _start(self, turn: Turn, batches: Sequence[Sequence[NewInstance]]) -> list[list[Started]]:
-        if len(batches) == 1 and len(batches[0]) == 1:
-            (new,) = batches[0]
-            if new.session is not None:
-                self._sessions.check(new.session, turn.now_us)
-                where = (self._namespace, self._host, turn.wall_us)
-                started = start_owned(turn.cursor, where, new)
-                if started is not None:
-                    return [[started]]
         instances = [instance for batch in batches for instance in batch]
         for session in {i.session for i in instances if i.session is not None}:
             self._sessions.check(session, turn.now_us)
         turn.savepoint()
         starting = Starting(self._namespace, self._host, instances, turn.wall_us)
         answers = iter(statements.run(starting.run(), turn.cursor))
+        self._first = max(self._first, starting.first)
         if starting.fresh:
             self._bells.ring(turn, starting.fresh)
         return [list(islice(answers, len(batch))) for batch in batches]
@@ -168,8 +174,8 @@ class SqliteInstanceStore:
         """Advance one instance now; ``None``, and nothing was done, where that means waiting."""
         if self._users.used:
             return None
-        answers = self._writer.at_once(self._committing, (commit,))
-        return None if answers is None else answers[0]
+        answer = self._writer.at_once(self._commit_one, commit)
+        return None if answer is None else answer[0]
 
     async def transact(self, id: InstanceId, body: Body) -> Committed:  # noqa: A002 - it is one
         """Run ``body`` in the writer, and commit what it says with what it wrote.

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def instant(at_us: int) -> datetime:
@@ -29,4 +28,6 @@ def instant_or_none(at_us: int | None) -> datetime | None:
 
 def microseconds(at: datetime) -> int:
     """What rows keep of ``at``."""
-    return (at - _EPOCH) // _MICROSECOND
+    since = at - _EPOCH
+    # Its three parts: to divide it by a microsecond takes three times as long.
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

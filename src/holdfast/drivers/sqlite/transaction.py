@@ -185,9 +185,10 @@ class Transactions:
         turn, clock = self._turn, self._clock
         turn.freed = []
         try:
-            if not self._try_begin():
-                raise Busy
+            turn.cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
+            if is_busy(error):
+                raise Busy from None
             return None, _report(error)
         if _identity(self._path) != self._identity:
             self._abandon()

@@ -159,11 +159,20 @@ async def test_a_result_may_be_had_without_awaiting(bench: Bench) -> None:
 
 
 async def test_whoever_comes_in_that_turn_is_company(bench: Bench) -> None:
+    # A few may be one after the other, each in a turn that nobody has seen.
+    done = [name for name in "abcdefg" if bench.writer.at_once(note, name) is not None]
+    assert done == ["a", "b", "c"]
+    await asyncio.sleep(0)
+    assert bench.writer.at_once(note, "h") == "h"
+    assert bench.committed() == ["first", *done, "h"]
+
+
+async def test_whoever_comes_beside_others_who_are_ready_is_company(bench: Bench) -> None:
+    asyncio.get_running_loop().call_soon(lambda: None)
     assert bench.writer.at_once(note, "a") == "a"
     assert bench.writer.at_once(note, "b") is None
     await asyncio.sleep(0)
     assert bench.writer.at_once(note, "b") == "b"
-    assert bench.committed() == ["first", "a", "b"]
 
 
 async def test_nothing_is_done_at_once_beside_what_waits(bench: Bench) -> None:

@@ -133,9 +133,12 @@ def test_a_claim_takes_a_bounded_beginning_of_what_is_due(connection: sqlite3.Co
     assert len(connection.execute(*claim).fetchall()) == 10
 
 
-def test_what_goes_on_with_its_owner_touches_no_index(connection: sqlite3.Connection) -> None:
-    values = (1, 1, 2, NOW, NOW + 5)
-    program = connection.execute(f"EXPLAIN {instance_sql.GO_ON}", values).fetchall()
+@pytest.mark.parametrize("until", [(), (NOW - 5,)], ids=["for-ever", "until"])
+def test_what_goes_on_with_its_owner_touches_no_index(
+    connection: sqlite3.Connection, until: tuple[int, ...]
+) -> None:
+    statement = instance_sql.GO_ON_UNTIL if until else instance_sql.GO_ON
+    program = connection.execute(f"EXPLAIN {statement}", (1, 1, 2, NOW, *until)).fetchall()
     # Entries are written by these; the row itself is written by others.
     written = [row for row in program if row[1] in ("IdxInsert", "IdxDelete")]
     conditional = connection.execute(SLEEPS, ("own", "n0", 0, "host-1", None)).lastrowid
@@ -145,7 +148,7 @@ def test_what_goes_on_with_its_owner_touches_no_index(connection: sqlite3.Connec
         "session IS NULL AND ended_at_us IS NULL AND suspended = 0 AND due_at_us IS NOT NULL",
     )
     before = connection.execute(due).fetchone()
-    connection.execute(instance_sql.GO_ON, (conditional, 1, 2, NOW, NOW - 5))
+    connection.execute(statement, (conditional, 1, 2, NOW, *until))
     assert connection.execute(due).fetchone() == before
     # Only the index of due times names a column of it, and an owned instance is not in that.
     assert len(written) <= 2

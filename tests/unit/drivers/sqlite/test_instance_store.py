@@ -427,3 +427,20 @@ async def test_an_empty_call_is_answered(driver: SqliteDriver) -> None:
     assert await instances.commit([]) == []
     assert await instances.send([]) == []
     assert await instances.release([]) == []
+
+
+async def test_a_start_has_a_token_above_what_another_process_removed(
+    driver: SqliteDriver, tmp_path: Path
+) -> None:
+    (first,) = await driver.instances.start([owned("a")])
+    assert first.token == Token(1)
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+        other.execute(
+            "INSERT INTO holdfast_instance_floor (namespace, token) VALUES ('default', 7)"
+        )
+    (second,) = await driver.instances.start([owned("b")])
+    (third,) = await driver.instances.start([owned("c")])
+    assert (second.token, third.token) == (Token(8), Token(8))
+    record = await driver.instances.get(InstanceId("c"))
+    assert record is not None
+    assert record.token == Token(8)
