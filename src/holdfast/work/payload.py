@@ -22,14 +22,24 @@ from holdfast.model.job import PAYLOAD_BYTES_MAX
 # Types are written in programs, not made by them; a program that makes some loses only speed.
 _TYPES_MAX = 1024
 
+# Values of these hold no others: there is no depth to look for, nor a number that JSON cannot say.
+_FLAT = frozenset({str, int, bool, type(None)})
+
+# Nor does what is decoded as one of these: all else is refused at its first character.
+_FLAT_KINDS = _FLAT | {float}
+
+# Members of an object that are looked at one by one; of more, the text is searched in C.
+_MEMBERS_MAX = 8
+
 
 class Codec:
     """Encodes any supported value, and decodes as one type."""
 
-    __slots__ = ("_decode", "kind")
+    __slots__ = ("_decode", "flat", "kind")
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
+        self.flat = _is_flat_kind(kind)
         if _is_model(kind):
             self._decode = kind.model_validate_json
         else:
@@ -47,7 +57,7 @@ class Codec:
         if len(text) > PAYLOAD_BYTES_MAX:
             raise InvalidPayload(f"{len(text)} characters of JSON; {PAYLOAD_BYTES_MAX} are allowed")
         try:
-            if _may_be_deep(text):
+            if not self.flat and _may_be_deep(text):
                 _check(_plain_decoder.decode(text), "it", DEPTH_MAX)
             return self._decode(text)
         except Exception as error:  # a type's own checks may raise anything
@@ -104,9 +114,10 @@ def values_of(codecs: Mapping[str, Codec]) -> Values | None:
     fields = [(field, _wanted(codecs[name].kind)) for field, name in names.items()]
     kind = msgspec.defstruct("Members", fields, rename=names, forbid_unknown_fields=True)
     decode = msgspec.json.Decoder(kind, dec_hook=_from_builtins).decode
+    flat = all(codec.flat for codec in codecs.values())
 
     def decoded(text: str) -> tuple[Any, ...] | None:
-        if len(text) > PAYLOAD_BYTES_MAX or _may_be_deep(text):
+        if len(text) > PAYLOAD_BYTES_MAX or (not flat and _may_be_deep(text)):
             return None
         try:
             return astuple(decode(text))
@@ -130,7 +141,11 @@ def encode(
         data = (_canonical_encoder if canonical else _encoder).encode(value)
         # Depth, and numbers that JSON cannot say (they become null), are looked for only where
         # they can be: two searches in C against a walk in Python.
-        if b"null" in data or data.count(b"{") + data.count(b"[") > DEPTH_MAX:
+        if (
+            type(value) is not str
+            and not _is_flat(value)
+            and (b"null" in data or data.count(b"{") + data.count(b"[") > DEPTH_MAX)
+        ):
             _check(msgspec.to_builtins(value, enc_hook=_to_builtins), what, DEPTH_MAX)
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -151,6 +166,27 @@ def decode_plain(text: str | None) -> Any:
 
 def _wanted(kind: Any) -> Any:
     return Any if kind is object else kind
+
+
+def _is_flat_kind(kind: object) -> bool:
+    """Whether nothing is nested in values of a type."""
+    # One by one: there are types that cannot be hashed.
+    return any(kind is each for each in _FLAT_KINDS)
+
+
+def _is_flat(value: object) -> bool:
+    """Whether nothing is nested in ``value``, or only in an object of a few members."""
+    kind = type(value)
+    if kind is dict:
+        members = cast("dict[object, object]", value)
+        if len(members) > _MEMBERS_MAX:
+            return False
+        # Not by ``all``, whose generator takes twice as long.
+        for member in members.values():  # noqa: SIM110
+            if type(member) not in _FLAT:
+                return False
+        return True
+    return kind in _FLAT
 
 
 def _may_be_deep(text: str) -> bool:

@@ -130,6 +130,13 @@ def test_a_type_that_decodes_by_itself_is_left_to_do_so():
     assert values_of({"a": codec_of(int), "b": codec_of(Model)}) is None
 
 
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -153,19 +160,17 @@ def test_plain_json_is_never_changed(value):
         assert decode_plain(text) == value
 
 
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 @pytest.mark.parametrize(
     "value",
     [
         object(),
         float("nan"),
         {"a": [float("inf")]},
+        {"a": float("nan")},
+        {"a": 1, "b": nested(40)},
+        {"a": "\ud800"},
+        {str(number): 1 for number in range(20)} | {"deep": nested(40)},
+        {str(number): 1 for number in range(20)} | {"odd": float("nan")},
         Line("x", float("nan")),
         nested(40),
         nested(5000),
@@ -191,6 +196,8 @@ def test_what_cannot_be_stored_is_refused(value):
         (Any, "[" * 40 + "]" * 40),
         (Any, "[" * 100_000 + "]" * 100_000),
         (int, "1.5"),
+        *((kind, "[" * 100_000) for kind in (str, int, bool, float, type(None))),
+        *((kind, '{"a":' * 100_000) for kind in (str, int, bool, float, type(None))),
         (str, '"' + "x" * (1 << 20) + '"'),
     ],
 )
