@@ -13,7 +13,7 @@ from tests.simulation.course import ONLY, Run, outputs_in_other_processes
 from tests.simulation.flow_cases import CASES
 from tests.simulation.flow_fleet import FlowFleet
 
-SEEDS = 300
+SEEDS = 360
 SOAK_SEEDS = range(10_000, 15_000)
 
 # Things that must have happened often enough for silence to mean something, over all seeds.

@@ -236,18 +236,20 @@ class LiveFlow:
         if self._still:
             self._record()
             return
-        began = self._home.stopwatch()
+        home, run, intake = self._home, self.run, self._intake
+        began = home.stopwatch() if home.telemetry.active else None
         try:
-            self._intake.feed(self.run)
-            decision = self.run.take()
+            if intake:
+                intake.feed(run)
+            decision = run.take()
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
-            self._home.stuck(self, error)
+            home.stuck(self, error)
             return
         if began is not None:
-            self._home.activated(began)
-        if self.run.children.unheard:
-            self._home.heed(self)
-        if decision.durable or self._intake.consumed or self._intake.replies:
+            home.activated(began)
+        if run.children.unheard:
+            home.heed(self)
+        if decision.durable or intake.consumed or intake.replies:
             self._commit(decision)
         else:
             self._act(decision)

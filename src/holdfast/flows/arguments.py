@@ -93,7 +93,7 @@ class Arguments:
             InvalidPayload: The input does not fit the parameters.
             UsageError: The annotated types cannot be found.
         """
-        codecs = self._resolved()
+        codecs = self._codecs or self._resolved()
         if self._values is not None:
             values = self._values(raw if isinstance(raw, str) else text_of(raw))
             if values is not None:
@@ -204,7 +204,8 @@ class Arguments:
         """What decodes the result: as the annotated type, or as plain JSON without one."""
         if self._returns is None:
             self._resolved()
-        return cast("Codec", self._returns)
+            assert self._returns is not None
+        return self._returns
 
     def _resolved(self) -> dict[str, Codec]:
         # Not when it is defined: its types may stand further down in the module.

@@ -67,11 +67,11 @@ class Asking:
             HistoryTooLong: The run has recorded too much.
         """
         run = self._run
-        if run.loop.is_closed():
+        if run.loop.shut:
+            if run.loop.looking:
+                raise UsageError("a query or a validator only looks; it cannot decide anything")
             run.loop.evict()
             return
-        if run.loop.looking:
-            raise UsageError("a query or a validator only looks; it cannot decide anything")
         if run.out.events >= EVENTS_MAX + (UNDOING_MAX if self.undoing else 0):
             self._refuse(HistoryTooLong(run.id, EVENTS_MAX))
         self.calls_made += 1

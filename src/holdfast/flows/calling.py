@@ -65,7 +65,7 @@ class Calling:
         count = self._counts.get(name, 0)
         self._counts[name] = count + 1
         identity = f"{name}#{count}"
-        call = StepCall[Any](self._run, step, identity, given)
+        call: StepCall[Any] = StepCall(self._run, step, identity, given)
         asking = self._run.asking
         if asking.undoing:
             asking.undid = f"step/{identity}"
@@ -310,7 +310,7 @@ class Calling:
         if not fresh:
             return []
         self.fresh = {}
-        return [self.task(call) for call in fresh.values()]
+        return list(map(self.task, fresh.values()))
 
     def task(self, call: StepCall[Any]) -> StepTask:
         """One of them."""
@@ -339,6 +339,8 @@ class Calling:
 
     def end(self) -> None:
         """The run ends: stop what runs."""
+        if not self.steps:
+            return
         out = self._run.out
         out.stopped.extend(sorted(self.running))
         out.stopped_jobs.extend(JobId(job) for job in self.jobs)

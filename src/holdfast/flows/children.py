@@ -70,7 +70,7 @@ class Children:
             check_key(self._own_id(identity) if id is None or self._had(id) else id)
         )
         self._counts[flow.name] = count + 1
-        call = ChildCall[Any](
+        call: ChildCall[Any] = ChildCall(
             self._run, flow, identity, id=wanted, input=given, abandon=abandon, detached=detached
         )
         asking = self._run.asking

@@ -38,9 +38,7 @@ class FlowCode:
         self._warned = False
         self._spins: tuple[Exception, Heard] | None = None
         self.ending: Ending | None = None
-        self.main: asyncio.Task[Any] | None = loop.create_task(
-            self._run_main(), name="main", context=Context()
-        )
+        self.main: asyncio.Task[Any] | None = loop.begin(self._run_main(), "main", Context())
 
     async def _run_main(self) -> Any:
         flow = self._run.flow
@@ -57,7 +55,8 @@ class FlowCode:
             NonDeterminism: It does something else than the history says. Drop the run.
         """
         run, loop, main = self._run, self._loop, self.main
-        run.asking.calls_made = run.asking.refused = 0
+        asking_ = run.asking
+        asking_.calls_made = asking_.refused = 0
         assert main is not None
         try:
             loop.run(run.at_us / 1e6)
@@ -70,14 +69,12 @@ class FlowCode:
             self._break_off(error)
         if run.difference is not None:
             raise run.difference
-        self._harvest_timers()
-        if run.out.events > asking.EVENTS_MAX + asking.UNDOING_MAX and self.ending is None:
-            # Timers and signals alone made it so long: its code asks for nothing that could raise.
-            self._break_off(HistoryTooLong(run.id, asking.EVENTS_MAX))
-        if self.ending is not None and not loop.tasks:
+        if loop.timers_changed:
+            self._harvest_timers()
+        if run.out.events > asking.EVENTS_WARNED:
+            self._look_at_length()
+        if self.ending is not None and not loop.busy:
             run.finish(self.ending)
-        elif run.out.events > asking.EVENTS_WARNED and not self._warned:
-            self._warn_of_length()
 
     def cancel(self, reason: str) -> bool:
         """Ask the main coroutine to cancel itself; False if it was asked before."""
@@ -124,10 +121,9 @@ class FlowCode:
     def _wind_up(self, main: asyncio.Task[Any]) -> None:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
         self.ending = ending_of(self._run.flow, main, self._run.out.failed_last)
-        tasks = self._loop.tasks
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        if self._loop.busy:
+            for task in self._loop.tasks:
+                task.cancel()
             self._loop.run()
 
     def _harvest_timers(self) -> None:
@@ -140,13 +136,20 @@ class FlowCode:
             timer = run.timers.set(number, due_us)
             run.out.put(TimerSet(at=run.at_us, timer=timer, due=due_us))
 
-    def _warn_of_length(self) -> None:
-        self._warned = True
+    def _look_at_length(self) -> None:
+        """Warn of a long history, once; end the flow where it is too long."""
         run = self._run
-        if not run.replaying:
-            _log.warning(
-                "flow %r (%s) has more than %d events in its history; at %d it fails: end a long "
-                "run with holdfast.continue_as_new()",
-                *(run.id, run.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),
-                extra={"flow": run.id},
-            )
+        if self.ending is not None:
+            return
+        if run.out.events > asking.EVENTS_MAX + asking.UNDOING_MAX:
+            # Timers and signals alone made it so long: its code asks for nothing that could raise.
+            self._break_off(HistoryTooLong(run.id, asking.EVENTS_MAX))
+        elif not self._warned:
+            self._warned = True
+            if not run.replaying:
+                _log.warning(
+                    "flow %r (%s) has more than %d events in its history; at %d it fails: end a "
+                    "long run with holdfast.continue_as_new()",
+                    *(run.id, run.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),
+                    extra={"flow": run.id},
+                )

@@ -89,34 +89,28 @@ class Writes(Generic[Member, Answer]):
         last: bool,
     ) -> bool:
         """Write what comes alone without a task for it; whether it is written."""
-        # Whoever comes before it is told is company.
-        self._lone = False
-        if self._at_once is None or self._sending or not session.held:
-            return False
-        try:
-            answer = self._at_once(member)
-        except Exception:  # noqa: BLE001 - sent again in the usual way, which tells of it
-            return False
+        answer = None
+        if self._at_once is not None and not self._sending and session.held:
+            try:
+                answer = self._at_once(member)
+            except Exception:  # noqa: BLE001 - sent again in the usual way, which tells of it
+                answer = None
         if answer is None:
+            # There is company, or somebody to wait for.
+            self._lone = False
             return False
-        loop = asyncio.get_running_loop()
         if last:
             # Nothing follows from it but that somebody hears of it, in a turn of his own.
-            loop.call_soon(self._turned)
             self._tell(done, answer)
             return True
         self._telling += 1
         # Not now: everybody else is owed a turn.
-        loop.call_soon(self._told, done, answer)
+        asyncio.get_running_loop().call_soon(self._told, done, answer)
         return True
 
     def _told(self, done: Callable[[Answer | None], None], answer: Answer) -> None:
         self._telling -= 1
-        self._turned()
         self._tell(done, answer)
-
-    def _turned(self) -> None:
-        self._lone = not self._waiting and not self._sending
 
     async def flushed(self) -> None:
         """Wait until everything that was put has its answer."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from holdfast.errors import Evicted, UsageError
 from holdfast.flows.arguments import encoded, text_of
@@ -29,8 +30,7 @@ class Restart(BaseException):
         self.input = input
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """What a run ends with: a status with a result or a failure, or the input of the next run.
 
     ``by`` are the steps and children that it failed by.

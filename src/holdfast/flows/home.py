@@ -11,6 +11,7 @@ from holdfast.flows.run import FlowRun
 from holdfast.flows.store_clock import StoreClock
 from holdfast.model.instance import Commit, Committed, InstanceStatus, NewInstance
 from holdfast.names import JobId
+from holdfast.runtime.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from holdfast.flows.activation import LiveFlow
@@ -21,6 +22,7 @@ class Home(Protocol):
 
     clock: StoreClock
     executor: Executor
+    telemetry: Telemetry
 
     def new_run(self, live: LiveFlow, input: str, began_at_us: int) -> FlowRun:  # noqa: A002
         """A run of its definition, not begun."""
@@ -76,8 +78,8 @@ class Home(Protocol):
         """Its code and its history do not go together: it cannot go on here."""
         ...
 
-    def stopwatch(self) -> float | None:
-        """When its code begins to run, if anybody measures that."""
+    def stopwatch(self) -> float:
+        """When its code begins to run."""
         ...
 
     def activated(self, began: float) -> None:

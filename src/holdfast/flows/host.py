@@ -184,7 +184,7 @@ class FlowHost:
             if rung and not got:
                 self.home.telemetry.flows_counted("missed")
         for each in claimed.instances:
-            self._take(each, session)
+            self.begin(each, session)
         for id in claimed.letters:  # noqa: A001 - it is one
             self._on_mail(id)
 
@@ -199,24 +199,22 @@ class FlowHost:
 
     # -- beginning --------------------------------------------------------------------------------
 
-    def begin(self, claimed: ClaimedInstance, session: LiveSession) -> None:
-        """Run a flow that was started here, for this host's session."""
-        self._take(claimed, session)
-
-    def _take(self, claimed: ClaimedInstance, session: LiveSession) -> None:
+    def begin(self, claimed: ClaimedInstance, session: LiveSession) -> bool:
+        """Run a flow that is owned by this host's session; whether it begins here."""
         if self._stopping:
             self._return(claimed, session)
-            return
+            return False
         known = self.home.lives.get(claimed.id)
         if not session.held or (known is not None and known.row.token > claimed.token):
             # An answer that came too late: its session is lost, and what hung on it is taken over,
             # perhaps by this host itself.
-            return
+            return False
         live = self.home.enter(claimed, session)
         if claimed.version == claimed.base:
             live.begin((), claimed.letters)
         else:
             self.home.spawn(load(self.home, live, claimed), "holdfast-flow-load")
+        return True
 
     # -- what others tell -------------------------------------------------------------------------
 

@@ -253,7 +253,8 @@ class Household:
     def ended(self, live: LiveFlow, status: InstanceStatus, outcome: str | None) -> None:
         """It has ended, and its end is stored."""
         self._waiters.ended(live.id, status, outcome)
-        self.stuck_flows.recovered(live.id)
+        if self.stuck_flows.any:
+            self.stuck_flows.recovered(live.id)
         self.drop(live)
         if self.telemetry.active:
             self.telemetry.flow_ended(status.value)
@@ -300,9 +301,9 @@ class Household:
         """Its code and its history do not go together."""
         self.stuck_flows.hold(live, error)
 
-    def stopwatch(self) -> float | None:
-        """When code begins to run, if anybody measures that."""
-        return self.runtime.clock.monotonic() if self.telemetry.active else None
+    def stopwatch(self) -> float:
+        """When code begins to run."""
+        return self.runtime.clock.monotonic()
 
     def activated(self, began: float) -> None:
         """Code has run since ``began``."""

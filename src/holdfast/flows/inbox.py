@@ -32,7 +32,7 @@ class Inbox:
 
     def wait(self, name: str, kind: Any, timeout_s: float | None) -> SignalWait[Any]:
         """Wait for the next signal of this name that nobody has read."""
-        waiting = SignalWait[Any](self._run, name, kind)
+        waiting: SignalWait[Any] = SignalWait(self._run, name, kind)
         unread = self._unread.get(name)
         if unread:
             _, event = unread.popleft()

@@ -21,7 +21,13 @@ from contextvars import Context
 from typing import Any, ClassVar
 
 from holdfast.errors import Evicted, UsageError
-from holdfast.flows.numbered import NumberedFuture, NumberedTask, Timer, end_coroutine
+from holdfast.flows.numbered import (
+    Callback,
+    NumberedFuture,
+    NumberedTask,
+    Timer,
+    end_coroutine,
+)
 from holdfast.flows.refusals import refuse_unordered, without_the_outside
 
 # One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
@@ -68,8 +74,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._closed = False
         # Whether the code only looks: whatever would change the run is refused.
         self._looking = False
-        # One of both: asked for at each callback.
-        self._shut = False
+        # One of both, closed or only looking: asked for at each callback and each call.
+        self.shut = False
         # Whether code that was only to look has woken other code, which was then not let run.
         self.disturbed = False
         self._evictions = 0
@@ -99,7 +105,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         ready, left = self._ready, CALLBACKS_MAX
         while ready:
             handle = ready.popleft()
-            if not handle.cancelled():
+            # Not by its method: this is the hottest loop there is.
+            if not handle._cancelled:  # noqa: SLF001
                 try:  # noqa: SIM105 - a context manager for each callback would be felt
                     handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
                 except SystemExit:
@@ -146,7 +153,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """
         if self._closed:
             return
-        self._closed = self._shut = True
+        self._closed = self.shut = True
         self._ready.clear()
         self._timers.clear()
         if not self._tasks:
@@ -177,6 +184,16 @@ class FlowLoop(asyncio.AbstractEventLoop):
             raise Evicted
 
     @property
+    def timers_changed(self) -> bool:
+        """Whether timers were set or cancelled since ``take_timers`` was asked last."""
+        return bool(self._armed or self._disarmed)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are tasks that have not ended."""
+        return bool(self._tasks)
+
+    @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks that have not ended, in order of creation."""
         return list(self._tasks.values())
@@ -194,12 +211,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def only_looking(self) -> Generator[None, None, None]:
         """The same for code that must not change the run: no callback, task or timer is taken."""
         numbers = self._numbers
-        self._looking = self._shut = True
+        self._looking = self.shut = True
         try:
             with self.being_the_running_loop():
                 yield
         finally:
-            self._looking, self._shut = False, self._closed
+            self._looking, self.shut = False, self._closed
             # Order in sets follows the numbers: those of futures that it made must not count.
             self._numbers = numbers
 
@@ -243,8 +260,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run ``callback`` after what is ready already."""
-        handle = asyncio.Handle(callback, args, self, context)
-        if not self._shut:
+        handle = Callback(callback, args, self, context)
+        if not self.shut:
             self._ready.append(handle)
         elif self._looking:
             # A future was given its result, or a task was cancelled, before this was asked for.
@@ -293,7 +310,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future that is hashed by its number."""
-        return NumberedFuture[Any](self.next_number(), loop=self)
+        return NumberedFuture(self.next_number(), loop=self)
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, coro: Any, *, name: str | None = None, context: Context | None = None
@@ -303,12 +320,16 @@ class FlowLoop(asyncio.AbstractEventLoop):
             if asyncio.iscoroutine(coro):
                 coro.close()
             self.check_changing("make a task")
-        number = self.next_number()
         if asyncio.iscoroutine(coro):
             refuse_unordered()
             coroutine = coro
         else:
             coroutine = _await(coro)
+        return self.begin(coroutine, name, context)
+
+    def begin(self, coroutine: Any, name: str | None, context: Context | None) -> asyncio.Task[Any]:
+        """A task for a coroutine, whoever asks for it."""
+        number = self.next_number()
         task: NumberedTask[Any] = NumberedTask(
             number, coroutine, loop=self, name=name or f"task-{number}", context=context
         )

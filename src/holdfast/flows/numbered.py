@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from collections.abc import Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from types import CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
@@ -87,6 +87,26 @@ class NumberedFuture(asyncio.Future[T]):
         """Cancel it, unless the code only looks."""
         _check_changing(self, "cancel what was begun")
         return super().cancel(msg)
+
+
+class Callback(asyncio.Handle):
+    """A callback that is ready to run. Loops of flows have no debug mode, which costs a third."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Any,
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
 
 
 class Timer(asyncio.TimerHandle):

@@ -244,6 +244,10 @@ class FlowRun:
         """What was recorded and decided since this was last asked."""
         if self.closed:
             return Decision()
+        out = self.out
+        if not (self.ended or out.urgent) and out.plain and self._described_as_before:
+            # The usual one of a flow that begins: nothing to write.
+            return Decision(steps=tuple(self.calling.tasks()))
         custom = None if self.custom == self._custom_before else self.custom
         attributes = None if self.attributes == self._attributes_before else self.attributes
         ending = self.code.ending if self.ended and not self.ending_taken else None
@@ -253,6 +257,10 @@ class FlowRun:
             self._custom_before = self.custom
             self._attributes_before = self.attributes
         return decision
+
+    @property
+    def _described_as_before(self) -> bool:
+        return self.custom is self._custom_before and self.attributes is self._attributes_before
 
     @property
     def due_at_us(self) -> int | None:
@@ -370,6 +378,8 @@ class FlowRun:
 
     def _tell_unawaited(self) -> None:
         """Say what the code began and never awaited: it is not done, or not to its end."""
+        if not self.calling.steps and not self.children.open:
+            return
         steps = [f"step {identity}" for identity in self.calling.steps]
         children = [f"child {name}" for name, it in self.children.open.items() if not it.abandon]
         left = [*steps, *children]

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 # A flow that comes due before those who wait would look by themselves is rung for.
 _SOON_S = 5.0
 
+# Requests tell apart those who ask for one id. Of an id that was made for a call nobody else knows.
+_OF_NEW_ID = "new"
+
 
 class Starter:
     """Starts the flows of one host."""
@@ -68,26 +71,28 @@ class Starter:
             raise UsageError("a flow starts at= an instant or after a delay=, not both")
         if at is not None and at.tzinfo is None:
             raise UsageError("at= is an aware datetime, such as datetime.now(UTC)")
-        delay_s = 0.0 if delay is None else seconds(delay, "delay", most=TTL_MAX_S)
+        delay_us = 0 if delay is None else round(seconds(delay, "delay", most=TTL_MAX_S) * 1e6)
         retention_s = RETENTION_S if found is None else found.retention_s
+        if id is None:
+            wanted, request = self._runtime.ordered_id(), _OF_NEW_ID
+        else:
+            wanted, request = check_key(id), self._runtime.new_id()
         return NewInstance(
-            id=InstanceId(self._runtime.ordered_id() if id is None else check_key(id)),
+            id=InstanceId(wanted),
             kind="flow",
             name=check_definition(flow, "flow") if isinstance(flow, str) else flow.name,
             input=input_of(flow, found, args, kwargs or {}),
-            request=self._runtime.new_id(),
-            delay_us=round(delay_s * 1e6),
+            request=request,
+            delay_us=delay_us,
             due_at_us=None if at is None else round(at.timestamp() * 1e6),
             attributes=with_attributes({}, attributes) if attributes else "{}",
-            headers=self._headers(),
+            headers=self._headers() if self._desk.telemetry.tracing else "{}",
             retention_us=round(retention_s * 1e6),
         )
 
     def _headers(self) -> str:
-        telemetry = self._desk.telemetry
-        if not telemetry.tracing:
-            return "{}"
-        return encode_json(telemetry.carrier(), "the headers", limit=ATTRIBUTES_BYTES_MAX)
+        carried = self._desk.telemetry.carrier()
+        return encode_json(carried, "the headers", limit=ATTRIBUTES_BYTES_MAX)
 
     async def start(self, new: NewInstance, *, tx: object = None) -> bool:
         """Start one flow, and begin it here if this host runs it and has room.
@@ -164,7 +169,7 @@ class Starter:
         return session if session.held else None
 
     def _begin(self, new: NewInstance, started: Started, session: LiveSession) -> bool:
-        if started.entry is not Entry.CREATED or not started.token or not session.held:
+        if started.entry is not Entry.CREATED or not started.token:
             return False
         if self._desk.telemetry.active:
             self._desk.telemetry.flows_counted("started")
@@ -188,8 +193,7 @@ class Starter:
             new.attributes,
             None,
         )
-        host.begin(claimed, session)
-        return True
+        return host.begin(claimed, session)
 
     async def _find_out(self, new: NewInstance, session: LiveSession) -> None:
         """Learn whether a start without an answer made us the owner, and begin it then."""

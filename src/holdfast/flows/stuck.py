@@ -93,6 +93,11 @@ class Stuck:
             self._backoffs[id] = backoff
         return backoff
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is remembered of any flow."""
+        return bool(self._backoffs or self._marked)
+
     def recovered(self, id: str) -> None:  # noqa: A002 - it is one
         """It went on: what was remembered of it is forgotten."""
         self._backoffs.pop(id, None)

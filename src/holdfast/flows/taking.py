@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from holdfast.flows.calls import StepCall
 from holdfast.flows.decision import Decision, StepTask
 from holdfast.flows.ending import Ending
+from holdfast.flows.events import Event
+from holdfast.flows.outbox import Effect
 from holdfast.model.instance import Message, NewInstance
 from holdfast.model.job import NewJob
 
@@ -28,34 +30,34 @@ def decision_of(
         or bool(out.sends or out.replies)
     )
     if not durable:
-        decision = Decision(
-            steps=tuple(steps),
-            stopped=tuple(out.stopped),
-            stopped_jobs=tuple(out.stopped_jobs),
-        )
-        out.forget_unrecorded()
-        return decision
+        return _of_acts(run, steps)
     entries = out.emptied()
-    effects = [effect for _, effect in entries if effect is not None]
-    for effect in effects:
-        if isinstance(effect, StepCall):
-            _intend(run, effect, steps)
-    restart = None if ended is None else ended.restart
-    if ended is None and not effects and out.plain:
-        # The usual one: a step has ended, and another begins.
+    events: list[Event] = []
+    effects: list[Effect] = []
+    for event, effect in entries:
+        events.append(event)
+        if effect is not None:
+            effects.append(effect)
+            if isinstance(effect, StepCall):
+                _intend(run, effect, steps)
+    restart = status = outcome = None
+    if ended is not None:
+        restart, status, outcome = ended.restart, ended.status, ended.outcome
+    if restart is None and not effects and out.plain:
+        # The usual one: a step has ended, and another begins, or the flow ends.
         return Decision(
-            events=tuple([event for event, _ in entries]),
+            events=tuple(events),
             steps=tuple(steps),
             custom=custom,
             attributes=attributes,
+            ended=status,
+            outcome=outcome,
             durable=True,
         )
     decision = Decision(
         # The history of a new run begins with this commit: what came before is gone, and the
         # signals that nobody read come first.
-        events=tuple([event for event, _ in entries])
-        if restart is None
-        else tuple(run.inbox.carried()),
+        events=tuple(events) if restart is None else tuple(run.inbox.carried()),
         steps=tuple(steps),
         stopped=tuple(out.stopped),
         stopped_jobs=tuple(out.stopped_jobs),
@@ -65,10 +67,22 @@ def decision_of(
         replies=tuple(out.replies),
         custom=custom,
         attributes=attributes,
-        ended=None if ended is None else ended.status,
-        outcome=None if ended is None else ended.outcome,
+        ended=status,
+        outcome=outcome,
         restart=restart,
         durable=True,
+    )
+    out.forget_unrecorded()
+    return decision
+
+
+def _of_acts(run: FlowRun, steps: list[StepTask]) -> Decision:
+    """What is done without anything to be written."""
+    out = run.out
+    decision = Decision(
+        steps=tuple(steps),
+        stopped=tuple(out.stopped),
+        stopped_jobs=tuple(out.stopped_jobs),
     )
     out.forget_unrecorded()
     return decision

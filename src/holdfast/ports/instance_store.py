@@ -149,6 +149,7 @@ class CommitsAtOnce(Protocol):
         """Advance one instance before this returns, as ``commit`` does, and raise as it does.
 
         ``None``, and nothing was written, where that would mean waiting: for others who write, or
-        for a slow disk. The event loop had no turn meanwhile; the caller owes it one.
+        for a slow disk. Nor are more than a few written in one turn of the event loop: those are
+        company, and go together. The loop had no turn meanwhile; the caller owes it one.
         """
         ...

@@ -154,7 +154,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             made: Any = self._factory(self, coro, name=name, **kwargs)
             return made
         number = self._number()
-        task = NumberedTask[Any](
+        task: NumberedTask[Any] = NumberedTask(
             number,
             coro,  # pyright: ignore[reportArgumentType]
             loop=self,

@@ -39,6 +39,9 @@ class Store:
             raise self.error
         if not self.quick:
             return None
+        # One in a turn of the loop, as the port has it.
+        self.quick = False
+        asyncio.get_running_loop().call_soon(setattr, self, "quick", True)
         self.done_at_once.append(member)
         return member
 

@@ -209,8 +209,10 @@ async def test_a_step_whose_loop_is_dropped_is_told_to_nobody() -> None:
     def drop() -> None:
         loop.run_until_complete(main())
         (task,) = asyncio.all_tasks(loop)
-        task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
-        task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
+        coroutine: Any = task.get_coro()
+        coroutine.close()
+        forgotten: Any = task
+        forgotten._log_destroy_pending = False
         loop.close()
 
     await asyncio.to_thread(drop)

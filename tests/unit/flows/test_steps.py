@@ -333,6 +333,7 @@ def test_a_history_that_is_too_long_fails_the_flow_and_names_the_way_out(monkeyp
 
 def test_a_history_of_timers_alone_ends_as_well(monkeypatch):
     monkeypatch.setattr(asking, "EVENTS_MAX", 30)
+    monkeypatch.setattr(asking, "EVENTS_WARNED", 20)
     monkeypatch.setattr(asking, "UNDOING_MAX", 10)
 
     @App("a").flow
