@@ -277,14 +277,14 @@ def share_keys(patch: pytest.MonkeyPatch) -> None:
 
 def run_once_again(patch: pytest.MonkeyPatch) -> None:
     """A step that may run once is begun twice."""
-    start = Executor.start
+    begin = Executor.begin
 
-    def twice(self, owner, task):
-        if task.step.options.once:
-            start(self, owner, task)
-        return start(self, owner, task)
+    def twice(self, run, **how):
+        if run.call.step.options.once:
+            begin(self, self.prepare(run.owner, run.call), **how)
+        begin(self, run, **how)
 
-    patch.setattr(Executor, "start", twice)
+    patch.setattr(Executor, "begin", twice)
 
 
 FOUND: dict[Plant, set[str]] = {

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.errors import HistoryTooNew
-from holdfast.flows.decision import Decision
+from holdfast.flows.decision import Decision, StepTask
 from holdfast.flows.events import StepEnded, StepRetrying
 from holdfast.flows.home import Home
 from holdfast.flows.intake import Happened, Intake, Taken
@@ -36,6 +36,7 @@ class LiveFlow:
     """A flow in the memory of its owner."""
 
     __slots__ = (
+        "_acting",
         "_begun",
         "_home",
         "_intake",
@@ -71,6 +72,8 @@ class LiveFlow:
         self._untouched = claimed.first
         self._read_after = 0
         self.committing = self.suspended = self.closed = self.idle = False
+        # Whether steps are being begun. How one of them ended is fed when all have.
+        self._acting = False
         # Whether somebody suspended it while a commit was under way.
         self._suspending: bool = False
         # Whether the host lets it go as soon as its commit is through.
@@ -183,8 +186,9 @@ class LiveFlow:
             return
         if not self._still:
             self._mail = True
-            self.steps.start(self, ())
-        self._advance()
+            self._begin_steps(())
+        if not self.closed:
+            self._advance()
 
     def leave(self, *, now: bool) -> None:
         """Let it go when the steps that run have ended, or stop them ``now``."""
@@ -228,7 +232,7 @@ class LiveFlow:
     def _wake(self) -> None:
         if self.idle:
             self._home.woke(self)
-        if not self.committing:
+        if not self.committing and not self._acting:
             self._advance()
 
     def _advance(self) -> None:
@@ -346,8 +350,17 @@ class LiveFlow:
         if self._still:
             self.steps.hold(decision.steps)
         else:
-            self.steps.start(self, decision.steps)
+            self._begin_steps(decision.steps)
+            if self.closed:
+                return
         self._go_on()
+
+    def _begin_steps(self, calls: Sequence[StepTask]) -> None:
+        self._acting = True
+        try:
+            self.steps.start(self, calls)
+        finally:
+            self._acting = False
 
     def _go_on(self) -> None:
         if self._intake and not (self._still and not self._intake.fresh):

@@ -23,6 +23,7 @@ from holdfast.flows.events import StepEnded, StepRetrying
 from holdfast.flows.failures import failure_of
 from holdfast.flows.step_run import Gate, StepOwner, StepRun
 from holdfast.flows.store_clock import StoreClock
+from holdfast.runtime.first_turns import FirstTurns
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.telemetry import Telemetry
 from holdfast.runtime.threads import awaited_in, call_in
@@ -60,18 +61,25 @@ class Executor:
         self._log = log
         self._pool: Pool | None = None
         self._gates: dict[str, Gate] = {}
+        self._turns: FirstTurns | None = None
 
-    def start(self, owner: StepOwner, task: StepTask) -> StepRun:
-        """Run a step; its owner is told of the end, unless it was stopped before."""
-        run = StepRun(owner, task, self._host, self._log)
-        limit = task.step.options.concurrency
+    def prepare(self, owner: StepOwner, task: StepTask) -> StepRun:
+        """An attempt that is to ``begin``."""
+        return StepRun(owner, task, self._host, self._log)
+
+    def begin(self, run: StepRun, *, lone: bool = False) -> None:
+        """Run a step; its owner is told of the end, unless it was stopped before.
+
+        The owner of a ``lone`` one may be told before this returns: it begins at once where nobody
+        else is ready to run.
+        """
+        limit = run.call.step.options.concurrency
         if limit is None:
+            self._begin(run, lone=lone)
+            return
+        run.gate = gate = self._gates.setdefault(run.call.step.name, Gate(limit))
+        if gate.enter(run):
             self._begin(run)
-        else:
-            run.gate = gate = self._gates.setdefault(task.step.name, Gate(limit))
-            if gate.enter(run):
-                self._begin(run)
-        return run
 
     def stop(self, run: StepRun) -> None:
         """Let nobody hear of it any more, and let its body stop. Repeatable."""
@@ -90,7 +98,7 @@ class Executor:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, run: StepRun) -> None:
+    def _begin(self, run: StepRun, *, lone: bool = False) -> None:
         step = run.call.step
         try:
             called = run.call.arguments()
@@ -107,13 +115,23 @@ class Executor:
         if options.timeout_s is not None or options.heartbeat_s is not None:
             self._arm(run)
         if step.is_async or self._middlewares:
-            body = self._to_its_end(run, called, wrapped=self.wraps)
+            self._in_task(run, called, context, lone=lone)
+        else:
+            self._in_thread(run, called, context)
+
+    def _in_task(self, run: StepRun, called: Call, context: Context, *, lone: bool) -> None:
+        loop, turns = run.loop, self._turns
+        if turns is None or turns.loop is not loop:
+            turns = self._turns = FirstTurns(loop)
+        at_once = lone and turns.free
+        body = self._to_its_end(run, called, wrapped=self.wraps, at_once=at_once)
+        if not at_once:
             # Into its ``try``: a task that is cancelled before its first turn would drop the body
             # otherwise, and nobody would hear of it.
             body.send(None)
-            run.task = run.loop.create_task(body, context=context)
-        else:
-            self._in_thread(run, called, context)
+        run.task = loop.create_task(body, context=context)
+        if at_once:
+            turns.give()
 
     @property
     def wraps(self) -> bool:
@@ -170,12 +188,15 @@ class Executor:
             self._pool = self._runtime.start_pool(self._threads, name="holdfast-step")
         return self._pool
 
-    async def _to_its_end(self, run: StepRun, called: Call, *, wrapped: bool) -> None:
+    async def _to_its_end(
+        self, run: StepRun, called: Call, *, wrapped: bool, at_once: bool
+    ) -> None:
         """Run the body of a step, and tell of its end in the same turn of the loop."""
         result: Any = None
         error: BaseException | None = None
         try:
-            await _next_turn()
+            if not at_once:
+                await _next_turn()
             if wrapped:
                 result = await self.wrapped(run, partial(self._innermost, run, called))
             else:

@@ -31,15 +31,21 @@ class LocalSteps:
         return bool(self._held or self.transactions)
 
     def start(self, owner: StepOwner, calls: Sequence[StepTask]) -> None:
-        """Let these run for ``owner``, after those that were held."""
+        """Let these run for ``owner``, after those that were held.
+
+        One that comes alone may have ended before this returns.
+        """
         if self._held:
             calls = (*self._held, *calls)
             self._held = []
+        lone = len(calls) == 1
         for call in calls:
             if call.step.options.transactional:
                 self.transactions.append(call)
             else:
-                self.running[call.identity] = self._executor.start(owner, call)
+                # Known before it begins: it may end at once.
+                self.running[call.identity] = run = self._executor.prepare(owner, call)
+                self._executor.begin(run, lone=lone)
 
     def hold(self, calls: Iterable[StepTask]) -> None:
         """Let these run when the next are started."""

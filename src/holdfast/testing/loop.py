@@ -17,7 +17,7 @@ from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from holdfast.flows.numbered import NumberedFuture, NumberedTask, end_coroutine
-from holdfast.testing.loop_host import Callback, LoopHost, current
+from holdfast.testing.loop_host import Callback, LoopHost, ReadyHere, current
 
 T = TypeVar("T")
 
@@ -54,6 +54,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._now = 0.0
         self._numbers = 0
         self._runnable: list[LoopHost] = []
+        self._ready = ReadyHere(self.world, self._runnable)
         self._timers: list[tuple[float, int, Callback]] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._sweep_at = _SWEEP_LEAST

@@ -102,8 +102,38 @@ class Callback:
         """The context that it is called in."""
         return self.context
 
+    def _run(self) -> None:
+        """Call it now, out of its turn; see ``ReadyHere``."""
+        self.context.run(self.callback, *self.args)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.host.name}: {self.callback!r}>"
+
+
+class ReadyHere:
+    """What is ready on the host that asks, as asyncio's own loops keep it.
+
+    For ``runtime.first_turns``, so that simulations begin tasks at once where hosts do. A host that
+    has crashed or was paused in the middle of a callback always has something else to do.
+    """
+
+    __slots__ = ("_runnable", "_world")
+
+    def __init__(self, world: LoopHost, runnable: list[LoopHost]) -> None:
+        self._world = world
+        self._runnable = runnable
+
+    def __len__(self) -> int:
+        host = current.get() or self._world
+        return len(host.ready) + (host.paused or host.crashed)
+
+    def pop(self) -> Callback:
+        """Take what was made ready last away from the loop."""
+        host = current.get() or self._world
+        last = host.ready.pop()
+        if not host.ready:
+            self._runnable.remove(host)
+        return last
 
 
 def _nothing() -> None:

@@ -30,8 +30,9 @@ _BATCH_MAX = 512
 _INLINE_COMMIT_MAX_S = 0.002
 
 # Timers, sockets and signals are looked at once in a turn: they wait for so many operations at
-# most, where those follow each other and nobody else is ready to run.
-_UNTURNED_MAX = 3
+# most, where those follow each other and nobody else is ready to run. It is what three short flows
+# write, and takes them a few milliseconds.
+_UNTURNED_MAX = 6
 
 # So many operations that nobody waits with are carried out at once, unless a turn was seen between
 # them; more are company. To look for the turn costs as much as a tenth of the operation.
@@ -123,6 +124,8 @@ class Writer:
         if self._ready is not None and not self._ready and self._unturned < _UNTURNED_MAX:
             # A turn would be nobody's.
             self._unturned += 1
+            # What follows is not company of what went before.
+            self._at_once = 0
             self._turned()
             return AtOnce(None, value, error)
         self._unturned = 0
@@ -138,6 +141,7 @@ class Writer:
         if not self._alone or self._pending or not self._is_idle():
             return None
         self._check()
+        self._unturned += 1
         self._at_once += 1
         if self._ready is None or self._ready or self._at_once > _AT_ONCE_MAX:
             self._alone = False

@@ -61,7 +61,7 @@ async def test_one_who_writes_alone_lets_timers_and_sockets_be_looked_at(bench: 
     look()
     for number in range(40):
         await bench.writer.perform(note, str(number))
-    assert passed >= 10
+    assert passed >= 5
 
 
 async def test_one_who_writes_alone_takes_no_turn_for_nobody(bench: Bench) -> None:
@@ -76,7 +76,8 @@ async def test_one_who_writes_alone_takes_no_turn_for_nobody(bench: Bench) -> No
     loop._run_once = counted
     for number in range(40):
         await bench.writer.perform(note, str(number))
-    assert turns == 10
+    # One for each seventh.
+    assert turns == 5
     assert bench.committed() == ["first", *map(str, range(40))]
 
 

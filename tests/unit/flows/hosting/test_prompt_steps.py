@@ -1,0 +1,240 @@
+"""Steps that begin in the turn in which their flow asks for them, and what may come of that."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import App, Retry
+from holdfast.errors import FlowFailed
+from holdfast.flows.household import Household
+from tests.unit.work.conftest import until
+
+
+async def run_alone(fleet, store_url, app):
+    """A host on which nothing else goes on, and that has seen lone writes."""
+    fleet.url = store_url
+    hf, _ = await fleet.run(app)
+    return hf
+
+
+def quick(app):
+    @app.step
+    async def echo(n: int) -> int:
+        return n
+
+    @app.flow
+    async def flow(n: int, steps: int = 1) -> int:
+        for _ in range(steps):
+            n = await echo(n)
+        return n
+
+    return flow
+
+
+async def test_flows_one_after_the_other_all_end(fleet, store_url):
+    app = App("a")
+    flow = quick(app)
+    hf = await run_alone(fleet, store_url, app)
+    for number in range(40):
+        handle = await hf.flows.start(flow, number, 1 + number % 3)
+        assert await handle.result(timeout=10) == number
+        assert len(await handle.history()) == 1 + number % 3
+
+
+async def test_one_who_runs_flow_after_flow_lets_others_run(fleet, store_url):
+    app = App("a")
+    flow = quick(app)
+    hf = await run_alone(fleet, store_url, app)
+    turns = 0
+
+    async def beside() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(beside())
+    for number in range(30):
+        assert await (await hf.flows.start(flow, number)).result(timeout=10) == number
+    other.cancel()
+    assert turns >= 30
+
+
+async def test_one_who_runs_flow_after_flow_gives_the_loop_its_turns(fleet, store_url):
+    app = App("a")
+    flow = quick(app)
+    hf = await run_alone(fleet, store_url, app)
+    loop, turns = asyncio.get_running_loop(), 0
+    run_once = loop._run_once
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        run_once()
+
+    loop._run_once = counted
+    for number in range(70):
+        await (await hf.flows.start(flow, number)).result(timeout=10)
+    # Timers and sockets are looked at once in a turn: they wait for no more than four flows.
+    assert turns >= 70 // 4
+
+
+async def test_a_flow_does_not_rest_before_the_end_of_its_step_is_written(
+    fleet, store_url, monkeypatch
+):
+    app, resting = App("a"), []
+
+    @app.step
+    async def echo(n: int) -> int:
+        return n
+
+    @app.flow
+    async def waits(n: int) -> int:
+        n = await echo(n)
+        return n + await holdfast.wait_signal("go", int, timeout=60)
+
+    rested = Household.rested
+
+    def noted(home, live):
+        resting.append((live.committing, live.row.version))
+        rested(home, live)
+
+    monkeypatch.setattr(Household, "rested", noted)
+    hf = await run_alone(fleet, store_url, app)
+    for number in range(5):
+        handle = await hf.flows.start(waits, number)
+        await until(lambda number=number: len(resting) > number)
+        await handle.signal("go", 1)
+        assert await handle.result(timeout=10) == number + 1
+    assert resting == [(False, 1)] * 5
+
+
+async def test_a_step_is_a_task_of_its_own_and_its_caller_is_himself_again(fleet, store_url):
+    app, seen = App("a"), []
+
+    @app.step
+    async def looks() -> None:
+        seen.append(asyncio.current_task())
+        async with asyncio.timeout(30):  # noqa: ASYNC100 - it asks which task it is in
+            pass
+
+    @app.flow
+    async def flow() -> None:
+        await looks()
+
+    hf = await run_alone(fleet, store_url, app)
+    me = asyncio.current_task()
+    for _ in range(5):
+        handle = await hf.flows.start(flow)
+        assert asyncio.current_task() is me
+        await handle.result(timeout=10)
+    assert len(seen) == 5
+    assert me not in seen
+
+
+async def test_flows_that_steps_start_do_not_nest(fleet, store_url):
+    app, depths = App("a"), []
+
+    @app.step
+    async def goes_on(left: int) -> None:
+        depths.append(left)
+        if left:
+            await hf.flows.start(chain, left - 1, id=f"chain-{left - 1}")
+
+    @app.flow
+    async def chain(left: int) -> None:
+        await goes_on(left)
+
+    hf = await run_alone(fleet, store_url, app)
+    await hf.flows.start(chain, 300, id="chain-300")
+    await until(lambda: depths[-1] == 0)
+    assert await hf.flows.get("chain-0").result(timeout=30) is None
+    assert depths == list(range(300, -1, -1))
+
+
+async def test_a_step_that_fails_at_once_is_tried_again_and_fails_its_flow(fleet, store_url):
+    app, attempts = App("a"), []
+
+    @app.step(retry=Retry(max_attempts=3, first=0.001))
+    async def breaks() -> None:
+        attempts.append(len(attempts))
+        raise OSError("again")
+
+    @app.flow
+    async def flow() -> None:
+        await breaks()
+
+    hf = await run_alone(fleet, store_url, app)
+    handle = await hf.flows.start(flow)
+    with pytest.raises(FlowFailed, match="again"):
+        await handle.result(timeout=10)
+    assert attempts == [0, 1, 2]
+
+
+async def test_steps_side_by_side_are_begun_before_any_end_is_fed(fleet, store_url):
+    app, order = App("a"), []
+
+    @app.step
+    async def note(n: int) -> int:
+        order.append(n)
+        return n
+
+    @app.flow
+    async def both() -> list[int]:
+        return await asyncio.gather(*(note(n) for n in range(5)))
+
+    hf = await run_alone(fleet, store_url, app)
+    handle = await hf.flows.start(both)
+    assert await handle.result(timeout=10) == list(range(5))
+    assert order == list(range(5))
+
+
+async def test_a_step_in_whose_first_turn_its_flow_is_lost_changes_nothing(fleet, store_url):
+    app, ran = App("a"), []
+
+    @app.step
+    async def loses(n: int) -> int:
+        ran.append(n)
+        if len(ran) == 1:
+            # As a host does that learns of the end of its session.
+            home = hf._desk.host.home
+            live = home.lives["f"]
+            home.forfeit(live)
+            home.give_up(live, due=True)
+        return n
+
+    @app.flow
+    async def flow() -> int:
+        return await loses(7)
+
+    hf = await run_alone(fleet, store_url, app)
+    handle = await hf.flows.start(flow, id="f")
+    assert await handle.result(timeout=20) == 7
+    # What it returned when it was nobody's was not recorded, so that it ran once more.
+    assert ran == [7, 7]
+    assert len(await handle.history()) == 1
+
+
+async def test_a_host_that_is_stopped_by_a_step_hands_the_flow_back(fleet, store_url):
+    app, ran = App("a"), []
+
+    @app.step
+    async def stops(n: int) -> int:
+        ran.append(n)
+        if n == 0:
+            hf._desk.host.home.lives["f"].leave(now=False)
+        return n
+
+    @app.flow
+    async def flow() -> int:
+        return await stops(0) + await stops(1)
+
+    hf = await run_alone(fleet, store_url, app)
+    handle = await hf.flows.start(flow, id="f")
+    await until(lambda: "f" not in hf._desk.host.home.lives or ran == [0, 1])
+    assert await handle.result(timeout=20) == 1
+    # The end of the first was recorded before it was handed back.
+    assert ran == [0, 1]
