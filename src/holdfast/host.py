@@ -114,6 +114,7 @@ class Holdfast:
         )
         self._work = self._working(logs, telemetry)
         self._desk = self._flowing(logs, telemetry)
+        self._flows = None if self._desk is None else Flows(self._desk, lambda: self.schedules)
         self._keeper.add(self._watchdog)
         self._keeper.add(renewals)
         self._remote: RemoteSteps | None = None
@@ -177,9 +178,9 @@ class Holdfast:
             "call the flow itself (`await child(…)`), or use holdfast.start_child and "
             "holdfast.signal; do anything else in a step (@app.step)",
         )
-        if self._desk is None:
+        if self._flows is None:
             raise _unkept("flows", self.capabilities)
-        return Flows(self._desk, lambda: self.schedules)
+        return self._flows
 
     @property
     def driver(self) -> Driver:

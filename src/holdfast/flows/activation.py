@@ -86,7 +86,7 @@ class LiveFlow:
     @property
     def pending(self) -> bool:
         """Whether it would go on by itself, without waiting for anything."""
-        if not self._begun or self._intake or self.steps.to_begin:
+        if not self._begun or self._intake.waiting or self.steps.to_begin:
             return True
         return self.run.unwritten or not self.run.waiting
 
@@ -153,7 +153,7 @@ class LiveFlow:
         """There may be letters."""
         if self.closed or self._still:
             return
-        if not self._begun or self.committing or self._intake or self._reading:
+        if not self._begun or self.committing or self._intake.waiting or self._reading:
             self._mail = True
         else:
             self._read()
@@ -243,7 +243,7 @@ class LiveFlow:
         home, run, intake = self._home, self.run, self._intake
         began = home.stopwatch() if home.telemetry.active else None
         try:
-            if intake:
+            if intake.waiting:
                 intake.feed(run)
             decision = run.take()
         except Exception as error:  # noqa: BLE001 - whatever its code does, the host goes on
@@ -363,7 +363,7 @@ class LiveFlow:
             self._acting = False
 
     def _go_on(self) -> None:
-        if self._intake and not (self._still and not self._intake.fresh):
+        if self._intake.waiting and not (self._still and not self._intake.fresh):
             self._advance()
         else:
             self._rest()
@@ -373,7 +373,7 @@ class LiveFlow:
         self.steps.forget()
         # What happened meanwhile happened to the run that is over: the identities of steps begin
         # anew. Letters are in the mailbox still, and are read by the new run.
-        self._mail = self._mail or bool(self._intake)
+        self._mail = self._mail or bool(self._intake.waiting)
         self._intake = Intake()
         self.run.close()
         self.row.base = commit.version - 1

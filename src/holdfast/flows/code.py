@@ -38,7 +38,9 @@ class FlowCode:
         self._warned = False
         self._spins: tuple[Exception, Heard] | None = None
         self.ending: Ending | None = None
-        self.main: asyncio.Task[Any] | None = loop.begin(self._run_main(), "main", Context())
+        self.main: asyncio.Task[Any] | None = loop.begin(
+            self._run_main(), "main", Context(), main=True
+        )
 
     async def _run_main(self) -> Any:
         flow = self._run.flow
@@ -69,11 +71,11 @@ class FlowCode:
             self._break_off(error)
         if run.difference is not None:
             raise run.difference
-        if loop.timers_changed:
+        if loop.armed or loop.disarmed:
             self._harvest_timers()
         if run.out.events > asking.EVENTS_WARNED:
             self._look_at_length()
-        if self.ending is not None and not loop.busy:
+        if self.ending is not None and not loop.living:
             run.finish(self.ending)
 
     def cancel(self, reason: str) -> bool:
@@ -121,7 +123,8 @@ class FlowCode:
     def _wind_up(self, main: asyncio.Task[Any]) -> None:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
         self.ending = ending_of(self._run.flow, main, self._run.out.failed_last)
-        if self._loop.busy:
+        self._loop.forget(main)
+        if self._loop.living:
             for task in self._loop.tasks:
                 task.cancel()
             self._loop.run()

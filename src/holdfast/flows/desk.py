@@ -115,7 +115,7 @@ class FlowDesk:
         """
         while True:
             if self.runs_here(id):
-                end = await self.waiters.wait(id)
+                end = await self.waiters.expect(id).wait()
                 if end is not None:
                     return end
             end = await self._end_elsewhere(id)

@@ -106,7 +106,8 @@ class Executor:
             # Not now: whoever starts a step is not ready to hear of its end.
             run.loop.call_soon(self._refused, run, error)
             return
-        run.began_at = self._runtime.clock.monotonic()
+        if self._telemetry.active:
+            run.began_at = self._runtime.clock.monotonic()
         # Whoever hears of its end has nothing of the step's own context.
         run.outside = outside = copy_context()
         context = outside.copy()
@@ -368,7 +369,7 @@ class Executor:
         run.timers.clear()
 
     def _measure(self, run: StepRun, outcome: str) -> None:
-        if self._telemetry.active:
+        if self._telemetry.active and run.began_at is not None:
             spent_s = self._runtime.clock.monotonic() - run.began_at
             self._telemetry.step_ended(outcome, spent_s)
 

@@ -149,7 +149,7 @@ class Flows:
             flow, args, kwargs, id=id, at=at, delay=delay, attributes=attributes
         )
         may_begin_here = desk.host is not None and tx is None
-        awaited = desk.waiters.wait(new.id) if may_begin_here else None
+        awaited = desk.waiters.expect(new.id) if may_begin_here else None
         begun = False
         try:
             begun = await desk.starter.start(new, tx=tx)

@@ -14,7 +14,7 @@ from holdfast.flows.flow import Flow
 from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of, running_of
 from holdfast.flows.operating import Operations
 from holdfast.flows.recording import read_rows
-from holdfast.flows.waiting import End
+from holdfast.flows.waiting import End, Waiter
 from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
 from holdfast.names import InstanceId, check_key, check_reason
@@ -41,7 +41,7 @@ class FlowHandle(Generic[R]):
         desk: FlowDesk,
         id: InstanceId,  # noqa: A002 - it is one
         flow: Flow[..., Any] | None,
-        awaited: asyncio.Future[End | None] | None = None,
+        awaited: Waiter | None = None,
     ) -> None:
         self._desk = desk
         self._flow = flow
@@ -90,7 +90,7 @@ class FlowHandle(Generic[R]):
         if self._awaited is not None:
             # Nobody else waits for this one meanwhile: a caller who leaves takes it along.
             awaited, self._awaited = self._awaited, None
-            end = await awaited
+            end = awaited.end if awaited.told else await awaited.wait()
             self._awaited = awaited
             if end is not None:
                 return end

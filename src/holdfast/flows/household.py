@@ -36,7 +36,7 @@ from holdfast.model.instance import (
     NewInstance,
 )
 from holdfast.names import JobId
-from holdfast.ports.instance_store import CommitsAtOnce
+from holdfast.ports.instance_store import WritesAtOnce
 from holdfast.runtime.session import LiveSession
 from holdfast.work.repeating import while_held
 
@@ -62,9 +62,13 @@ class Household:
         self.freed: Callable[[], None] = _nothing
         self.comes_due: Callable[[float], None] = _nothing_in
         store = desk.store
-        at_once = store.commit_at_once if isinstance(store, CommitsAtOnce) else None
+        at_once = store if isinstance(store, WritesAtOnce) else None
+        self.start_at_once = None if at_once is None else at_once.start_at_once
         self.commits: Writes[Commit, Committed] = Writes(
-            desk.runtime, store.commit, log, at_once=at_once
+            desk.runtime,
+            store.commit,
+            log,
+            at_once=None if at_once is None else at_once.commit_at_once,
         )
         self.releases: Writes[Handback, bool] = Writes(desk.runtime, store.release, log)
         self.yielding = Yielding(self)
@@ -89,14 +93,17 @@ class Household:
 
     def drop(self, live: LiveFlow) -> None:
         """Forget a flow: it is not ours, or will not be. Repeatable."""
+        self._forget(live)
+        live.close()
+        self._waiters.gone(live.id)
+
+    def _forget(self, live: LiveFlow) -> None:
         if self.lives.get(live.id) is live:
             del self.lives[live.id]
             if live.idle:
                 self._parking.leave(live)
             else:
                 self._count(-1)
-        live.close()
-        self._waiters.gone(live.id)
 
     def spawn(self, coroutine: Any, name: str) -> None:
         """Run something for a flow beside it."""
@@ -255,7 +262,7 @@ class Household:
         self._waiters.ended(live.id, status, outcome)
         if self.stuck_flows.any:
             self.stuck_flows.recovered(live.id)
-        self.drop(live)
+        self._forget(live)
         if self.telemetry.active:
             self.telemetry.flow_ended(status.value)
 

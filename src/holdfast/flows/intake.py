@@ -35,13 +35,13 @@ Happened = Fed | RetryDue | Taken
 
 
 class Intake:
-    """What waits to be fed to one flow."""
+    """What is ``waiting`` to be fed to one flow."""
 
-    __slots__ = ("_happened", "_recorded", "consumed", "replies", "unknown")
+    __slots__ = ("_recorded", "consumed", "replies", "unknown", "waiting")
 
     def __init__(self) -> None:
         # What happened, the number of the letter that brought it (or 0), whether it is recorded.
-        self._happened: list[tuple[Happened, int, bool]] = []
+        self.waiting: list[tuple[Happened, int, bool]] = []
         # Fed, but recorded before.
         self._recorded: list[Happened] = []
         self.consumed: list[int] = []
@@ -49,22 +49,19 @@ class Intake:
         # The kind of a letter that only a newer release can read; it stays in the mailbox.
         self.unknown: str | None = None
 
-    def __len__(self) -> int:
-        return len(self._happened)
-
     @property
     def fresh(self) -> bool:
         """Whether there is something that is not recorded yet."""
-        return any(not recorded for _, _, recorded in self._happened)
+        return any(not recorded for _, _, recorded in self.waiting)
 
     def put(self, *events: Happened) -> None:
         """Something happened."""
         for event in events:
-            self._happened.append((event, 0, False))
+            self.waiting.append((event, 0, False))
 
     def put_recorded(self, event: StepEnded) -> None:
         """Something happened, was recorded already, and comes before all that waits."""
-        self._happened.insert(0, (event, 0, True))
+        self.waiting.insert(0, (event, 0, True))
 
     def put_letters(self, run: FlowRun, letters: Iterable[Letter], at_us: int) -> bool:
         """Letters came; whether any of them was taken."""
@@ -82,7 +79,7 @@ class Intake:
                 # Of no meaning to it: taken out of the mailbox, where it would wait for ever.
                 self.consumed.append(letter.number)
             else:
-                self._happened.append((event, letter.number, False))
+                self.waiting.append((event, letter.number, False))
         return took
 
     def feed(self, run: FlowRun) -> None:
@@ -93,7 +90,7 @@ class Intake:
         """
         fed = 0
         try:
-            for event, number, recorded in self._happened[:_FED_MAX]:
+            for event, number, recorded in self.waiting[:_FED_MAX]:
                 fed += 1
                 if number:
                     self.consumed.append(number)
@@ -101,7 +98,7 @@ class Intake:
                 if run.ended:
                     return
         finally:
-            del self._happened[:fed]
+            del self.waiting[:fed]
 
     def _feed(self, run: FlowRun, event: Happened, *, recorded: bool) -> None:
         if isinstance(event, Taken):
@@ -125,7 +122,7 @@ class Intake:
         """
         fresh: list[Event] = []
         kept: list[tuple[Happened, int, bool]] = []
-        for event, number, recorded in self._happened:
+        for event, number, recorded in self.waiting:
             if number:
                 continue
             if isinstance(event, StepEnded | StepRetrying):
@@ -135,7 +132,7 @@ class Intake:
                 kept.append((told, 0, True))
             elif isinstance(event, Taken):
                 kept.append((event, 0, False))
-        self._happened = kept
+        self.waiting = kept
         return tuple(fresh)
 
     def emptied(

@@ -65,11 +65,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._numbers = first
         self.owner: Any = None
-        # Held here, because asyncio itself keeps tasks weakly.
-        self._tasks: dict[int, NumberedTask[Any]] = {}
+        # Tasks that have not ended. Held here, because asyncio itself keeps them weakly.
+        self.living: dict[int, NumberedTask[Any]] = {}
         self._timers: dict[int, Timer] = {}
-        self._armed: list[Timer] = []
-        self._disarmed: list[int] = []
+        # Timers set and cancelled since ``take_timers`` was asked last.
+        self.armed: list[Timer] = []
+        self.disarmed: list[int] = []
         self._running = False
         self._closed = False
         # Whether the code only looks: whatever would change the run is refused.
@@ -132,11 +133,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
         One that was set and cancelled in between is in neither.
         """
-        if not self._armed and not self._disarmed:
+        if not self.armed and not self.disarmed:
             return [], []
-        armed = [timer for timer in self._armed if not timer.cancelled()]
-        disarmed = self._disarmed
-        self._armed, self._disarmed = [], []
+        armed = [timer for timer in self.armed if not timer.cancelled()]
+        disarmed = self.disarmed
+        self.armed, self.disarmed = [], []
         for timer in armed:
             timer.told = True
         return [(timer.number, timer.when()) for timer in armed], disarmed
@@ -156,11 +157,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._closed = self.shut = True
         self._ready.clear()
         self._timers.clear()
-        if not self._tasks:
+        if not self.living:
             return
         with self.being_the_running_loop():
-            while self._tasks:
-                _, task = self._tasks.popitem()
+            while self.living:
+                _, task = self.living.popitem()
                 task.forget()
                 self._evictions = 0
                 # asyncio's timeouts and groups ask which task they are in, and raise without one.
@@ -184,19 +185,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
             raise Evicted
 
     @property
-    def timers_changed(self) -> bool:
-        """Whether timers were set or cancelled since ``take_timers`` was asked last."""
-        return bool(self._armed or self._disarmed)
-
-    @property
-    def busy(self) -> bool:
-        """Whether there are tasks that have not ended."""
-        return bool(self._tasks)
-
-    @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks that have not ended, in order of creation."""
-        return list(self._tasks.values())
+        return list(self.living.values())
 
     @contextmanager
     def being_the_running_loop(self) -> Generator[None, None, None]:
@@ -299,14 +290,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
         else:
             timer.arm()
             self._timers[timer.number] = timer
-            self._armed.append(timer)
+            self.armed.append(timer)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         assert isinstance(handle, Timer)
         self.check_changing("cancel a timer")
         if self._timers.pop(handle.number, None) is not None and handle.told:
-            self._disarmed.append(handle.number)
+            self.disarmed.append(handle.number)
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future that is hashed by its number."""
@@ -327,8 +318,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
             coroutine = _await(coro)
         return self.begin(coroutine, name, context)
 
-    def begin(self, coroutine: Any, name: str | None, context: Context | None) -> asyncio.Task[Any]:
-        """A task for a coroutine, whoever asks for it."""
+    def begin(
+        self, coroutine: Any, name: str | None, context: Context | None, *, main: bool = False
+    ) -> asyncio.Task[Any]:
+        """A task for a coroutine, whoever asks for it.
+
+        Of the end of the ``main`` one the loop hears by ``forget``: a callback would be felt by
+        short flows.
+        """
         number = self.next_number()
         task: NumberedTask[Any] = NumberedTask(
             number, coroutine, loop=self, name=name or f"task-{number}", context=context
@@ -338,13 +335,15 @@ class FlowLoop(asyncio.AbstractEventLoop):
             coroutine.close()
             task.forget()
         else:
-            self._tasks[number] = task
-            task.add_done_callback(self._task_done)
+            self.living[number] = task
+            if not main:
+                task.add_done_callback(self.forget)
         return task
 
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
+    def forget(self, task: asyncio.Task[Any]) -> None:
+        """A task has ended."""
         assert isinstance(task, NumberedTask)
-        self._tasks.pop(task.number, None)
+        self.living.pop(task.number, None)
 
     def next_number(self) -> int:
         """The number of what is created now."""

@@ -245,7 +245,12 @@ class FlowRun:
         if self.closed:
             return Decision()
         out = self.out
-        if not (self.ended or out.urgent) and out.plain and self._described_as_before:
+        if (
+            not (self.ended or out.urgent or out.sends or out.replies)
+            and not (out.stopped or out.stopped_jobs)
+            and self.custom is self._custom_before
+            and self.attributes is self._attributes_before
+        ):
             # The usual one of a flow that begins: nothing to write.
             return Decision(steps=tuple(self.calling.tasks()))
         custom = None if self.custom == self._custom_before else self.custom
@@ -257,10 +262,6 @@ class FlowRun:
             self._custom_before = self.custom
             self._attributes_before = self.attributes
         return decision
-
-    @property
-    def _described_as_before(self) -> bool:
-        return self.custom is self._custom_before and self.attributes is self._attributes_before
 
     @property
     def due_at_us(self) -> int | None:

@@ -29,6 +29,7 @@ from holdfast.model.instance import (
 )
 from holdfast.model.options import TTL_MAX_S, Duration, seconds
 from holdfast.names import InstanceId, Token, check_key
+from holdfast.runtime.outside import check_outside
 from holdfast.runtime.session import LiveSession
 from holdfast.work.payload import encode
 from holdfast.work.repeating import until_known, while_held
@@ -111,7 +112,9 @@ class Starter:
             return False
         owned = replace(new, session=session.id, worker=self._desk.host_name)
         try:
-            (started,) = await until_known(self._runtime, lambda _: self._store.start((owned,)))
+            started = self._start_at_once(owned)
+            if started is None:
+                (started,) = await until_known(self._runtime, lambda _: self._store.start((owned,)))
         except LeaseLost:
             # The session is not what we thought: anybody may have it.
             self._desk.sessions.doubt(session)
@@ -123,6 +126,19 @@ class Starter:
             raise
         _check_same(started, new)
         return self._begin(owned, started, session)
+
+    def _start_at_once(self, new: NewInstance) -> Started | None:
+        """The answer of a store that writes what comes alone at once; ``None`` if it did not."""
+        host = self._desk.host
+        at_once = None if host is None else host.home.start_at_once
+        if at_once is None:
+            return None
+        check_outside("a connection, nor a handle of one")
+        try:
+            return at_once(new)
+        except OutcomeUnknown:
+            # Asked for again under the same request, which tells.
+            return None
 
     async def start_many(self, news: Sequence[NewInstance], *, tx: object = None) -> None:
         """Start flows that anybody may claim.

@@ -64,7 +64,9 @@ class StepRun:
         self.over = False
         self.timed_out: str | None = None
         self.timers: list[asyncio.TimerHandle] = []
-        self.began_at = self.beat_at = 0.0
+        # When it began, where anybody measures that.
+        self.began_at: float | None = None
+        self.beat_at = 0.0
         # What it said last, or those before it.
         self.details = call.details
         if call.attempt > 1:

@@ -139,11 +139,19 @@ class InstanceStore(InstanceRuns, InstanceDesk, Protocol):
 
 
 @runtime_checkable
-class CommitsAtOnce(Protocol):
-    """Beside the port, where the store is in this process: a commit that nobody waits with.
+class WritesAtOnce(Protocol):
+    """Beside the port, where the store is in this process: writes that nobody waits with.
 
-    A lone commit is then written where it was decided, and costs no task and no turn of the loop.
+    A lone one is then written where it was decided, and costs no task and no turn of the loop.
     """
+
+    def start_at_once(self, instance: NewInstance) -> Started | None:
+        """Start one instance before this returns, as ``start`` does, and raise as it does.
+
+        ``None``, and nothing was written, where that would mean waiting, or where the loop is owed
+        a turn: ``start`` gives it one.
+        """
+        ...
 
     def commit_at_once(self, commit: Commit) -> Committed | None:
         """Advance one instance before this returns, as ``commit`` does, and raise as it does.

@@ -27,7 +27,7 @@ TICK_S = 1.0
 _ID_BITS = 64
 
 # 80 random bits beside the millisecond: a billion ids in one millisecond are still told apart.
-_ORDERED_BITS = 80
+_ORDERED_BYTES = 10
 _MILLISECONDS_MASK = (1 << 48) - 1
 
 
@@ -59,15 +59,18 @@ class Runtime:
 
         Rows that are written together then lie together in an index.
         """
-        made = f"{int(self.clock.now().timestamp() * 1000) & _MILLISECONDS_MASK:012x}"
+        made = self._millisecond()
         # All of the chance at once: a call into the system for each would be felt.
-        digits = _ORDERED_BITS // 4
-        drawn = f"{self._ids.getrandbits(_ORDERED_BITS * count):0{digits * count}x}"
+        drawn = self._ids.randbytes(_ORDERED_BYTES * count).hex()
+        digits = 2 * _ORDERED_BYTES
         return [made + drawn[at : at + digits] for at in range(0, digits * count, digits)]
 
     def ordered_id(self) -> str:
         """One of them."""
-        return self.ordered_ids(1)[0]
+        return self._millisecond() + self._ids.randbytes(_ORDERED_BYTES).hex()
+
+    def _millisecond(self) -> str:
+        return f"{int(self.clock.now().timestamp() * 1000) & _MILLISECONDS_MASK:012x}"
 
     def start_pool(self, size: int, *, name: str) -> Executor:
         """Threads for code that blocks, ``size`` at most; the caller shuts it down."""

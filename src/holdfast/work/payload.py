@@ -178,7 +178,7 @@ def _is_flat(value: object) -> bool:
     """Whether nothing is nested in ``value``, or only in an object of a few members."""
     kind = type(value)
     if kind is dict:
-        members = cast("dict[object, object]", value)
+        members: dict[object, object] = value  # pyright: ignore[reportAssignmentType] - it is one
         if len(members) > _MEMBERS_MAX:
             return False
         # Not by ``all``, whose generator takes twice as long.

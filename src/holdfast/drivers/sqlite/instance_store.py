@@ -112,6 +112,13 @@ class SqliteInstanceStore:
             return []
         return await self._submit(self._starting, instances, large=len(instances) > _LARGE)
 
+    def start_at_once(self, instance: NewInstance) -> Started | None:
+        """Start one instance now; ``None``, and nothing was done, where that means waiting."""
+        if self._users.used:
+            return None
+        started = self._writer.at_once(self._start_batch, (instance,), awaited=True)
+        return None if started is None else started[0]
+
     def _start_batch(self, turn: Turn, batch: Sequence[NewInstance]) -> list[Started]:
         session = batch[0].session if len(batch) == 1 else None
         if session is not None:

@@ -6,7 +6,10 @@ is off by a microsecond now and then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+
+from holdfast.clock import Clock, SystemClock
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = datetime.min.replace(tzinfo=UTC)
@@ -31,3 +34,10 @@ def microseconds(at: datetime) -> int:
     since = at - _EPOCH
     # Its three parts: to divide it by a microsecond takes three times as long.
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def wall_us_of(clock: Clock) -> Callable[[], int]:
+    """What asks ``clock`` for the wall time; of the machine's own, without a date in between."""
+    if type(clock) is SystemClock:
+        return clock.now_us
+    return lambda: microseconds(clock.now())

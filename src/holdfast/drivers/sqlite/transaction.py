@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.clock import Clock
-from holdfast.drivers.sqlite.instants import microseconds
+from holdfast.drivers.sqlite.instants import wall_us_of
 from holdfast.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
 from holdfast.drivers.sqlite.translate import BUSY_ADVICE, UNSTORABLE, is_busy, translate
 from holdfast.errors import StoreUnavailable
@@ -114,6 +114,7 @@ class Transactions:
         # Average time of a commit: decides whether a lone operation may run on the event loop.
         self.commit_s = 0.0
         self._clock = clock
+        self._wall_us = wall_us_of(clock)
         self._jitter = jitter
         self._busy_timeout_s = busy_timeout_s
         self._turn = Turn(connection.cursor())
@@ -142,7 +143,7 @@ class Transactions:
             begun = self._clock.monotonic()
             turn = self._turn
             turn.now_us = int(begun * 1e6)
-            turn.wall_us = microseconds(self._clock.now())
+            turn.wall_us = self._wall_us()
             turn.freed = []
             turn.saved = False
             turn.alone = len(entries) == 1
@@ -174,10 +175,12 @@ class Transactions:
             return failed + outcomes, turn.freed
         return failed, []
 
-    def run_one(self, call: Call, argument: Any) -> tuple[Any, BaseException | None]:
-        """``run`` for a single operation that does not wait: its value, or the error in its place.
+    def run_one(
+        self, call: Call, argument: Any
+    ) -> tuple[Any, BaseException | None, list[str | Bell]]:
+        """``run`` for a single operation that does not wait.
 
-        Who is to be told stands in ``freed``.
+        Returns its value, or the error in its place, and who is to be told.
 
         Raises:
             Busy: Somebody else holds the write lock. Nothing was run.
@@ -189,13 +192,13 @@ class Transactions:
         except sqlite3.Error as error:
             if is_busy(error):
                 raise Busy from None
-            return None, _report(error)
+            return None, _report(error), []
         if _identity(self._path) != self._identity:
             self._abandon()
-            return None, StoreUnavailable(_GONE)
+            return None, StoreUnavailable(_GONE), []
         begun = clock.monotonic()
         turn.now_us = int(begun * 1e6)
-        turn.wall_us = microseconds(clock.now())
+        turn.wall_us = self._wall_us()
         turn.saved = False
         turn.alone = True
         value = failure = None
@@ -205,7 +208,7 @@ class Transactions:
             failure = _report(error)
             if turn.saved or self.rolled_back():
                 self._abandon()
-                return None, failure
+                return None, failure, []
         except BaseException:
             self._abandon()
             raise
@@ -213,15 +216,10 @@ class Transactions:
             turn.cursor.execute("COMMIT")
         except sqlite3.Error as error:
             self._abandon()
-            return None, failure or _report(error, committing=True)
+            return None, failure or _report(error, committing=True), []
         took_s = min(clock.monotonic() - begun, _SAMPLE_MOST_S)
         self.commit_s += 0.2 * (took_s - self.commit_s)
-        return value, failure
-
-    @property
-    def freed(self) -> list[str | Bell]:
-        """Who is to be told of what was run last."""
-        return self._turn.freed
+        return value, failure, turn.freed
 
     def rolled_back(self) -> bool:
         """Whether the transaction is gone.

@@ -131,21 +131,29 @@ class Writer:
         self._unturned = 0
         return AtOnce(self._turned, value, error)
 
-    def at_once(self, call: Call, argument: Any) -> Any:
+    def at_once(self, call: Call, argument: Any, *, awaited: bool = False) -> Any:
         """The result of an operation that nobody waits with, ``None`` where it would have to wait.
 
         It is carried out before this returns; nobody is given a turn in between, so that the caller
-        owes one to everybody else, and that only a few are carried out in one turn. Raises as the
-        operation does, and as ``submit``.
+        owes one to everybody else, and that only a few are carried out in one turn. Where the
+        caller can wait, ``awaited``, it is left to ``perform`` if a turn is owed already. Raises as
+        the operation does, and as ``submit``.
         """
         if not self._alone or self._pending or not self._is_idle():
             return None
-        self._check()
+        if self._closed or current.pid != self._pid:
+            self._check()
+        if not awaited:
+            self._at_once += 1
+            if self._ready is None or self._ready or self._at_once > _AT_ONCE_MAX:
+                self._alone = False
+                self._loop.call_soon(self._in_next_turn)
+        elif self._ready is None or self._ready or self._unturned >= _UNTURNED_MAX:
+            return None
+        else:
+            # What follows is not company of what went before.
+            self._at_once = 0
         self._unturned += 1
-        self._at_once += 1
-        if self._ready is None or self._ready or self._at_once > _AT_ONCE_MAX:
-            self._alone = False
-            self._loop.call_soon(self._in_next_turn)
         try:
             value, error = self._transact_one(call, argument)
         except Busy:
@@ -234,18 +242,17 @@ class Writer:
 
     def _transact_one(self, call: Call, argument: Any) -> tuple[Any, BaseException | None]:
         """The same for one operation on the event loop, which does not wait."""
-        transactions = self._transactions
         try:
-            done = transactions.run_one(call, argument)
+            value, failure, freed = self._transactions.run_one(call, argument)
         except Busy:
             raise
         except Exception as error:
             self._logger.exception("the SQLite writer failed")
             return None, StoreUnavailable(f"the SQLite writer failed: {error!r}")
-        if transactions.freed:
-            self._announce(transactions.freed)
+        if freed:
+            self._announce(freed)
         self._count(1)
-        return done
+        return value, failure
 
     def _count(self, operations: int) -> None:
         """Estimate how much longer the log has become."""

@@ -8,7 +8,14 @@ import pytest
 
 import holdfast
 from holdfast import App, Retry
-from holdfast.errors import FlowFailed
+from holdfast.errors import (
+    Fenced,
+    FlowFailed,
+    FlowNotFound,
+    OutcomeUnknown,
+    StoreUnavailable,
+    UsageError,
+)
 from holdfast.flows.household import Household
 from tests.unit.work.conftest import until
 
@@ -238,3 +245,79 @@ async def test_a_host_that_is_stopped_by_a_step_hands_the_flow_back(fleet, store
     assert await handle.result(timeout=20) == 1
     # The end of the first was recorded before it was handed back.
     assert ran == [0, 1]
+
+
+async def at_once(fleet, tmp_path, app):
+    """A host on SQLite that has seen lone writes, and its household."""
+    fleet.url = f"sqlite:///{tmp_path / 'flows.db'}"
+    hf, _ = await fleet.run(app)
+    for number in range(2):
+        await (await hf.flows.start("flow", {"n": number})).result(timeout=10)
+    return hf, hf._desk.host.home
+
+
+async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(fleet, tmp_path):
+    app = App("a")
+    flow = quick(app)
+    hf, home = await at_once(fleet, tmp_path, app)
+    start, asked = home.start_at_once, []
+
+    def lost(new):
+        asked.append(start(new))
+        raise OutcomeUnknown("the disk did not answer")
+
+    home.start_at_once = lost
+    for number in range(5):
+        handle = await hf.flows.start(flow, number, id=f"f{number}")
+        assert await handle.result(timeout=10) == number
+        assert len(await handle.history()) == 1
+    assert any(asked)
+
+
+async def test_a_start_at_once_that_is_refused_to_its_session_is_anybodys(fleet, tmp_path):
+    app = App("a")
+    flow = quick(app)
+    hf, home = await at_once(fleet, tmp_path, app)
+
+    def refused(new):
+        raise Fenced(new.session, message="the session was reaped")
+
+    home.start_at_once = refused
+    handle = await hf.flows.start(flow, 7)
+    assert await handle.result(timeout=30) == 7
+
+
+async def test_a_start_at_once_that_cannot_be_written_is_told(fleet, tmp_path):
+    app = App("a")
+    flow = quick(app)
+    hf, home = await at_once(fleet, tmp_path, app)
+
+    def full(_new):
+        raise StoreUnavailable("the disk is full")
+
+    home.start_at_once = full
+    with pytest.raises(StoreUnavailable, match="full"):
+        await hf.flows.start(flow, 7, id="f")
+    with pytest.raises(FlowNotFound):
+        await hf.flows.get("f").status()
+    assert not hf._desk.waiters._waiting
+
+
+async def test_flow_code_that_kept_a_connection_starts_nothing_at_once(fleet, tmp_path):
+    app, kept = App("a"), []
+    flow = quick(app)
+
+    @app.flow
+    async def starts_another() -> str:
+        try:
+            await kept[0].start(flow, 1, id="never")
+        except UsageError as error:
+            return str(error)
+        return "started"
+
+    hf, _ = await at_once(fleet, tmp_path, app)
+    kept.append(hf.flows)
+    handle = await hf.flows.start(starts_another)
+    assert "flow code cannot use" in await handle.result(timeout=10)
+    with pytest.raises(FlowNotFound):
+        await hf.flows.get("never").status()

@@ -403,10 +403,10 @@ async def test_many_wait_for_one_handle_and_who_leaves_takes_nobody_along(fleet)
     for _ in range(5):
         with pytest.raises(TimeoutError):
             await handle.result(timeout=0.01)
-    waiting = hf.flows._desk.waiters._futures[handle.id]
+    waiting = hf.flows._desk.waiters._waiting[handle.id]
     assert len(waiting) < 3
     leaving, *staying = [asyncio.create_task(handle.result()) for _ in range(3)]
-    await until(lambda: sum(not each.done() for each in waiting) == 3)
+    await until(lambda: sum(not each.left for each in waiting) == 3)
     leaving.cancel()
     await handle.signal("go", "now")
     assert await asyncio.wait_for(asyncio.gather(*staying), 5) == ["now", "now"]
