@@ -211,7 +211,9 @@ def read_mail_before_the_history(patch: pytest.MonkeyPatch) -> None:
     """Letters are fed to a flow that was not replayed yet."""
 
     def mail(self):
-        if not (self.closed or self._still or self.committing or self._intake.waiting or self._reading):
+        if not (
+            self.closed or self._still or self.committing or self._intake.waiting or self._reading
+        ):
             self._read()
 
     patch.setattr(LiveFlow, "mail", mail)
