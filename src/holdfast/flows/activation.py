@@ -200,7 +200,7 @@ class LiveFlow:
             return
         if now:
             self.steps.stop_running()
-        if not self.committing:
+        if not self.committing and not self._acting:
             self._advance()
 
     def transacted(self, event: StepEnded, commit: Commit, answer: Committed) -> None:

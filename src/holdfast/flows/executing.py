@@ -369,7 +369,7 @@ class Executor:
         run.timers.clear()
 
     def _measure(self, run: StepRun, outcome: str) -> None:
-        if self._telemetry.active and run.began_at is not None:
+        if self._telemetry.active:
             spent_s = self._runtime.clock.monotonic() - run.began_at
             self._telemetry.step_ended(outcome, spent_s)
 

@@ -65,7 +65,7 @@ class StepRun:
         self.timed_out: str | None = None
         self.timers: list[asyncio.TimerHandle] = []
         # When it began, where anybody measures that.
-        self.began_at: float | None = None
+        self.began_at = 0.0
         self.beat_at = 0.0
         # What it said last, or those before it.
         self.details = call.details
