@@ -125,11 +125,10 @@ class Executor:
         if turns is None or turns.loop is not loop:
             turns = self._turns = FirstTurns(loop)
         at_once = lone and turns.free
-        body = self._to_its_end(run, called, wrapped=self.wraps, at_once=at_once)
-        if not at_once:
-            # Into its ``try``: a task that is cancelled before its first turn would drop the body
-            # otherwise, and nobody would hear of it.
-            body.send(None)
+        body = self._to_its_end(run, called, wrapped=self.wraps)
+        # Into its ``try``: a task that is cancelled before its first turn would drop the body
+        # otherwise, and nobody would hear of it.
+        body.send(None)
         run.task = loop.create_task(body, context=context)
         if at_once:
             turns.give()
@@ -189,15 +188,12 @@ class Executor:
             self._pool = self._runtime.start_pool(self._threads, name="holdfast-step")
         return self._pool
 
-    async def _to_its_end(
-        self, run: StepRun, called: Call, *, wrapped: bool, at_once: bool
-    ) -> None:
+    async def _to_its_end(self, run: StepRun, called: Call, *, wrapped: bool) -> None:
         """Run the body of a step, and tell of its end in the same turn of the loop."""
         result: Any = None
         error: BaseException | None = None
         try:
-            if not at_once:
-                await _next_turn()
+            await _next_turn()
             if wrapped:
                 result = await self.wrapped(run, partial(self._innermost, run, called))
             else:

@@ -113,8 +113,8 @@ class Starter:
         owned = replace(new, session=session.id, worker=self._desk.host_name)
         try:
             started = self._start_at_once(owned)
-            if started is None:
-                (started,) = await until_known(self._runtime, lambda _: self._store.start((owned,)))
+            if not isinstance(started, Started):
+                started = await self._ask(owned, unknown=started)
         except LeaseLost:
             # The session is not what we thought: anybody may have it.
             self._desk.sessions.doubt(session)
@@ -127,8 +127,18 @@ class Starter:
         _check_same(started, new)
         return self._begin(owned, started, session)
 
-    def _start_at_once(self, new: NewInstance) -> Started | None:
-        """The answer of a store that writes what comes alone at once; ``None`` if it did not."""
+    async def _ask(self, new: NewInstance, *, unknown: OutcomeUnknown | None) -> Started:
+        """The answer of the store; ``unknown`` is what was heard of the same request before."""
+        (started,) = await until_known(
+            self._runtime, lambda _: self._store.start((new,)), unknown=unknown
+        )
+        return started
+
+    def _start_at_once(self, new: NewInstance) -> Started | OutcomeUnknown | None:
+        """The answer of a store that writes what comes alone at once; ``None`` if it did not.
+
+        That nobody knows is an answer as well: asked for again, the same request tells.
+        """
         host = self._desk.host
         at_once = None if host is None else host.home.start_at_once
         if at_once is None:
@@ -136,9 +146,8 @@ class Starter:
         check_outside("a connection, nor a handle of one")
         try:
             return at_once(new)
-        except OutcomeUnknown:
-            # Asked for again under the same request, which tells.
-            return None
+        except OutcomeUnknown as unknown:
+            return unknown
 
     async def start_many(self, news: Sequence[NewInstance], *, tx: object = None) -> None:
         """Start flows that anybody may claim.

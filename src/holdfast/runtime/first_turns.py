@@ -9,6 +9,7 @@ while another that was begun here is in its first turn: code that goes on and on
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
 from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPrivateUsage]
 from typing import Any, NoReturn, Protocol
@@ -19,13 +20,14 @@ class _Ready(Protocol):
 
     def __len__(self) -> int: ...
 
-    def pop(self) -> Any: ...
+    def popleft(self) -> Any: ...
 
 
 class FirstTurns:
     """Begins tasks of one event loop in the turn in which they are made.
 
-    Ask whether that is ``free``, make the task, and ``give`` it the turn; nothing in between.
+    Ask whether that is ``free``, make the task, and ``give`` it the turn; nothing in between. What
+    other threads and signal handlers make ready meanwhile comes first, as it would have.
     """
 
     __slots__ = ("_giving", "_ready", "loop")
@@ -41,17 +43,23 @@ class FirstTurns:
         """Whether a task that is made now would be the only one who wants to run."""
         if self._giving or self._ready is None or self._ready:
             return False
+        # What its code raises would be taken for raised while that was handled, and say so.
+        if sys.exception() is not None:
+            return False
         # Whoever makes the tasks otherwise begins them otherwise.
         return self.loop.get_task_factory() is None
 
     def give(self) -> None:
         """Run the task that was just made to its first wait, as itself, and come back.
 
-        What ends a whole program is raised by the loop in its next turn, as it would have been.
+        Where somebody else has come to be ready since, it begins behind him, by the loop. What ends
+        a whole program is raised by the loop in its next turn, as it would have been.
         """
         assert self._ready is not None
-        assert len(self._ready) == 1
-        handle = self._ready.pop()
+        if len(self._ready) != 1:
+            return
+        # The one that was seen: nobody else takes from there, and what is added stands behind it.
+        handle = self._ready.popleft()
         asking = asyncio.current_task(self.loop)
         if asking is not None:
             leave_task(self.loop, asking)

@@ -127,13 +127,13 @@ class ReadyHere:
         host = current.get() or self._world
         return len(host.ready) + (host.paused or host.crashed)
 
-    def pop(self) -> Callback:
-        """Take what was made ready last away from the loop."""
+    def popleft(self) -> Callback:
+        """Take what is ready first away from the loop."""
         host = current.get() or self._world
-        last = host.ready.pop()
+        first = host.ready.popleft()
         if not host.ready:
             self._runnable.remove(host)
-        return last
+        return first
 
 
 def _nothing() -> None:

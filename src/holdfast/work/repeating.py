@@ -24,8 +24,15 @@ _FIRST_S, _MOST_S = 0.05, 1.0
 T = TypeVar("T")
 
 
-async def until_known(runtime: Runtime, call: Callable[[int], Awaitable[T]]) -> T:
+async def until_known(
+    runtime: Runtime,
+    call: Callable[[int], Awaitable[T]],
+    *,
+    unknown: OutcomeUnknown | None = None,
+) -> T:
     """``await call(number)``, again with the next number while its outcome is unknown.
+
+    ``unknown`` is what became of number 0, if that was asked for already.
 
     Raises:
         StoreUnavailable: The store did not take it, and nothing was applied.
@@ -33,10 +40,11 @@ async def until_known(runtime: Runtime, call: Callable[[int], Awaitable[T]]) -> 
         UsageError: The code of a flow asks.
     """
     check_outside("a connection, nor a handle of one")
-    try:
-        return await call(0)
-    except OutcomeUnknown as error:
-        unknown = error
+    if unknown is None:
+        try:
+            return await call(0)
+        except OutcomeUnknown as error:
+            unknown = error
     clock, backoff = runtime.clock, Backoff(_FIRST_S, _MOST_S, runtime.random)
     until, number = clock.monotonic() + PATIENCE_S, 0
     while clock.monotonic() < until:

@@ -80,6 +80,41 @@ async def test_it_passes_nobody_who_was_ready_before(turns: FirstTurns) -> None:
     assert turns.free
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_whoever_comes_to_be_ready_meanwhile_keeps_his_place(
+    turns: FirstTurns, when: str
+) -> None:
+    order: list[str] = []
+
+    async def body() -> str:
+        order.append("task")
+        return "done"
+
+    def interrupt() -> None:
+        # As another thread does, or a signal handler, between any two instructions.
+        turns.loop.call_soon_threadsafe(order.append, "other")
+
+    assert turns.free
+    if when == "before":
+        interrupt()
+    task = turns.loop.create_task(body())
+    if when == "after":
+        interrupt()
+    turns.give()
+    assert order == []
+    assert await task == "done"
+    await asyncio.sleep(0)
+    assert order == (["other", "task"] if when == "before" else ["task", "other"])
+
+
+async def test_none_begins_while_its_caller_handles_an_error(turns: FirstTurns) -> None:
+    try:
+        raise LookupError("the caller's own")
+    except LookupError:
+        assert not turns.free
+    assert turns.free
+
+
 async def test_none_begins_in_the_first_turn_of_another(turns: FirstTurns) -> None:
     seen: list[bool] = []
 

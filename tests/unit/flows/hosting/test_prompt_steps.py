@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
@@ -247,6 +248,64 @@ async def test_a_host_that_is_stopped_by_a_step_hands_the_flow_back(fleet, store
     assert ran == [0, 1]
 
 
+async def test_a_step_that_somebody_else_comes_before_begins_behind_him(fleet, store_url):
+    app, order = App("a"), []
+
+    @app.step
+    async def note(n: int) -> int:
+        order.append(n)
+        return n
+
+    @app.flow
+    async def flow(n: int) -> int:
+        return await note(n) + await note(n)
+
+    hf = await run_alone(fleet, store_url, app)
+    loop = asyncio.get_running_loop()
+    make = loop.create_task
+
+    def interrupted(*args, **kwargs):
+        made = make(*args, **kwargs)
+        # As another thread does, or a signal handler, between any two instructions.
+        loop.call_soon_threadsafe(order.append, "other")
+        return made
+
+    loop.create_task = interrupted
+    try:
+        handles = [await hf.flows.start(flow, number) for number in range(10)]
+        await hf.flows.start_many(flow, range(10, 20), ids=[f"f{n}" for n in range(10, 20)])
+    finally:
+        loop.create_task = make
+    results = [await handle.result(timeout=10) for handle in handles]
+    results += [await hf.flows.get(f"f{n}").result(timeout=10) for n in range(10, 20)]
+    assert results == [2 * number for number in range(20)]
+    assert sorted(each for each in order if each != "other") == sorted([*range(20)] * 2)
+
+
+async def test_a_step_has_nothing_of_an_error_that_its_caller_handles(fleet, store_url):
+    app, seen = App("a"), []
+
+    @app.step
+    async def breaks() -> None:
+        seen.append(sys.exception())
+        raise OSError("the bank is down")
+
+    @app.flow
+    async def flow() -> None:
+        await breaks()
+
+    hf = await run_alone(fleet, store_url, app)
+    for _ in range(5):
+        try:
+            raise PermissionError("a secret of the caller")
+        except PermissionError:
+            handle = await hf.flows.start(flow)
+            with pytest.raises(FlowFailed, match="the bank is down"):
+                await handle.result(timeout=10)
+        assert "secret" not in str(await handle.history())
+    assert seen == [None] * 5
+
+
 async def at_once(fleet, tmp_path, app):
     """A host on SQLite that has seen lone writes, and its household."""
     fleet.url = f"sqlite:///{tmp_path / 'flows.db'}"
@@ -272,6 +331,40 @@ async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(flee
         assert await handle.result(timeout=10) == number
         assert len(await handle.history()) == 1
     assert any(asked)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_start_that_is_refused_after_it_was_unknown_is_asked_for_again(
+    fleet, tmp_path, applied
+):
+    app = App("a")
+    flow = quick(app)
+    hf, home = await at_once(fleet, tmp_path, app)
+    start, store, refusals = home.start_at_once, hf._desk.store, []
+
+    def lost(new):
+        if applied:
+            assert start(new) is not None
+        home.start_at_once = start
+        raise OutcomeUnknown("the disk did not answer")
+
+    class Sick:
+        """A store that takes nothing at first."""
+
+        async def start(self, news):
+            if not refusals:
+                refusals.append(news)
+                raise StoreUnavailable("the disk refuses")
+            return await store.start(news)
+
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+    home.start_at_once, hf._desk.store = lost, Sick()
+    handle = await hf.flows.start(flow, 7, id="f")
+    assert await handle.result(timeout=10) == 7
+    assert len(refusals) == 1
+    assert len(await handle.history()) == 1
 
 
 async def test_a_start_at_once_that_is_refused_to_its_session_is_anybodys(fleet, tmp_path):
