@@ -42,7 +42,7 @@ def quick(app):
     return flow
 
 
-async def test_flows_one_after_the_other_all_end(fleet, store_url):
+async def test_flows_one_after_the_other_all_end(store_url, fleet):
     app = App("a")
     flow = quick(app)
     hf = await run_alone(fleet, store_url, app)
@@ -52,7 +52,7 @@ async def test_flows_one_after_the_other_all_end(fleet, store_url):
         assert len(await handle.history()) == 1 + number % 3
 
 
-async def test_one_who_runs_flow_after_flow_lets_others_run(fleet, store_url):
+async def test_one_who_runs_flow_after_flow_lets_others_run(store_url, fleet):
     app = App("a")
     flow = quick(app)
     hf = await run_alone(fleet, store_url, app)
@@ -71,7 +71,7 @@ async def test_one_who_runs_flow_after_flow_lets_others_run(fleet, store_url):
     assert turns >= 30
 
 
-async def test_one_who_runs_flow_after_flow_gives_the_loop_its_turns(fleet, store_url):
+async def test_one_who_runs_flow_after_flow_gives_the_loop_its_turns(store_url, fleet):
     app = App("a")
     flow = quick(app)
     hf = await run_alone(fleet, store_url, app)
@@ -91,7 +91,7 @@ async def test_one_who_runs_flow_after_flow_gives_the_loop_its_turns(fleet, stor
 
 
 async def test_a_flow_does_not_rest_before_the_end_of_its_step_is_written(
-    fleet, store_url, monkeypatch
+    store_url, fleet, monkeypatch
 ):
     app, resting = App("a"), []
 
@@ -120,7 +120,7 @@ async def test_a_flow_does_not_rest_before_the_end_of_its_step_is_written(
     assert resting == [(False, 1)] * 5
 
 
-async def test_a_step_is_a_task_of_its_own_and_its_caller_is_himself_again(fleet, store_url):
+async def test_a_step_is_a_task_of_its_own_and_its_caller_is_himself_again(store_url, fleet):
     app, seen = App("a"), []
 
     @app.step
@@ -143,7 +143,7 @@ async def test_a_step_is_a_task_of_its_own_and_its_caller_is_himself_again(fleet
     assert me not in seen
 
 
-async def test_flows_that_steps_start_do_not_nest(fleet, store_url):
+async def test_flows_that_steps_start_do_not_nest(store_url, fleet):
     app, depths = App("a"), []
 
     @app.step
@@ -163,7 +163,7 @@ async def test_flows_that_steps_start_do_not_nest(fleet, store_url):
     assert depths == list(range(300, -1, -1))
 
 
-async def test_a_step_that_fails_at_once_is_tried_again_and_fails_its_flow(fleet, store_url):
+async def test_a_step_that_fails_at_once_is_tried_again_and_fails_its_flow(store_url, fleet):
     app, attempts = App("a"), []
 
     @app.step(retry=Retry(max_attempts=3, first=0.001))
@@ -182,7 +182,7 @@ async def test_a_step_that_fails_at_once_is_tried_again_and_fails_its_flow(fleet
     assert attempts == [0, 1, 2]
 
 
-async def test_steps_side_by_side_are_begun_before_any_end_is_fed(fleet, store_url):
+async def test_steps_side_by_side_are_begun_before_any_end_is_fed(store_url, fleet):
     app, order = App("a"), []
 
     @app.step
@@ -200,7 +200,7 @@ async def test_steps_side_by_side_are_begun_before_any_end_is_fed(fleet, store_u
     assert order == list(range(5))
 
 
-async def test_a_step_in_whose_first_turn_its_flow_is_lost_changes_nothing(fleet, store_url):
+async def test_a_step_in_whose_first_turn_its_flow_is_lost_changes_nothing(store_url, fleet):
     app, ran = App("a"), []
 
     @app.step
@@ -226,7 +226,7 @@ async def test_a_step_in_whose_first_turn_its_flow_is_lost_changes_nothing(fleet
     assert len(await handle.history()) == 1
 
 
-async def test_a_host_that_is_stopped_by_a_step_hands_the_flow_back(fleet, store_url):
+async def test_a_host_that_is_stopped_by_a_step_hands_the_flow_back(store_url, fleet):
     app, ran = App("a"), []
 
     @app.step
@@ -248,7 +248,7 @@ async def test_a_host_that_is_stopped_by_a_step_hands_the_flow_back(fleet, store
     assert ran == [0, 1]
 
 
-async def test_a_step_that_somebody_else_comes_before_begins_behind_him(fleet, store_url):
+async def test_a_step_that_somebody_else_comes_before_begins_behind_him(store_url, fleet):
     app, order = App("a"), []
 
     @app.step
@@ -282,7 +282,7 @@ async def test_a_step_that_somebody_else_comes_before_begins_behind_him(fleet, s
     assert sorted(each for each in order if each != "other") == sorted([*range(20)] * 2)
 
 
-async def test_a_step_has_nothing_of_an_error_that_its_caller_handles(fleet, store_url):
+async def test_a_step_has_nothing_of_an_error_that_its_caller_handles(store_url, fleet):
     app, seen = App("a"), []
 
     @app.step
