@@ -140,7 +140,9 @@ class LiveFlow:
         running = self.steps.running
         if running.get(run.call.identity) is run:
             del running[run.call.identity]
-        self.happened(event)
+        self._intake.waiting.append((event, 0, False))
+        if not self._acting:
+            self._wake()
 
     def happened(self, event: Happened) -> None:
         """Feed it, now or after the commit that is under way."""
@@ -224,7 +226,8 @@ class LiveFlow:
             return
         self.closed = True
         self._rouser.cancel()
-        self.steps.forget()
+        if self.steps.any:
+            self.steps.forget()
         self.run.close()
 
     # -- what it decides --------------------------------------------------------------------------
@@ -308,6 +311,11 @@ class LiveFlow:
         if answer is None or not answer.ok:
             self.committing = False
             self._home.lost(self, fenced=answer is not None)
+            return
+        if decision.ended is not None and not answer.taken and not self.closed:
+            # What the row says now is nobody's business here any more.
+            self.committing = False
+            self._act(decision)
             return
         self._stands(commit, answer)
         if answer.taken:

@@ -51,14 +51,14 @@ class Answerer:
 class Answering:
     """The queries and updates of one run."""
 
-    __slots__ = ("_run", "_updating", "queries", "updates")
+    __slots__ = ("_run", "queries", "updates", "updating")
 
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self.queries: dict[str, Answerer] = {}
         self.updates: dict[str, Answerer] = {}
         # Messages of updates that were taken and not replied to yet.
-        self._updating: dict[str, None] = {}
+        self.updating: dict[str, None] = {}
 
     def query(self, name: str, *args: Any) -> Any:
         """What the code answers from the state it is in: a copy, so that nobody can change that.
@@ -115,7 +115,7 @@ class Answering:
             unknown = UsageError("the flow takes no such update")
             self._run.out.replies.append(rejection(event.id, event.name, unknown))
             return False
-        self._updating[event.id] = None
+        self.updating[event.id] = None
         self._run.loop.create_task(self._handle(event), context=Context())
         return True
 
@@ -134,12 +134,12 @@ class Answering:
         self._reply(reply(event.id, result=result))
 
     def _reply(self, answer: Reply) -> None:
-        del self._updating[answer.message]
+        del self.updating[answer.message]
         self._run.out.replies.append(answer)
 
     def refuse_unfinished(self, *, anew: bool) -> None:
         """The run ends: tell those whose update it does not finish."""
         did = "began anew (continue_as_new)" if anew else "ended"
-        for id_ in self._updating:
+        for id_ in self.updating:
             self._run.out.replies.append(unfinished(id_, f"the flow {did} before the update ended"))
-        self._updating.clear()
+        self.updating.clear()

@@ -9,7 +9,6 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import Evicted, UsageError
-from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.events import Failure
 from holdfast.flows.failures import (
     CANCELLED,
@@ -20,6 +19,7 @@ from holdfast.flows.failures import (
 )
 from holdfast.flows.flow import Flow
 from holdfast.model.instance import InstanceStatus
+from holdfast.work.payload import encode
 
 
 class Restart(BaseException):
@@ -67,10 +67,10 @@ def ending_of(
         by = origins_of(error, latest())
         return Ending(InstanceStatus.FAILED, failure=failure_of(error), by=by)
     try:
-        result = encoded(main.result(), f"the result of flow {flow.name}")
+        result = encode(main.result(), f"the result of flow {flow.name}", canonical=True)
     except UsageError as wrong:
         return Ending(InstanceStatus.FAILED, failure=failure_of(wrong))
-    return Ending(InstanceStatus.COMPLETED, text_of(result))
+    return Ending(InstanceStatus.COMPLETED, result)
 
 
 def is_failure(error: BaseException) -> bool:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor as Pool
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from holdfast.errors import UsageError
 from holdfast.flows.arguments import Call, encoded
@@ -193,7 +192,7 @@ class Executor:
         result: Any = None
         error: BaseException | None = None
         try:
-            await _next_turn()
+            await _NEXT_TURN
             if wrapped:
                 result = await self.wrapped(run, partial(self._innermost, run, called))
             else:
@@ -228,14 +227,16 @@ class Executor:
     def _ended(self, run: StepRun, result: Any, error: BaseException | None) -> None:
         try:
             if not run.over:
-                self._disarm(run)
+                if run.timers:
+                    self._disarm(run)
                 self._tell(run, result, error)
         finally:
             # Its body has ended and asks it for nothing more: cut apart, both are freed at once.
             run.over = True
             run.task = None
             del run.current
-            self._give_turn(run)
+            if run.gate is not None:
+                self._give_turn(run.gate)
 
     def _tell(self, run: StepRun, result: Any, error: BaseException | None) -> None:
         """Tell the owner of a step how an attempt ended."""
@@ -249,7 +250,8 @@ class Executor:
             self._failed(run, wrong, final=True)
             return
         run.over = True
-        self._measure(run, "completed")
+        if self._telemetry.active:
+            self._measure(run, "completed")
         call = run.call
         run.owner.step_happened(
             run,
@@ -264,11 +266,12 @@ class Executor:
 
     def _refused(self, run: StepRun, error: Exception) -> None:
         """It cannot begin with what it was called with, however often it is tried."""
-        self._give_turn(run)
+        if run.gate is not None:
+            self._give_turn(run.gate)
         self._failed(run, error, final=True)
 
-    def _give_turn(self, run: StepRun) -> None:
-        following = None if run.gate is None else run.gate.leave()
+    def _give_turn(self, gate: Gate) -> None:
+        following = gate.leave()
         if following is not None:
             self._begin(following)
 
@@ -277,7 +280,8 @@ class Executor:
             return
         run.over = True
         event = self.failure(run, error, final=final)
-        self._measure(run, "retried" if isinstance(event, StepRetrying) else "failed")
+        if self._telemetry.active:
+            self._measure(run, "retried" if isinstance(event, StepRetrying) else "failed")
         run.owner.step_happened(run, event)
 
     def failure(
@@ -365,9 +369,8 @@ class Executor:
         run.timers.clear()
 
     def _measure(self, run: StepRun, outcome: str) -> None:
-        if self._telemetry.active:
-            spent_s = self._runtime.clock.monotonic() - run.began_at
-            self._telemetry.step_ended(outcome, spent_s)
+        spent_s = self._runtime.clock.monotonic() - run.began_at
+        self._telemetry.step_ended(outcome, spent_s)
 
 
 def _is_dropped(run: StepRun, raised: BaseException) -> bool:
@@ -394,10 +397,14 @@ def _retrieved(task: asyncio.Task[Any]) -> None:
     task.exception()
 
 
-@types.coroutine
-def _next_turn() -> Generator[None, None, None]:
-    """Go on in the turn of the loop in which the task begins."""
-    yield
+class _NextTurn:
+    """Awaited, it lets the body go on in the turn of the loop in which its task begins."""
+
+    # Yields once; without a frame of Python, as each step awaits it.
+    __await__ = staticmethod(partial(iter, (None,)))
+
+
+_NEXT_TURN = cast("Awaitable[None]", _NextTurn())
 
 
 async def _body(function: Callable[..., Any], called: Call) -> Any:

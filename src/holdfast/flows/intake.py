@@ -94,7 +94,11 @@ class Intake:
                 fed += 1
                 if number:
                     self.consumed.append(number)
-                self._feed(run, event, recorded=recorded)
+                if type(event) is StepEnded and not recorded:
+                    # The usual one.
+                    run.feed(event)
+                else:
+                    self._feed(run, event, recorded=recorded)
                 if run.ended:
                     return
         finally:

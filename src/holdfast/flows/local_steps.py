@@ -26,6 +26,11 @@ class LocalSteps:
         self._held: list[StepTask] = []
 
     @property
+    def any(self) -> bool:
+        """Whether there are steps that run, or are to."""
+        return bool(self.running or self._held or self.transactions)
+
+    @property
     def to_begin(self) -> bool:
         """Whether there are steps that were called and do not run yet."""
         return bool(self._held or self.transactions)

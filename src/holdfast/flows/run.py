@@ -216,7 +216,8 @@ class FlowRun:
             return False
         if not isinstance(recorded, RetryDue):
             self.out.put(recorded)
-            self.advance(recorded.at)
+            self.at_us = max(self.at_us, recorded.at)
+            self.code.activate()
         return True
 
     def read(self, letter: Letter, at_us: int) -> Fed | None:
@@ -355,11 +356,13 @@ class FlowRun:
     def finish(self, ending: Ending) -> None:
         """The code has ended, and all its tasks: stop what it began, and tell who waits."""
         self.ended = True
-        self.answering.refuse_unfinished(anew=ending.restart is not None)
+        if self.answering.updating:
+            self.answering.refuse_unfinished(anew=ending.restart is not None)
         begun = None if ending.failure is None else self.calling.begun()
-        if ending.status is InstanceStatus.COMPLETED:
-            self._tell_unawaited()
-        self.calling.end()
+        if self.calling.steps or self.children.open:
+            if ending.status is InstanceStatus.COMPLETED:
+                self._tell_unawaited()
+            self.calling.end()
         if self.children.open:
             self.children.end(cancel_them=ending.restart is None)
         if ending.restart is not None:
@@ -379,8 +382,6 @@ class FlowRun:
 
     def _tell_unawaited(self) -> None:
         """Say what the code began and never awaited: it is not done, or not to its end."""
-        if not self.calling.steps and not self.children.open:
-            return
         steps = [f"step {identity}" for identity in self.calling.steps]
         children = [f"child {name}" for name, it in self.children.open.items() if not it.abandon]
         left = [*steps, *children]

@@ -21,7 +21,7 @@ def decision_of(
 ) -> Decision:
     """Empty the outbox of ``run`` into a decision."""
     out = run.out
-    steps = run.calling.tasks()
+    steps = run.calling.tasks() if run.calling.fresh else []
     durable = (
         out.urgent
         or ended is not None

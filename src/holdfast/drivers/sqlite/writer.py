@@ -139,7 +139,9 @@ class Writer:
         caller can wait, ``awaited``, it is left to ``perform`` if a turn is owed already. Raises as
         the operation does, and as ``submit``.
         """
-        if not self._alone or self._pending or not self._is_idle():
+        if not self._alone or self._pending or self._outstanding:
+            return None
+        if self._transactions.commit_s >= _INLINE_COMMIT_MAX_S:
             return None
         if self._closed or current.pid != self._pid:
             self._check()

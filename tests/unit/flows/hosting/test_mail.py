@@ -302,7 +302,7 @@ async def test_an_update_that_fails_says_so_and_its_flow_goes_on(fleet):
     assert failed.cause.type == "KeyError"
     for said in ("began anew", "the flow ended"):
         asked = asyncio.create_task(handle.update("waits", timeout=5))
-        await until(lambda: hf._desk.host.home.lives["f"].run.answering._updating)
+        await until(lambda: hf._desk.host.home.lives["f"].run.answering.updating)
         await handle.signal("go")
         with pytest.raises(UpdateFailed, match=said):
             await asked
