@@ -23,7 +23,7 @@ class Wakeup:
 
 
 MISSED = Wakeup("missed")
-"""Not sent by anybody: the driver has become deaf, or hears again. Look at what you wait for."""
+"""Look at what you wait for: the driver has become deaf, hears again, or lost count of rings."""
 
 Listener = Callable[[Wakeup], None]
 

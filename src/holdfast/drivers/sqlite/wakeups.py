@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.drivers.sqlite.backlog import Backlog, Ring
 from holdfast.drivers.sqlite.files import DIRECTORY_MODE, refuse_links
 from holdfast.errors import ConfigurationError
 from holdfast.names import HostId
@@ -47,7 +48,7 @@ class _Datagram(msgspec.Struct):
     """What travels: the namespace, and (topic, waiter, position) for each bell."""
 
     n: str
-    b: list[tuple[str, int, int]]
+    b: list[Ring]
 
 
 class Poll(NamedTuple):
@@ -97,6 +98,7 @@ class SqliteWakeups:
         # By the loop's clock: until when somebody waits, and when the next comes due.
         self._watched_until = 0.0
         self._due_at: float | None = None
+        self._backlog = Backlog(self._loop, self._room_for, _BELLS_MAX)
         self._pid = os.getpid()
         self._closed = False
 
@@ -145,6 +147,8 @@ class SqliteWakeups:
             return
         self._closed = True
         own = os.getpid() == self._pid
+        if own:
+            self._backlog.close()
         if self._poller is not None:
             self._poller.cancel()
         if self._bell is not None:
@@ -187,24 +191,33 @@ class SqliteWakeups:
                 return
         names = self._everybody() if host is None else [self._name(host)]
         for start in range(0, len(wakeups), _BELLS_MAX):
-            bells = [(w.topic, w.waiter, w.position) for w in wakeups[start : start + _BELLS_MAX]]
-            data = self._encode(_Datagram(self._namespace, bells))
+            rings = [(w.topic, w.waiter, w.position) for w in wakeups[start : start + _BELLS_MAX]]
+            data = self._encode(_Datagram(self._namespace, rings))
             for name in names:
-                self._send_one(data, name)
+                if not self._send_one(data, name):
+                    self._loop.call_soon_threadsafe(self._keep, rings, name)
 
-    def _send_one(self, data: bytes, name: str) -> None:
+    def _keep(self, rings: Sequence[Ring], name: str) -> None:
+        if not self._closed:
+            self._backlog.add(rings, name)
+
+    def _room_for(self, rings: Sequence[Ring], name: str) -> bool:
+        return self._send_one(self._encode(_Datagram(self._namespace, list(rings))), name)
+
+    def _send_one(self, data: bytes, name: str) -> bool:
+        """Whether it need not be sent again: only a bell that is full has use for that."""
         assert self._sender is not None
         try:
             self._sender.sendto(data, self._address(name))
         except BlockingIOError:
-            # The listener's queue is full: it has plenty of reasons to look already.
-            return
+            return False
         except OSError as error:
             if error.errno == errno.ECONNREFUSED:
                 # Its host died without taking it down.
                 self._remove(name)
             elif error.errno != errno.ENOENT:
                 self._logger.debug("doorbell %s could not be rung: %s", name, error)
+        return True
 
     def _name(self, host: str) -> str:
         return hashlib.sha256(f"{self._namespace}\0{host}".encode()).hexdigest()[:24]

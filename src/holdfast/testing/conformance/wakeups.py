@@ -14,6 +14,8 @@ from holdfast.testing.conformance.lab import Lab, Member, scenario
 ARRIVES_WITHIN_S = 10.0
 # How long to listen before calling it silence. Longer would only find later mistakes.
 SILENCE_S = 0.15
+# More than a host takes in while it is busy, and what a busy minute brings.
+BURST = 300
 
 
 class Bell:
@@ -142,6 +144,18 @@ class WakeupsSuite:
         for topic in ("lease/a/b", "it's; --", "x:y,z|w", "\U0001f511", "t" * 518):
             await a.wakeups.ring(Wakeup(topic, 2**40, 3), host=b.id)
             assert await bell.next() == Wakeup(topic, 2**40, 3)
+
+    @scenario
+    async def test_of_a_burst_of_hints_each_arrives(self, lab: Lab) -> None:
+        # Each is about something else, and whoever waits for that hears of nothing else.
+        lab.require("push")
+        a, b = await lab.host("a"), await lab.host("b")
+        bell = Bell(b)
+        sent = [Wakeup(f"instance/{number}") for number in range(BURST)]
+        for wakeup in sent:
+            await a.wakeups.ring(wakeup, host=b.id)
+        heard = {await bell.next() for _ in sent}
+        assert heard == set(sent)
 
     @scenario
     async def test_who_listens_knows_that_hints_arrive(self, lab: Lab) -> None:
