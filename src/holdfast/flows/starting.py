@@ -19,6 +19,7 @@ from holdfast.flows.attributes import ATTRIBUTES_BYTES_MAX, with_attributes
 from holdfast.flows.bell import claimable
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.step import check_definition
+from holdfast.model.flow_options import POLL_MAX_S
 from holdfast.model.instance import (
     START_MAX,
     ClaimedInstance,
@@ -37,8 +38,9 @@ from holdfast.work.repeating import until_known, while_held
 if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
 
-# A flow that comes due before those who wait would look by themselves is rung for.
-_SOON_S = 5.0
+# A flow that comes due before those who wait would look by themselves is rung for: they look then,
+# and learn when. None of them waits longer than this.
+_SOON_S = POLL_MAX_S
 
 # Requests tell apart those who ask for one id. Of an id that was made for a call nobody else knows.
 _OF_NEW_ID = "new"
@@ -240,7 +242,13 @@ class Starter:
 
     def _tell_delayed(self, news: Sequence[NewInstance]) -> None:
         """Let those who wait learn of flows that come due before they would look."""
-        names = {new.name for new in news if 0 < new.delay_us < _SOON_S * 1e6}
+        now_us = self._runtime.clock.now().timestamp() * 1e6
+        names = {
+            new.name
+            for new in news
+            if (new.delay_us if new.due_at_us is None else new.due_at_us - now_us) < _SOON_S * 1e6
+            and (new.delay_us or new.due_at_us is not None)
+        }
         for name in names:
             self._desk.claimer.later(self._ring(name))
 

@@ -12,6 +12,9 @@ from holdfast.model.options import Duration, seconds
 _CONCURRENCY_MAX = 100_000
 _THREADS_MAX = 1_000
 
+POLL_MAX_S = 3600.0
+"""The longest that a host looks for nothing: what it was not told of is late by as much."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowOptions:
@@ -43,7 +46,7 @@ class FlowOptions:
                     f"FlowOptions.{name} is a whole number from 1 to {most:,}, not {value!r}"
                 )
         for name, least, most in (
-            ("poll", 0.1, 3600.0),
+            ("poll", 0.1, POLL_MAX_S),
             ("poll_floor", 0.001, 60.0),
             ("park_grace", 0.0, 86_400.0),
         ):

@@ -60,13 +60,15 @@ class InstanceStep:
 
     def _insert(self, new: NewInstance, host: HostId) -> InstanceRow:
         now_us = self.now_us
+        due_us = now_us + new.delay_us if new.due_at_us is None else new.due_at_us
         row = InstanceRow(
             new,
             0,
             created_us=now_us,
             updated_us=now_us,
-            began_us=now_us,
-            due_us=now_us + new.delay_us if new.due_at_us is None else new.due_at_us,
+            # Its time begins when it is due: a nap is as long as that of any other.
+            began_us=max(now_us, due_us),
+            due_us=due_us,
             input=new.input,
             attributes=new.attributes,
         )

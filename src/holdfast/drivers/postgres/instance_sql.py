@@ -13,6 +13,7 @@ asked.
 from __future__ import annotations
 
 from holdfast.drivers.postgres.job_sql import compose
+from holdfast.model.flow_options import POLL_MAX_S
 
 # Somebody owns it, in words that no partial index answers to: it is looked up by its id.
 OWNED_NOW = "coalesce(session, '') <> ''"
@@ -60,7 +61,9 @@ FLOOR = "coalesce((SELECT token FROM {s}.instance_floor WHERE namespace = $1), 0
 # instance whose end could not be written would never end.
 _FOREVER_US = 2**62
 
-# The instances of ``new``, in their order; an id that is there already changes nothing.
+# The instances of ``new``, in their order; an id that is there already changes nothing. The time of
+# each begins when it is due: a nap of one that is started for tomorrow is as long as that of any
+# other.
 BORN = compose(
     """born AS (
     INSERT INTO {s}.instance (
@@ -72,7 +75,8 @@ BORN = compose(
         CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END,
         CASE WHEN r.session IS NULL THEN 0 ELSE 1 + {floor} END, r.version, r.session, r.host,
         CASE WHEN r.session IS NOT NULL THEN r.worker END, r.request, r.parent,
-        coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us, c.now_us, c.now_us,
+        coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us,
+        greatest(coalesce(r.due_at_us, c.now_us + r.delay_us), c.now_us), c.now_us,
         least(r.retention_us, {forever}),
         r.input, r.attributes, r.headers, r.outlives
     FROM new r CROSS JOIN instant c
@@ -169,10 +173,13 @@ _START = compose(
 _START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel="$19"))
 
 # Inside a transaction of the caller's, who may take his time: notes stay where they are, because a
-# host that waits again would wait for whoever takes its note away.
+# host that waits again would wait for whoever takes its note away. What comes due before hosts look
+# by themselves is rung for as well, because nobody else can after the commit: they learn when.
 _START_THEIRS = compose(
     _START,
-    born_topic=BORN_TOPIC.replace("false AS stays", "true AS stays"),
+    born_topic=BORN_TOPIC.replace("false AS stays", "true AS stays").replace(
+        "(SELECT now_us FROM instant)", f"(SELECT now_us FROM instant) + {round(POLL_MAX_S * 1e6)}"
+    ),
     ring=compose(_RING, taking="", channel="$19"),
 )
 

@@ -28,11 +28,12 @@ INSERT INTO holdfast_instance (
     session, host, worker, due_at_us, retention_us, request, headers, attributes, input,
     first_token, parent, outlives
 ) SELECT
-    ?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?7, {family}
+    ?1, {began}, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?7, {family}
 """
 
-# Namespace and instant; then what is told of each instance.
-START = _START.format(family="?18, ?19")
+# Namespace and instant; then what is told of each instance. Its time begins when it is due: a nap
+# of one that is started for tomorrow is as long as that of any other.
+START = _START.format(began="max(?2, ?12)", family="?18, ?19")
 
 # One that its session owns from the beginning and that has no parent, unless the id is there, or
 # the token is none that a new one may have. To tell SQLite of a null takes longer than to write it
@@ -41,7 +42,7 @@ _UNLESS = """
 WHERE ?7 > coalesce((SELECT f.token FROM holdfast_instance_floor AS f WHERE f.namespace = ?1), 0)
 ON CONFLICT (id, namespace) DO NOTHING
 """
-START_OWNED = _START.format(family="NULL, 0") + _UNLESS
+START_OWNED = _START.format(began="?2", family="NULL, 0") + _UNLESS
 
 # The greatest token of what was removed; no row if nothing was.
 FLOOR = "SELECT token FROM holdfast_instance_floor WHERE namespace = ?"

@@ -168,6 +168,8 @@ class DueCases:
         found = await a.record("i")
         assert found.due_at is not None
         assert (found.due_at - found.created_at).total_seconds() == LONG_S
+        # Its own time begins then: whatever it waits for by the clock is counted from there.
+        assert found.began_at_us == round(found.due_at.timestamp() * 1e6)
 
     @scenario
     async def test_a_delayed_instance_is_claimed_when_due(self, lab: Lab) -> None:
@@ -183,6 +185,8 @@ class DueCases:
         await a.put("later", due_at_us=now_us + round(LONG_S * 1e6))
         await a.put("soon", due_at_us=now_us + round(SOON_S * 1e6))
         await a.put("past", due_at_us=now_us - 1_000_000)
+        past = await a.record("past")
+        assert past.began_at_us == round(past.created_at.timestamp() * 1e6)
         assert "past" in await a.ids()
         await lab.advance(SOON_S + PAST_S)
         await a.ids()

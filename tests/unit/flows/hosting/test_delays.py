@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +11,7 @@ import holdfast
 from holdfast import App, FlowCancelled
 from holdfast.errors import UsageError
 from holdfast.model.instance import InstanceStatus
+from holdfast.testing import World
 from tests.unit.work.conftest import until
 
 
@@ -86,3 +88,35 @@ async def test_a_flow_that_others_had_before_sees_that_it_is_cancelled(fleet):
         await two.flows.get("f").result(timeout=5)
     assert ran == ["began", "cleaned up"]
     assert handle.id == "f"
+
+
+@pytest.mark.parametrize("seconds", [0.2, 4, 6, 45, 90, 3000, 90_000])
+@pytest.mark.parametrize("by", ["delay", "at", "delay of many"])
+def test_a_flow_begins_at_its_time_on_a_host_that_has_nothing_to_do(seconds, by):
+    app = App("a")
+
+    @app.flow
+    async def late() -> tuple[float, float]:
+        began = holdfast.now().timestamp()
+        await asyncio.sleep(100)
+        return began, holdfast.now().timestamp()
+
+    async def story(world: World) -> tuple[float, float]:
+        await world.serve(app)
+        async with await world.connect() as hf:
+            # The host has looked, and looks again in a minute.
+            await asyncio.sleep(3)
+            due = world.now + timedelta(seconds=seconds)
+            if by == "at":
+                handle = await hf.flows.start(late, at=due)
+            elif by == "delay":
+                handle = await hf.flows.start(late, delay=seconds)
+            else:
+                (handle,) = await hf.flows.start_many(late, [()], delay=seconds)
+            began, ended = await handle.result()
+            return began - due.timestamp(), ended - due.timestamp()
+
+    began, ended = World().run(story)
+    # Its naps are counted from then on; clocks that drift are allowed for.
+    assert 0 <= began < 0.5
+    assert 100 <= ended < 101

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
@@ -168,3 +169,27 @@ async def test_a_host_whose_flows_all_sleep_sends_less_than_one_statement_a_seco
     assert count < 30
     # The counting works: it renews its session every third of its ttl.
     assert sum("UPDATE" in text and ".host" in text for text in sent[:count]) >= 8
+
+
+@pytest.mark.parametrize("in_tx", [False, True])
+async def test_a_delayed_start_is_heard_of_by_a_host_that_has_nothing_to_do(postgres_url, in_tx):
+    app = App("a")
+
+    @app.flow
+    async def late() -> bool:
+        return True
+
+    connection = await asyncpg.connect(postgres_url)
+    async with holdfast.connect(postgres_url, app=app) as hf, hf.running():
+        # It has looked, and looks again in a minute.
+        await until(lambda: hf._desk.host._lookout.at > hf._desk.host._clock.monotonic() + 50)
+        if in_tx:
+            async with connection.transaction():
+                handle = await hf.flows.start(late, delay=0.5, tx=connection)
+        else:
+            at = datetime.now(UTC) + timedelta(seconds=0.5)
+            handle = await hf.flows.start(late, at=at)
+        assert await handle.result(timeout=20)
+        info = await handle.status()
+        assert (info.ended_at - info.created_at).total_seconds() > 0.4
+    await connection.close()
