@@ -159,9 +159,9 @@ class ClaimedInstance(msgspec.Struct, frozen=True, gc=False):
 
     ``version`` is how often it was committed; ``base`` is the version after which its history
     begins: of the current run, ``version - base`` rows are in the store. ``began_at_us`` is when
-    the current run began, which for one that was to begin later is when it was due. ``letters`` are the first ``LETTERS_MAX`` in its mailbox. ``first``:
-    nobody has had it before, so that none of its code has run; a claim that is asked for again
-    may not know it.
+    the current run began, which for one that was to begin later is when it was due. ``letters``
+    are the first ``LETTERS_MAX`` in its mailbox. ``first``: nobody has had it before, so that none
+    of its code has run; a claim that is asked for again may not know it.
     """
 
     id: InstanceId

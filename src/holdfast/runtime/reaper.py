@@ -79,6 +79,8 @@ class Reaper:
         self._due = runtime.clock.monotonic() + first_s
         self._sweep_due = self._due
         self._handed_over = 0
+        # Whether a host has gone of which the others have not been told.
+        self._untold = False
         # What could not be taken back at the last look.
         self._failing: set[str] = set()
 
@@ -121,11 +123,14 @@ class Reaper:
                 full = len(sessions) == SESSIONS_MAX
                 dead = await self._reap(hosts, others, now, unseen=full)
                 more = len(dead) == REAP_MAX
-                if dead:
-                    await driver.wakeups.ring(GONE)
+                self._untold = self._untold or bool(dead)
                 if dead or now >= self._sweep_due:
                     self._sweep_due = now + _SWEEP_TTLS * ttl_s
                     more = await self._sweep(driver, now) or more
+                if self._untold:
+                    # When its work is free: who looks before that finds nothing.
+                    await driver.wakeups.ring(GONE)
+                    self._untold = False
         except (HoldfastError, TimeoutError) as error:
             # What was ended may not have been taken back.
             self._due = self._sweep_due = now + min(_SOON_S, ttl_s / 3)

@@ -110,6 +110,44 @@ async def test_work_that_was_not_taken_back_is_swept_up_at_once_and_else_rarely(
     await driver.close()
 
 
+async def test_others_are_told_of_a_dead_host_when_its_work_is_free():
+    clock, happened = ManualClock(), []
+    context = DriverContext(
+        clock=clock, random=random.Random(1), namespace="n", host=HostId("me"), options={}
+    )
+    driver = await MemoryFactory().open(parse_url("memory://tells"), context)
+
+    async def reclaim(*, limit: int):
+        happened.append("taken")
+        return await driver.instances.reclaim(limit=limit)
+
+    async def ring(wakeup: Wakeup):
+        happened.append(wakeup)
+
+    shown = SimpleNamespace(
+        hosts=driver.hosts,
+        jobs=None,
+        instances=SimpleNamespace(reclaim=reclaim),
+        wakeups=SimpleNamespace(ring=ring),
+    )
+    mine = session("me", OWN_TTL_S)
+    heartbeat = Heartbeat(Runtime(clock=clock), mine, drift=0.005)
+    reaper = Reaper(Runtime(clock=clock), heartbeat)
+    await driver.hosts.open(mine)
+    heartbeat.opened(clock.monotonic())
+    await driver.hosts.open(session("dies", 1.0))
+    for _ in range(4):
+        clock.advance(OWN_TTL_S / 2)
+        await driver.hosts.renew(mine.id, mine.ttl_us)
+        heartbeat.live.accept(clock.monotonic())
+        reaper.tick(clock.monotonic(), shown)
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert happened.count(GONE) == 1
+    assert happened[-2:] == ["taken", GONE]
+    await driver.close()
+
+
 class Refusing:
     """A store of jobs that cannot take anything back, until it is mended."""
 

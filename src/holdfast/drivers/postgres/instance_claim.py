@@ -50,11 +50,9 @@ class _Answer:
     at_us: int = 0
     next_due_us: int | None = None
     boxes: Sequence[str] = ()
-    # Whether more was seen than was had; whether the host's notes from before last long enough, and
-    # whether they last at all.
+    # Whether more was seen than was had; whether the host's notes from before last long enough.
     more: bool = False
     standing: bool = False
-    noted: bool = False
 
 
 class InstanceClaimer:
@@ -124,19 +122,20 @@ class InstanceClaimer:
 
     async def _take_all(self, request: InstanceClaimRequest, limit: int, answer: _Answer) -> None:
         """Fill ``answer`` up to ``limit``, and leave a note if there was less and one is wanted."""
-        standing = noted = False
+        standing = False
         for number in range(_ROUNDS_MAX):
             await self._attempt(request, limit, answer, wait_us=request.wait_us)
             if number == 0:
                 # The rounds behind it see the note that it left.
-                standing, noted = answer.standing, answer.noted
+                standing = answer.standing
             if len(answer.instances) >= limit or not answer.more:
                 break
         if request.wait_us <= 0 or len(answer.instances) >= limit:
             return
         topics = [f"instances/{request.kind}/{name}" for name in request.names]
         doubts, clock = self._doubts, self._tables.clock
-        if not noted:
+        if not standing:
+            # Also where one lasted yet: whoever came while it was written anew passed over it.
             doubts.noted(topics, clock.monotonic())
         busy_s = None
         if not standing or doubts.unseen(topics):
@@ -181,7 +180,6 @@ class InstanceClaimer:
         answer.next_due_us = first["next_due_us"]
         answer.boxes = first["boxes"]
         answer.standing = first["standing"]
-        answer.noted = first["noted"]
         answer.more = first["seen"] > len(taken)
 
     async def _claimed_before(
@@ -220,7 +218,7 @@ class InstanceClaimer:
 
 
 # Where the columns of an instance begin: behind what is said of the attempt.
-_OFFSET = 10
+_OFFSET = 9
 
 
 def _claimed(row: Any, offset: int, *, first: bool = False) -> ClaimedInstance:

@@ -120,12 +120,11 @@ WITH RECURSIVE {instant}, {before}host AS MATERIALIZED (
                 ORDER BY due_at_us LIMIT 1
             ) d
         ) AS next_due_us,
-        ARRAY(SELECT m.id FROM mail m WHERE m.session = $2) AS boxes, {standing} AS standing,
-        {noted} AS noted
+        ARRAY(SELECT m.id FROM mail m WHERE m.session = $2) AS boxes, {standing} AS standing
     FROM gate g
 ){note}
-SELECT s.alive, s.at_us, s.seen, s.next_due_us, s.boxes, s.standing, s.noted, i.since_us,
-    i.number, i.first, {claimed}, {letters}
+SELECT s.alive, s.at_us, s.seen, s.next_due_us, s.boxes, s.standing, i.since_us, i.number,
+    i.first, {claimed}, {letters}
 FROM state s LEFT JOIN taken i ON true
 """
 
@@ -136,12 +135,11 @@ _PARTS = {
     "letters": _LETTERS,
 }
 
-CLAIM = compose(_CLAIM, before="", note="", standing="false", noted="false", **_PARTS)
+CLAIM = compose(_CLAIM, before="", note="", standing="false", **_PARTS)
 
 # The same for a host that wants to be told of more: its notes enter with what was too little.
 # Where those from before last for this wait too (``standing``) they are left as they are: who
-# comes with something new passes over a note that is being written. ``noted`` says that they last
-# still, however long.
+# comes with something new passes over a note that is being written.
 CLAIM_WAITING = compose(
     _CLAIM,
     note=""", note AS (
@@ -158,10 +156,9 @@ CLAIM_WAITING = compose(
 )""",
     before="""before AS MATERIALIZED (
     SELECT count(*) = count(w.until_us) AND coalesce(bool_and(w.until_us >= w.enough_us), true)
-            AS standing,
-        count(*) = count(w.until_us) AND coalesce(bool_and(w.until_us > w.now_us), true) AS noted
+            AS standing
     FROM unnest($6::text[]) AS v(name) LEFT JOIN LATERAL (
-        SELECT n.until_us, c.now_us, c.now_us + $10::bigint AS enough_us
+        SELECT n.until_us, c.now_us + $10::bigint AS enough_us
         FROM {s}.watch n CROSS JOIN instant c
         WHERE n.namespace = $1 AND n.topic = 'instances/' || $5::text || '/' || v.name
             AND n.host = $9
@@ -169,7 +166,6 @@ CLAIM_WAITING = compose(
     ) w ON true
 ), """,
     standing="(SELECT standing FROM before)",
-    noted="(SELECT noted FROM before)",
     **_PARTS,
 )
 

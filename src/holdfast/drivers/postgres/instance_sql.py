@@ -178,9 +178,10 @@ _START_OURS = compose(_START, born_topic=BORN_TOPIC, ring=compose(RING, channel=
 _START_THEIRS = compose(
     _START,
     born_topic=BORN_TOPIC.replace("false AS stays", "true AS stays").replace(
-        "(SELECT now_us FROM instant)", f"(SELECT now_us FROM instant) + {round(POLL_MAX_S * 1e6)}"
+        "FROM instant)", "FROM instant) + {soon_us}"
     ),
     ring=compose(_RING, taking="", channel="$19"),
+    soon_us=str(round(POLL_MAX_S * 1e6)),
 )
 
 START = compose(_START_OURS, begun="")

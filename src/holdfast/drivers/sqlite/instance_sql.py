@@ -28,7 +28,8 @@ INSERT INTO holdfast_instance (
     session, host, worker, due_at_us, retention_us, request, headers, attributes, input,
     first_token, parent, outlives
 ) SELECT
-    ?1, {began}, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?7, {family}
+    ?1, {began}, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?7,
+    {family}
 """
 
 # Namespace and instant; then what is told of each instance. Its time begins when it is due: a nap

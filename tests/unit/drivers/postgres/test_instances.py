@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from holdfast.drivers.postgres.doubts import Doubts
 from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.model.instance import (
     Entry,
@@ -20,7 +21,7 @@ from holdfast.model.instance import (
 )
 from holdfast.model.job import Completion, QueueMode, QueueSettings
 from holdfast.model.job import Entry as JobEntry
-from holdfast.names import InstanceId
+from holdfast.names import HostId, InstanceId
 from tests.unit.drivers.postgres.instances import ask, letter, mine, new, news, step
 from tests.unit.drivers.postgres.jobs import hosts, job, open_host, until_blocked, wish
 
@@ -297,3 +298,35 @@ async def test_who_commits_and_sends_takes_its_rows_in_the_order_of_their_ids(
         (answer,) = await committing
         assert answer.ok
     await other.close()
+
+
+async def test_what_is_freed_while_a_host_writes_its_note_anew_is_looked_for_soon(
+    postgres_url: str,
+) -> None:
+    dying, waiting = await open_host(postgres_url, "dying"), await open_host(postgres_url, "w")
+    await dying.instances.start([mine("i", host="dying")])
+    await waiting.instances.claim(ask(host="w", wait_us=10_000_000))
+    await dying.hosts.close(HostId("dying"))
+    heard: list[str] = []
+    waiting.wakeups.subscribe(lambda wakeup: heard.append(wakeup.topic))
+    reaping, writing = [await asyncpg.connect(postgres_url) for _ in range(2)]
+    claimer = waiting.instances._claimer
+    # That note is old: it is not doubted any more.
+    claimer._doubts = Doubts()
+    values = (claimer._tables.namespace, 10, claimer._tables.channel)
+    async with reaping.transaction():
+        # Its note is being written, so that who frees the instance passes over it; and who frees it
+        # has not committed when the host looks.
+        async with writing.transaction():
+            await writing.execute("SELECT FROM holdfast.watch FOR UPDATE")
+            (freed,) = await reaping.fetch(claimer._reclaim_sql, *values)
+            assert (freed["id"], freed["rung"]) == ("i", 0)
+        found = await waiting.instances.claim(ask(host="w", wait_us=180_000_000))
+        assert found.instances == ()
+    # Nobody rings any more.
+    assert found.next_due_s is not None
+    assert found.next_due_s < 0.5
+    (found,) = (await waiting.instances.claim(ask(host="w", wait_us=180_000_000))).instances
+    assert (found.id, heard) == ("i", [])
+    for each in (reaping, writing, dying, waiting):
+        await each.close()
