@@ -97,6 +97,11 @@ class Calling:
             self.fresh[identity] = call
         return call
 
+    def asked(self, identity: str) -> bool:
+        """Whether the code has made this call, whatever became of it."""
+        name, _, number = identity.rpartition("#")
+        return int(number) < self._counts.get(name, 0)
+
     def rewound(self, rewind: Rewind) -> None:
         """A part is void; the ends in it are those of calls that the code makes from now on."""
         if self._salvaged is None or self._keys is None:

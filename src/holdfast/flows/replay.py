@@ -64,6 +64,9 @@ class Replay:
         run.asking.patches_recorded = script.patches
         self._announced: Rewind | None = None
         self._retries = _retries_after(script.rows)
+        # Another input leads elsewhere, and behind a retry calls are counted anew.
+        rewound = any(isinstance(item, Rewind) for row in script.rows for item in row)
+        self._loose = script.edited or rewound
         self._announce(self._retries.get(-1))
 
     def run(self) -> None:
@@ -136,8 +139,10 @@ class Replay:
         if isinstance(event, StepEnded):
             run.calling.strike(event.step)
             if event.step not in run.calling.steps:
-                # Code that does without a step, or calls it later, may go on.
-                run.calling.unasked[event.step] = event
+                # Code that does without a step, or calls it later, may go on. Of a call that it has
+                # cancelled it wants to hear nothing.
+                if not run.calling.asked(event.step):
+                    run.calling.unasked[event.step] = event
                 run.out.events += 1
                 run.at_us = max(run.at_us, event.at)
                 return
@@ -369,6 +374,30 @@ class Replay:
 
     # -- afterwards -------------------------------------------------------------------------------
 
+    def check_unasked(self) -> None:
+        """Refuse code that does without steps that were run, and asks for others that were not.
+
+        One of these may be one of those by another name, which would run a second time. Code that
+        only does without some may go on.
+
+        Raises:
+            NonDeterminism: There are both.
+        """
+        run = self._run
+        if self._loose or not run.calling.unasked:
+            return
+        decided = (_called(each) for each, _ in run.out)
+        new = next((f"step {step}" for step in run.calling.fresh), None) or next(
+            (call for call in decided if call is not None), None
+        )
+        if new is not None:
+            missed = next(iter(run.calling.unasked))
+            raise NonDeterminism(
+                run.id,
+                f"step {missed}, which has run",
+                f"{new}, which has not: under another name it would run a second time",
+            )
+
     def tell_unasked(self) -> None:
         """Say that the history holds steps that the code did not ask for again."""
         unasked = self._run.calling.unasked
@@ -385,6 +414,13 @@ class Replay:
             return "the flow having ended"
         waits = [*run.calling.steps, *(f"child {name}" for name in run.children.open)]
         return f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"
+
+
+def _called(decided: Event) -> str | None:
+    """The call that was decided on, if it is one."""
+    if isinstance(decided, (StepSent, StepIntended)):
+        return f"step {decided.step}"
+    return f"child {decided.child}" if isinstance(decided, ChildStarted) else None
 
 
 def _retries_after(rows: Sequence[Sequence[Item]]) -> dict[int, Rewind]:

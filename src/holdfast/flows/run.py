@@ -194,6 +194,7 @@ class FlowRun:
             self.out.replayed()
             if self.difference is not None:
                 raise self.difference
+            replay.check_unasked()
             replay.go_on()
             replay.tell_unasked()
             self.children.replayed()

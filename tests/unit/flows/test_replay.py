@@ -168,6 +168,40 @@ def test_a_step_that_is_not_asked_for_again_is_a_warning(caplog):
     assert again.status is InstanceStatus.COMPLETED
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["local", "queued", "once"])
+def test_a_step_that_was_renamed_is_not_run_a_second_time(steps, kind):
+    how = {"queued": {"queue": "q"}, "once": {"once": True}}.get(kind, {})
+
+    @App("b").step(**how)
+    async def added(n: int) -> int:
+        return n + 1
+
+    async def before() -> int:
+        await add(1)
+        await other(2)
+        await asyncio.sleep(5)
+        return await other(3)
+
+    async def after() -> int:
+        await added(1)
+        await other(2)
+        await asyncio.sleep(5)
+        return await other(3)
+
+    done = run_of(before, steps=min(steps, 2))
+    if steps > 2:
+        done.elapse(6)
+        done.work()
+        assert done.status is InstanceStatus.COMPLETED
+    with pytest.raises(NonDeterminism) as caught:
+        replayed(after, done)
+    # Where nothing but ends of steps is recorded, these are all that can be missed.
+    if steps == 1:
+        assert caught.value.expected == "step add#0, which has run"
+        assert caught.value.found.startswith("step added#0, which has not")
+
+
 def test_steps_in_another_order_find_their_ends():
     async def before() -> list[int]:
         return [await add(1), await other(2), await add(3)]
