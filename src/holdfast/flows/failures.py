@@ -117,11 +117,9 @@ def step_error(
     if failure.type == OUTCOME_UNKNOWN:
         return StepOutcomeUnknown(step)
     details = decode_plain(text_of(failure.details))
-    for kind in errors:
-        if name_of(kind) == failure.type:
-            rebuilt = _rebuilt(kind, details)
-            if rebuilt is not None:
-                return rebuilt
+    rebuilt = _rebuilt(_named(failure.type, errors), details)
+    if rebuilt is not None:
+        return rebuilt
     return StepFailed(
         step,
         failure.type,
@@ -224,7 +222,22 @@ def _note(note: object) -> str:
         return f"(unprintable: {type(failed).__name__})"
 
 
-def _rebuilt(kind: type[Exception], details: Any) -> Exception | None:
+def _named(name: str, errors: Sequence[type[Exception]]) -> type[Exception] | None:
+    """The class of this name among those that a step names.
+
+    A module has another name where it is the program itself (``__main__``), and a class may have
+    moved since: the one class that has its name within the module is meant as well.
+    """
+    for kind in errors:
+        if name_of(kind) == name:
+            return kind
+    alike = [kind for kind in errors if name.endswith(f".{kind.__qualname__}")]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _rebuilt(kind: type[Exception] | None, details: Any) -> Exception | None:
+    if kind is None:
+        return None
     args: Any = cast("dict[str, Any]", details).get("args") if isinstance(details, dict) else None
     if not isinstance(args, list):
         return None

@@ -29,6 +29,10 @@ LETTERS_MAX = 100
 # Unread letters of one instance. A sender that is ahead by more has found one that never reads.
 MAILBOX_MAX = 10_000
 
+# So many wishes to cancel find room beyond that: whoever cannot be reached by signals any more must
+# be able to be stopped. One is enough, and callers in a hurry send some.
+CANCELS_MAX = 100
+
 # What was committed at once and is written as one row.
 EVENTS_BYTES_MAX = 16 * 1024 * 1024
 

@@ -9,6 +9,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
+from msgspec.structs import replace
 
 import holdfast
 from holdfast import (
@@ -21,6 +22,8 @@ from holdfast import (
     UsageError,
 )
 from holdfast.flows import asking
+from holdfast.flows.events import Failure
+from holdfast.flows.failures import step_error
 from holdfast.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven, finished
 
@@ -220,6 +223,36 @@ def test_an_error_that_the_step_names_comes_through_as_it_was():
     driven = Driven(flow).work()
     assert driven.outcome == [51, "7 is too much"]
     assert Driven(flow, rows=driven.rows).run.ended
+
+
+@pytest.mark.parametrize("module", ["__main__", "shop.cards"])
+def test_an_error_comes_through_whatever_its_module_was_called(module):
+    @App("a").flow
+    async def flow() -> int:
+        try:
+            await pay(7)
+        except CardDeclined as error:
+            return error.code
+        return 0
+
+    driven = Driven(flow).work()
+    name = f"{CardDeclined.__module__}.{CardDeclined.__qualname__}"
+    rows = [
+        replace(row, events=row.events.replace(name, f"{module}.CardDeclined"))
+        for row in driven.rows
+    ]
+    assert rows != driven.rows
+    again = Driven(flow, rows=rows)
+    assert again.run.ended
+    assert driven.outcome == 51
+
+
+def test_of_two_classes_of_one_name_none_is_taken_for_that_of_another_module():
+    failure = Failure("old.Twin", "x", details=msgspec.Raw(b'{"args":[1]}'))
+    twins = [type("Twin", (Exception,), {"__module__": module}) for module in ("a", "b")]
+    assert type(step_error("s#0", failure, errors=twins)) is StepFailed
+    assert type(step_error("s#0", failure, errors=twins[:1])) is twins[0]
+    assert type(step_error("s#0", replace(failure, type="b.Twin"), errors=twins)) is twins[1]
 
 
 def test_a_named_error_that_cannot_be_rebuilt_is_told():

@@ -17,6 +17,7 @@ from holdfast.drivers.memory.job_step import JobStep
 from holdfast.drivers.memory.notes import take_notes
 from holdfast.model.instance import (
     CANCEL_KIND,
+    CANCELS_MAX,
     MAILBOX_MAX,
     Entry,
     HistoryRow,
@@ -155,6 +156,8 @@ class InstanceStep:
             return Sent.DUPLICATE
         if row.ended is not None:
             return Sent.ENDED
+        if limit is not None and message.kind == CANCEL_KIND:
+            limit += CANCELS_MAX
         if limit is not None and len(row.letters) >= limit:
             return Sent.FULL
         self.table.letters += 1

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from holdfast.drivers.postgres import instance_sql
 from holdfast.drivers.postgres.job_sql import ENQUEUE_INTO, compose, ring_to
-from holdfast.model.instance import MAILBOX_MAX
+from holdfast.model.instance import CANCEL_KIND, CANCELS_MAX, MAILBOX_MAX
+
+# With those that are to be heard whatever else lies there.
+_ALL_MAX = MAILBOX_MAX + CANCELS_MAX
 
 # The letters of ``post`` (n, receiver, id, kind, name, payload), each once.
 #
@@ -103,7 +106,12 @@ LEFT JOIN LATERAL (
     ring=compose(instance_sql.RING, channel="$7"),
 )
 
-SEND = compose(_SEND, fits=f"p.letters + p.place <= {MAILBOX_MAX}", counted=str(MAILBOX_MAX))
+SEND = compose(
+    _SEND,
+    fits=f"p.letters + p.place <= CASE p.kind WHEN '{CANCEL_KIND}' THEN {_ALL_MAX} "
+    f"ELSE {MAILBOX_MAX} END",
+    counted=str(_ALL_MAX),
+)
 
 # The same for letters that must not be refused: no mailbox is too full for them.
 DELIVER = compose(_SEND, fits="true", counted="0")

@@ -14,7 +14,15 @@ from holdfast.drivers.sqlite import mail_sql as sql
 from holdfast.drivers.sqlite.bells import Bells
 from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Bell, Turn
-from holdfast.model.instance import LETTERS_MAX, MAILBOX_MAX, Letter, Message, Sent
+from holdfast.model.instance import (
+    CANCEL_KIND,
+    CANCELS_MAX,
+    LETTERS_MAX,
+    MAILBOX_MAX,
+    Letter,
+    Message,
+    Sent,
+)
 from holdfast.names import HostId
 
 
@@ -44,7 +52,11 @@ class InstanceMail:
         count: Counter[int] = Counter()
         for place, message in enumerate(messages):
             receiver = receivers.get(place)
-            answer = _answer(receiver, count, repeated=(message.to, message.id) in put, room=room)
+            spare = CANCELS_MAX if message.kind == CANCEL_KIND else 0
+            repeated = (message.to, message.id) in put
+            answer = _answer(
+                receiver, count, repeated=repeated, room=None if room is None else room + spare
+            )
             answers.append(answer)
             if receiver is None or answer is not Sent.SENT:
                 continue

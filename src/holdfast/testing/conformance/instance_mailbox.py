@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.instance import LETTERS_MAX, MAILBOX_MAX, Sent
+from holdfast.model.instance import CANCEL_KIND, CANCELS_MAX, LETTERS_MAX, MAILBOX_MAX, Sent
 from holdfast.testing.conformance.instance_runner import Runner, message, runner, runners
 from holdfast.testing.conformance.lab import Lab, scenario
 
@@ -111,6 +111,18 @@ class SendCases:
         await a.advance(held, consumed=(first.number, second.number))
         assert await b.send("i", "one more") is Sent.SENT
         assert await b.send("i", "yet one") is Sent.FULL
+
+    @scenario
+    async def test_a_full_mailbox_has_room_for_wishes_to_cancel(self, lab: Lab) -> None:
+        a = await runner(lab)
+        await a.put("full")
+        await fill(a, "full")
+        for number in range(CANCELS_MAX):
+            wish = message("full", f"c{number}", kind=CANCEL_KIND)
+            assert await a.instances.send([wish]) == [Sent.SENT]
+        assert await a.send("full", "one more") is Sent.FULL
+        wish = message("full", "enough", kind=CANCEL_KIND)
+        assert await a.instances.send([wish]) == [Sent.FULL]
 
     @scenario
     async def test_a_full_mailbox_hinders_no_other(self, lab: Lab) -> None:
