@@ -64,9 +64,18 @@ class Intake:
         self.waiting.insert(0, (event, 0, True))
 
     def put_letters(self, run: FlowRun, letters: Iterable[Letter], at_us: int) -> bool:
-        """Letters came; whether any of them was taken."""
-        took = False
+        """Letters came; whether any of them was taken.
+
+        A deadline that had passed when a letter was sent comes before it, however late both are
+        seen here: who sends after it is too late, whether a host ran meanwhile or not.
+        """
+        took, sent_us, passed = False, 0, 0
         for letter in letters:
+            if letter.sent_at_us > sent_us:
+                sent_us = letter.sent_at_us
+                due = run.due(at_us, by_us=sent_us)
+                self.put(*due[passed:])
+                passed = len(due)
             if letter.kind == SIGNAL and run.inbox.full and not run.inbox.awaits(letter.name):
                 # It stays in the mailbox, where it counts against those who send.
                 continue

@@ -270,9 +270,9 @@ class FlowRun:
         """When the first timer or retry is due; nothing has to be done before by the clock."""
         return None if self.ended else self.timers.next_us
 
-    def due(self, now_us: int) -> list[TimerFired | RetryDue]:
-        """What has come due by then, in order, to be fed. It stays so until it is."""
-        return [] if self.ended else self.timers.due(now_us)
+    def due(self, now_us: int, *, by_us: int | None = None) -> list[TimerFired | RetryDue]:
+        """What has come due now, or had ``by_us``, in order, to be fed. It stays so until it is."""
+        return [] if self.ended else self.timers.due(now_us, by_us=by_us)
 
     @property
     def waiting(self) -> bool:

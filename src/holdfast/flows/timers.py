@@ -85,10 +85,11 @@ class Timers:
             heapq.heappop(heap)
         return None
 
-    def due(self, now_us: int) -> list[TimerFired | RetryDue]:
-        """What is due by then, the earliest first. It stays due until it is fed."""
+    def due(self, now_us: int, *, by_us: int | None = None) -> list[TimerFired | RetryDue]:
+        """What is due now, or was ``by_us``, the earliest first. It stays due until it is fed."""
+        until_us = now_us if by_us is None else by_us
         found: list[_Entry] = []
-        while self._heap and self._heap[0][0] <= now_us:
+        while self._heap and self._heap[0][0] <= until_us:
             entry = heapq.heappop(self._heap)
             if self._counts(entry):
                 found.append(entry)

@@ -1,0 +1,101 @@
+"""A deadline and what comes close to it: the order is that of the store's clock, whoever is late."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import App
+from holdfast.testing import World
+
+DEADLINE_S = 20.0
+
+
+def approvals() -> App:
+    app = App("approvals")
+
+    @app.flow
+    async def by_argument() -> list[str]:
+        try:
+            return [await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)]
+        except TimeoutError:
+            return ["too late"]
+
+    @app.flow
+    async def by_block() -> list[str]:
+        got: list[str] = []
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while True:
+                    got.append(await holdfast.wait_signal("ok", str))
+        except TimeoutError:
+            return [*got, "too late"]
+
+    return app
+
+
+@pytest.mark.parametrize("name", ["by_argument", "by_block"])
+@pytest.mark.parametrize(
+    ("signals", "expected"),
+    [
+        ((12.0,), {"by_argument": ["at 12"], "by_block": ["at 12", "too late"]}),
+        ((25.0,), {"by_argument": ["too late"], "by_block": ["too late"]}),
+        ((12.0, 25.0), {"by_argument": ["at 12"], "by_block": ["at 12", "too late"]}),
+        ((25.0, 26.0), {"by_argument": ["too late"], "by_block": ["too late"]}),
+    ],
+)
+def test_a_signal_that_was_sent_behind_the_deadline_is_too_late(name, signals, expected):
+    app = approvals()
+
+    async def story(world: World) -> list[str]:
+        await world.serve(app, "one")
+        async with await world.connect() as hf:
+            began = world.now
+            handle = await hf.flows.start(app.flows[name])
+            # Nobody runs it from here on, until both have long passed.
+            await asyncio.sleep(10)
+            world.crash("one")
+            for at in signals:
+                await asyncio.sleep(at - (world.now - began).total_seconds())
+                await handle.signal("ok", f"at {at:g}")
+            await asyncio.sleep(40 - (world.now - began).total_seconds())
+            await world.serve(app, "two")
+            return await handle.result()
+
+    assert World().run(story) == expected[name]
+
+
+def test_a_child_that_ended_behind_the_deadline_is_too_late():
+    app = App("family")
+
+    @app.flow
+    async def child() -> str:
+        await asyncio.sleep(30)
+        return "late"
+
+    @app.flow
+    async def parent() -> str:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await child()
+        except TimeoutError:
+            return "too late"
+
+    children = App("children")
+    children.flow(name="child")(child.function)
+
+    async def story(world: World) -> str:
+        await world.serve(app, "one")
+        async with await world.connect() as hf:
+            handle = await hf.flows.start(parent)
+            await asyncio.sleep(10)
+            world.crash("one")
+            # A host that knows the child alone.
+            await world.serve(children, "two")
+            await asyncio.sleep(50)
+            await world.serve(app, "three")
+            return await handle.result()
+
+    assert World().run(story) == "too late"
