@@ -1,4 +1,4 @@
-"""A deadline and what comes close to it: the order is that of the store's clock, whoever is late."""
+"""A deadline and what comes close to it: the store's clock decides, however late a host is."""
 
 from __future__ import annotations
 
