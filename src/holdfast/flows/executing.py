@@ -18,8 +18,8 @@ from typing import Any, cast
 from holdfast.errors import UsageError
 from holdfast.flows.arguments import Call, encoded
 from holdfast.flows.decision import StepTask
-from holdfast.flows.events import StepEnded, StepRetrying
-from holdfast.flows.failures import failure_of
+from holdfast.flows.events import Failure, StepEnded, StepRetrying
+from holdfast.flows.failures import failure_of, traceback_of
 from holdfast.flows.step_run import Gate, StepOwner, StepRun
 from holdfast.flows.store_clock import StoreClock
 from holdfast.runtime.first_turns import FirstTurns
@@ -300,6 +300,7 @@ class Executor:
             spent_s = (now_us - call.first_at_us) / 1e6
             if spent_s + pause_s > options.retry_for_s:
                 pause_s = None
+        self._tell_failed(run, error, kept, pause_s)
         if pause_s is None:
             return StepEnded(
                 at=now_us, step=call.identity, input=call.input, error=kept, attempt=call.attempt
@@ -313,6 +314,23 @@ class Executor:
             due=due,
             details=run.details,
         )
+
+    def _tell_failed(
+        self, run: StepRun, error: BaseException, kept: Failure, pause_s: float | None
+    ) -> None:
+        """Say that an attempt failed. What the step names as its errors, its flow expects."""
+        call, flow = run.call, run.owner.row.id
+        fields = {"flow": flow, "step": call.identity, "attempt": call.attempt}
+        what = (call.identity, flow, call.attempt, f"{kept.type}: {kept.message}")
+        if pause_s is not None:
+            text = "step %s of flow %s failed at attempt %d, and is tried again in {:.1f} s: %s"
+            self._log.warning(text.format(pause_s), *what, extra=fields)
+        elif isinstance(error, call.step.options.errors):
+            self._log.info("step %s of flow %s failed at attempt %d: %s", *what, extra=fields)
+        else:
+            # As it is kept: what a foreign error says of itself may not even be printable.
+            text = "step %s of flow %s failed for good at attempt %d: %s%s"
+            self._log.warning(text, *what, traceback_of(kept), extra=fields)
 
     # -- limits of time ---------------------------------------------------------------------------
 

@@ -96,6 +96,13 @@ def unknown_outcome(step: str) -> Failure:
     return Failure(type=OUTCOME_UNKNOWN, message=str(StepOutcomeUnknown(step)))
 
 
+def traceback_of(failure: Failure) -> str:
+    """Where it was raised, on lines of their own; nothing where that is not known."""
+    details: Any = decode_plain(text_of(failure.details))
+    where = cast("dict[str, Any]", details).get("traceback") if isinstance(details, dict) else None
+    return f"\n{where.rstrip()}" if isinstance(where, str) and where else ""
+
+
 def encode_failure(failure: Failure) -> str:
     """The JSON of a failure: the outcome of a flow that failed."""
     return _encoder.encode(failure).decode()

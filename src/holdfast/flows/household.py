@@ -18,6 +18,7 @@ from holdfast.flows.committing import Writes
 from holdfast.flows.decision import StepTask
 from holdfast.flows.desk import FlowDesk
 from holdfast.flows.executing import Executor
+from holdfast.flows.failures import decode_failure, traceback_of
 from holdfast.flows.heeding import look_for_ended
 from holdfast.flows.parking import Parking
 from holdfast.flows.run import FlowRun
@@ -263,6 +264,13 @@ class Household:
         if self.stuck_flows.any:
             self.stuck_flows.recovered(live.id)
         self._forget(live)
+        if status is InstanceStatus.FAILED:
+            failure = decode_failure(outcome)
+            self.log.error(
+                "flow %s of %r failed: %s: %s%s",
+                *(live.id, live.row.name, failure.type, failure.message, traceback_of(failure)),
+                extra={"flow": live.id},
+            )
         if self.telemetry.active:
             self.telemetry.flow_ended(status.value)
 

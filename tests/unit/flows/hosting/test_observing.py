@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 import holdfast
 from holdfast import App, PrometheusTelemetry, Retry, blocking
-from holdfast.errors import UsageError
+from holdfast.errors import FlowFailed, UsageError
 from holdfast.flows.bell import claimable
 from holdfast.flows.store_clock import StoreClock
 from holdfast.model.instance import Commit
@@ -232,3 +232,47 @@ def test_the_estimate_of_the_stores_clock_is_never_ahead():
     assert store.now_us() == 2_000_000
     assert store.wait_s(2_990_000) == pytest.approx(1.0)
     assert store.wait_s(1) == 0.0
+
+
+async def test_what_fails_is_in_the_log_of_its_host(fleet, caplog):
+    app = App("a")
+
+    class Declined(Exception):
+        pass
+
+    @app.step(retry=Retry(max_attempts=2, first=0.01), errors=(Declined,))
+    async def pay(how: str) -> None:
+        raise Declined(how) if how == "expected" else ConnectionError("postgresql://u:canary@h")
+
+    @app.flow
+    async def buys(how: str) -> None:
+        await pay(how)
+
+    @app.flow
+    async def breaks() -> float:
+        return 1 / 0
+
+    hf, _ = await fleet.run(app)
+    caplog.set_level("INFO", logger="holdfast")
+    for id_, flow, args in (("a", buys, ("lost",)), ("b", buys, ("expected",)), ("c", breaks, ())):
+        with pytest.raises(FlowFailed):
+            await (await hf.flows.start(flow, *args, id=id_)).result(timeout=5)
+    told = [
+        (r.levelname, r.getMessage().splitlines()[0].replace(Declined.__qualname__, "Declined"))
+        for r in caplog.records
+        if getattr(r, "flow", None) in {"a", "b", "c"}
+    ]
+    lost = "ConnectionError: postgresql://u:***@h"
+    assert [level for level, _ in told] == ["WARNING"] * 2 + [
+        "ERROR",
+        "WARNING",
+        "INFO",
+        "ERROR",
+    ] + ["ERROR"]
+    assert told[0][1].startswith("step pay#0 of flow a failed at attempt 1, and is tried again in")
+    assert told[0][1].endswith(lost)
+    assert told[1][1] == f"step pay#0 of flow a failed for good at attempt 2: {lost}"
+    assert told[2][1].startswith("flow a of 'buys' failed: holdfast.errors.StepFailed")
+    assert told[6][1] == "flow c of 'breaks' failed: ZeroDivisionError: division by zero"
+    assert "in breaks" in caplog.text
+    assert "canary" not in caplog.text
