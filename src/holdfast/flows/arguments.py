@@ -217,17 +217,24 @@ class Arguments:
                     f"{self.what}: its types cannot be found ({error}); define them in the module"
                 ) from error
             self._codecs = {
-                each.name: codec_of(_kind_of(each, hints.get(each.name, Any)))
+                each.name: self._codec(f"argument {each.name}", _kind_of(each, hints))
                 for each in self._signature.parameters.values()
             }
             if self._simple:
                 self._values = values_of(self._codecs)
             returns = hints.get("return", Any)
-            self._returns = codec_of(Any if returns is type(None) else returns)
+            self._returns = self._codec("result", Any if returns is type(None) else returns)
         return self._codecs
 
+    def _codec(self, which: str, kind: Any) -> Codec:
+        try:
+            return codec_of(kind)
+        except UsageError as error:
+            raise UsageError(f"{self.what}, {which}: {error}") from error
 
-def _kind_of(parameter: inspect.Parameter, hint: Any) -> Any:
+
+def _kind_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    hint = hints.get(parameter.name, Any)
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
         return list[hint]
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:

@@ -1,8 +1,8 @@
 """What a job carries, in and out: any supported type as JSON, compiled once per type.
 
-Dataclasses, msgspec Structs, attrs classes, pydantic models and plain JSON values. Owns the limits
-of size and depth. Never evaluates, imports or unpickles what a store returned: the type to decode
-as comes from the handler that is registered, and from nowhere else.
+Dataclasses, msgspec Structs, attrs classes, types of pydantic and plain JSON values. Owns the
+limits of size and depth. Never evaluates, imports or unpickles what a store returned: the type to
+decode as comes from the handler that is registered, and from nowhere else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from msgspec.structs import astuple
 from holdfast.codec import DEPTH_MAX
 from holdfast.errors import InvalidPayload, UsageError
 from holdfast.model.job import PAYLOAD_BYTES_MAX
+from holdfast.work.annotation import StandIn, check, readable
+from holdfast.work.validated import form_of, is_validated
 
 # Types are written in programs, not made by them; a program that makes some loses only speed.
 _TYPES_MAX = 1024
@@ -35,18 +37,21 @@ _MEMBERS_MAX = 8
 class Codec:
     """Encodes any supported value, and decodes as one type."""
 
-    __slots__ = ("_decode", "flat", "kind")
+    __slots__ = ("_decode", "flat", "kind", "read_as")
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
         self.flat = _is_flat_kind(kind)
-        if _is_model(kind):
-            self._decode = kind.model_validate_json
-        else:
-            try:
-                self._decode = msgspec.json.Decoder(_wanted(kind), dec_hook=_from_builtins).decode
-            except TypeError as error:
-                raise UsageError(f"{kind!r} cannot be carried by a job: {error}") from error
+        try:
+            self.read_as = readable(kind)
+            if isinstance(self.read_as, StandIn):
+                self._decode = self.read_as.form.decode
+            else:
+                self._decode = msgspec.json.Decoder(self.read_as, dec_hook=_from_json).decode
+                if not self.flat:
+                    check(self.read_as)
+        except TypeError as error:
+            raise UsageError(f"{kind!r} cannot be carried by a job: {error}") from error
 
     def decode(self, text: str) -> Any:
         """The value of a JSON text that a store returned.
@@ -79,23 +84,29 @@ class Codec:
         if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
             return value
         try:
-            if _is_model(kind):
-                return cast("object", cast("Any", kind).model_validate(value))
-            return msgspec.convert(value, cast("type[object]", kind), dec_hook=_from_builtins)
+            if isinstance(self.read_as, StandIn):
+                return self.read_as.form.validated(value)
+            return msgspec.convert(value, cast("type[object]", kind), dec_hook=_from_python)
         except Exception as error:
             raise UsageError(
                 f"{what} takes a payload of type {kind.__qualname__}: {error}"
             ) from error
 
 
-@lru_cache(maxsize=_TYPES_MAX)
+_known = lru_cache(maxsize=_TYPES_MAX)(Codec)
+
+
 def codec_of(kind: Any) -> Codec:
     """The codec of a type, made once.
 
     Raises:
-        UsageError: Nothing can be decoded as this type.
+        UsageError: Nothing can be decoded as this type, or something of its values would be lost.
     """
-    return Codec(kind)
+    try:
+        return _known(kind)
+    except TypeError:
+        # A type with a note that cannot be hashed is made each time.
+        return Codec(kind)
 
 
 Values = Callable[[str], "tuple[Any, ...] | None"]
@@ -107,13 +118,13 @@ def values_of(codecs: Mapping[str, Codec]) -> Values | None:
     It answers ``None`` to all else, and to what is too deep or too long: decode the members one by
     one to learn what is wrong. ``None`` itself where one of the types decodes by itself.
     """
-    if any(_is_model(codec.kind) for codec in codecs.values()):
+    if any(isinstance(codec.read_as, StandIn) for codec in codecs.values()):
         return None
     # The names of members are no business of Python's.
     names = {f"member_{place}": name for place, name in enumerate(codecs)}
-    fields = [(field, _wanted(codecs[name].kind)) for field, name in names.items()]
+    fields = [(field, codecs[name].read_as) for field, name in names.items()]
     kind = msgspec.defstruct("Members", fields, rename=names, forbid_unknown_fields=True)
-    decode = msgspec.json.Decoder(kind, dec_hook=_from_builtins).decode
+    decode = msgspec.json.Decoder(kind, dec_hook=_from_json).decode
     flat = all(codec.flat for codec in codecs.values())
 
     def decoded(text: str) -> tuple[Any, ...] | None:
@@ -138,7 +149,12 @@ def encode(
         UsageError: It is of no supported type, too deep, or longer than ``limit`` bytes.
     """
     try:
-        data = (_canonical_encoder if canonical else _encoder).encode(value)
+        try:
+            data = (_canonical_encoder if canonical else _encoder).encode(value)
+        except TypeError:
+            if not canonical:
+                raise
+            data = _sorted_by_text(value)
         # Depth, and numbers that JSON cannot say (they become null), are looked for only where
         # they can be: two searches in C against a walk in Python.
         if (
@@ -159,13 +175,23 @@ def encode(
     return text
 
 
+def _sorted_by_text(value: object) -> bytes:
+    """The canonical JSON of what may have keys that are no text: numbers, dates, members of enums.
+
+    Raises:
+        TypeError: That is not what is wrong with it, or two keys are one in JSON.
+    """
+    plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_to_builtins)
+    data = _canonical_encoder.encode(plain)
+    # The same members in another order take as many bytes.
+    if len(data) != len(_encoder.encode(value)):
+        raise TypeError("two keys of a dictionary have the same text in JSON")
+    return data
+
+
 def decode_plain(text: str | None) -> Any:
     """The value of a JSON text as plain JSON; of nothing, ``None``."""
     return None if text is None else _plain_decoder.decode(text)
-
-
-def _wanted(kind: Any) -> Any:
-    return Any if kind is object else kind
 
 
 def _is_flat_kind(kind: object) -> bool:
@@ -194,22 +220,29 @@ def _may_be_deep(text: str) -> bool:
     return text.count("{") + text.count("[") > DEPTH_MAX
 
 
-def _is_model(kind: object) -> bool:
-    """Whether ``kind`` is a pydantic model, told without importing pydantic."""
-    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
-
-
 def _to_builtins(value: Any) -> Any:
     kind = cast("type[object]", type(value))
-    if _is_model(kind):
-        return value.model_dump(mode="json")
+    if is_validated(kind):
+        return form_of(kind).dumped(value)
     hint = "; was an `await` forgotten?" if hasattr(kind, "__await__") else ""
     raise TypeError(f"objects of type {kind.__qualname__} are not supported{hint}")
 
 
-def _from_builtins(kind: Any, value: Any) -> Any:
-    if _is_model(kind):
-        return kind.model_validate(value)
+def _from_json(kind: Any, value: Any) -> Any:
+    if isinstance(kind, StandIn):
+        return kind.form.from_plain(value)
+    if kind is object:
+        return value
+    if is_validated(kind):
+        return form_of(kind).from_plain(value)
+    raise TypeError(f"objects of type {kind!r} are not supported")
+
+
+def _from_python(kind: Any, value: Any) -> Any:
+    if kind is object:
+        return value
+    if is_validated(kind):
+        return form_of(kind).validated(value)
     raise TypeError(f"objects of type {kind!r} are not supported")
 
 

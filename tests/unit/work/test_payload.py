@@ -7,7 +7,7 @@ import enum
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import attrs
 import msgspec
@@ -87,6 +87,81 @@ ORDER = Order(uuid.UUID(int=7), [Line("x"), Line("y", 2)], Decimal("1.10"), NOW)
 def test_what_goes_in_comes_out(kind, value):
     assert codec_of(kind).decode(encode(value, "it")) == value
     assert codec_of(kind) is codec_of(kind)
+
+
+@attrs.define
+class Private:
+    _a: int
+
+
+@attrs.define
+class PrivateByDefault:
+    b: int
+    _a: int = 3
+
+
+@attrs.define
+class Cached:
+    b: int
+    _a: int = attrs.field(init=False, default=3)
+
+
+@pytest.mark.parametrize("kind", [Private, PrivateByDefault, list[Private], Private | None])
+def test_a_private_attribute_that_would_not_be_stored_is_refused(kind):
+    with pytest.raises(UsageError, match=r"'_a' of Private.*is private.*init=False"):
+        codec_of(kind)
+
+
+def test_an_attribute_that_nobody_gives_may_be_private():
+    assert codec_of(Cached).decode(encode(Cached(1), "it")) == Cached(1)
+
+
+@dataclass
+class Keyed:
+    by_day: dict[dt.date, set[str]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (dict[int, str], {10: "a", 9: "b", -1: "c"}),
+        (dict[float, str], {1.5: "a", -0.25: "b"}),
+        (dict[uuid.UUID, int], {uuid.UUID(int=9): 1, uuid.UUID(int=7): 2}),
+        (dict[Colour, int], {Colour.RED: 1}),
+        (dict[dt.datetime, int], {NOW: 1}),
+        (dict[str, dict[int, int]], {"b": {2: 1, 1: 2}, "a": {}}),
+        (Keyed, Keyed({NOW.date(): {"y", "x", "z"}, dt.date(2001, 1, 1): set()})),
+        (list[Keyed | None], [Keyed({NOW.date(): {"y", "x"}}), None]),
+    ],
+)
+def test_keys_that_are_no_text_are_canonical_as_others_are(kind, value):
+    text = encode(value, "it", canonical=True)
+    assert codec_of(kind).decode(text) == value
+    if isinstance(value, dict):
+        assert encode(dict(reversed(value.items())), "it", canonical=True) == text
+    assert msgspec.json.encode(msgspec.json.decode(text), order="deterministic").decode() == text
+
+
+@pytest.mark.parametrize("value", [{1: 1, "1": 2}, {None: 1}, {(1, 2): 1}, {1: object()}])
+def test_keys_that_json_cannot_tell_apart_or_carry_are_refused(value):
+    with pytest.raises(UsageError, match="the payload cannot be stored"):
+        encode(value, "the payload", canonical=True)
+
+
+def test_a_type_with_a_note_that_cannot_be_hashed_is_read():
+    assert codec_of(Annotated[int, pydantic.Field(gt=0)]).decode("1") == 1
+
+
+@dataclass
+class Loose:
+    notes: dict[str, object]
+
+
+@pytest.mark.parametrize("kind", [Loose, Loose | None, dict[str, object], dict[str, object | None]])
+def test_objects_are_whatever_json_says(kind):
+    value = Loose({"a": [1, None]}) if kind in {Loose, Loose | None} else {"a": [1, None]}
+    assert codec_of(kind).decode(encode(value, "it")) == value
+    assert codec_of(Loose).fitted({"notes": {"a": 1}}, "queue 'q'") == Loose({"a": 1})
 
 
 MEMBERS: dict[str, tuple[Any, Any]] = {
