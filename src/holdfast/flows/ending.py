@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.errors import Evicted, UsageError
+from holdfast.errors import Evicted, InvalidPayload, UsageError
 from holdfast.flows.events import Failure
 from holdfast.flows.failures import (
     CANCELLED,
@@ -33,7 +33,8 @@ class Restart(BaseException):
 class Ending(msgspec.Struct, frozen=True):
     """What a run ends with: a status with a result or a failure, or the input of the next run.
 
-    ``by`` are the steps and children that it failed by.
+    ``by`` are the steps and children that it failed by. ``misfit``: it failed because the result
+    does not fit the annotated type, of which earlier releases took no notice.
     """
 
     status: InstanceStatus | None = None
@@ -41,6 +42,7 @@ class Ending(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     restart: str | None = None
     by: tuple[str, ...] = ()
+    misfit: bool = False
 
     @property
     def outcome(self) -> str | None:
@@ -66,11 +68,35 @@ def ending_of(
     if error is not None:
         by = origins_of(error, latest())
         return Ending(InstanceStatus.FAILED, failure=failure_of(error), by=by)
+    value = main.result()
     try:
-        result = encode(main.result(), f"the result of flow {flow.name}", canonical=True)
+        result = encode(value, f"the result of flow {flow.name}", canonical=True)
+        _check_fits(flow, value, result)
     except UsageError as wrong:
-        return Ending(InstanceStatus.FAILED, failure=failure_of(wrong))
+        misfit = isinstance(wrong, InvalidPayload)
+        return Ending(InstanceStatus.FAILED, failure=failure_of(wrong), misfit=misfit)
     return Ending(InstanceStatus.COMPLETED, result)
+
+
+def _check_fits(flow: Flow[..., Any], value: object, result: str) -> None:
+    """Look whether whoever asks for the result of a flow will get it.
+
+    Raises:
+        InvalidPayload: It is not of the annotated type.
+    """
+    codec = flow.arguments.returns
+    kind = codec.kind
+    # Most flows return nothing, a text or a number: there is nothing to read.
+    if kind is Any or (codec.flat and type(value) is kind):
+        return
+    try:
+        codec.decode(result)
+    except InvalidPayload as invalid:
+        promised = kind.__qualname__ if isinstance(kind, type) else kind
+        raise InvalidPayload(
+            f"flow {flow.name} returned a {type(value).__qualname__}, which does not fit "
+            f"{promised}: {invalid}"
+        ) from None
 
 
 def is_failure(error: BaseException) -> bool:

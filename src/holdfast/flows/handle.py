@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.errors import FlowEnded, FlowNotFound, HoldfastError, MailboxFull
+from holdfast.errors import FlowEnded, FlowNotFound, HoldfastError, InvalidPayload, MailboxFull
 from holdfast.flows import letters
 from holdfast.flows.desk import within
 from holdfast.flows.failures import decode_failure, flow_error, update_error
@@ -59,6 +59,7 @@ class FlowHandle(Generic[R]):
             FlowFailed, FlowCancelled, FlowTerminated: How else it ended.
             TimeoutError: It did not end in time. It goes on.
             FlowNotFound: There is none of this id, or its retention has ended.
+            InvalidPayload: The result does not fit the type that the flow has here.
             StoreUnavailable, OutcomeUnknown: The store does not answer.
         """
         timeout_s = None if timeout is None else seconds(timeout, "timeout")
@@ -69,7 +70,10 @@ class FlowHandle(Generic[R]):
         if status is not InstanceStatus.COMPLETED:
             raise flow_error(self.id, decode_failure(outcome))
         codec = codec_of(Any) if self._flow is None else self._flow.arguments.returns
-        return codec.decode(outcome or "null")
+        try:
+            return codec.decode(outcome or "null")
+        except InvalidPayload as error:
+            raise InvalidPayload(f"the result of flow {self.id!r}: {error}") from error
 
     async def _standing(self) -> str:
         """Where it stands, for who has waited in vain; nothing if the store does not say soon."""

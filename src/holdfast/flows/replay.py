@@ -36,7 +36,7 @@ from holdfast.flows.replaying import (
     told_call,
 )
 from holdfast.flows.rewinding import Item, Rewind, VoidChild
-from holdfast.model.instance import HistoryRow
+from holdfast.model.instance import HistoryRow, InstanceStatus
 from holdfast.names import JobId
 
 if TYPE_CHECKING:
@@ -206,9 +206,15 @@ class Replay:
                     *(found.number, found.to, found.name),
                 )
             case Ended(), Ended():
-                return recorded.status == found.status
+                return recorded.status == found.status or self._was_completed(recorded)
             case _:
                 return False
+
+    def _was_completed(self, recorded: Ended) -> bool:
+        """Whether an earlier release took a result that does not fit its type."""
+        ending = self._run.code.ending
+        completed = recorded.status == InstanceStatus.COMPLETED
+        return completed and ending is not None and ending.misfit
 
     def _same_child(self, recorded: ChildStarted, found: ChildStarted) -> bool:
         call = self._run.children.open.get(found.child)

@@ -71,6 +71,40 @@ def test_a_result_that_cannot_be_stored_fails_the_flow():
     assert "await" not in driven.outcome["message"]
 
 
+def test_a_result_that_does_not_fit_its_type_fails_the_flow():
+    async def code(number: int) -> list[int]:
+        return "x" * number
+
+    driven = Driven(flow(code), (4,))
+    assert driven.status is InstanceStatus.FAILED
+    assert driven.outcome["type"] == "holdfast.errors.InvalidPayload"
+    assert "flow f returned a str, which does not fit list[int]" in driven.outcome["message"]
+    assert driven.crash().ended
+
+
+def test_an_end_that_an_earlier_release_recorded_is_what_it_is():
+    async def code(number: int) -> int:
+        await add(number)
+        return "x"
+
+    driven = Driven(flow(code), (4,))
+    driven.end("add#0", 5)
+    assert driven.status is InstanceStatus.FAILED
+    (row,) = driven.rows
+    ended = row.events.replace('"failed"', '"completed"')
+    assert ended != row.events
+    driven.rows = [msgspec.structs.replace(row, events=ended)]
+    assert driven.crash().ended
+    assert driven.decisions[-1].events == ()
+
+
+def test_a_result_that_reads_as_its_type_completes_the_flow():
+    async def code() -> float | None:
+        return 5
+
+    assert Driven(flow(code)).status is InstanceStatus.COMPLETED
+
+
 def test_a_result_that_was_not_awaited_is_asked_after():
     async def code(number: int):
         return add(number)
