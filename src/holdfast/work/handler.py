@@ -99,7 +99,10 @@ class Handler(Generic[In_contra, Out_co]):
                 ) from error
             takes = hints.get(self._parameter, Any)
             returns = hints.get("return", Any)
-            self._codecs = (codec_of(takes), codec_of(Any if returns is None else returns))
+            try:
+                self._codecs = (codec_of(takes), codec_of(Any if returns is None else returns))
+            except UsageError as error:
+                raise UsageError(f"{self!r}: {error}") from error
         return self._codecs
 
 

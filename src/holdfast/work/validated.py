@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from importlib import import_module
 from inspect import signature
+from operator import methodcaller
 from typing import Any
 
 import msgspec
@@ -42,13 +43,16 @@ class BytesUnread(TypeError):
 class Form:
     """How values of one type of pydantic's are written and read."""
 
-    __slots__ = ("_dump", "_wary", "decode", "validated")
+    __slots__ = ("decode", "dumped", "validated")
 
     decode: Callable[[str | bytes], Any]
     """The value of a JSON text, by the names of fields or by their aliases."""
 
     validated: Callable[[object], Any]
     """The value of an object of Python, by the names of fields or by their aliases."""
+
+    dumped: Callable[[object], Any]
+    """A value as plain JSON; ``TypeError`` if it holds a secret that would be masked."""
 
     def __init__(self, kind: Any) -> None:
         adapter = import_module("pydantic").TypeAdapter(kind)
@@ -57,8 +61,6 @@ class Form:
             raise TypeError(_MASKED)
         if schema.loses_bytes():
             raise BytesUnread(_BYTES)
-        # A serializer around a whole model may reveal what is in it, or not: each value shows.
-        self._wary = schema.masks(around=True)
         twice = schema.ambiguous()
         if twice is not None:
             name, alias = twice
@@ -70,20 +72,12 @@ class Form:
         options = {"mode": "json", **_options(schema)}
         if hasattr(kind, "model_dump"):
             # By its own method: there are programs that have changed what it does.
-            self._dump = partial(_dumped, options)
+            self.dumped = methodcaller("model_dump", **options)
         else:
-            self._dump = partial(adapter.dump_python, **options)
-
-    def dumped(self, value: object) -> Any:
-        """``value`` as plain JSON.
-
-        Raises:
-            TypeError: It holds a secret that its serializer does not reveal.
-        """
-        plain = self._dump(value)
-        if self._wary and _MASK in msgspec.json.encode(plain):
-            raise TypeError(_MASKED)
-        return plain
+            self.dumped = partial(adapter.dump_python, **options)
+        if schema.masks(around=True):
+            # A serializer around a whole model may reveal what is in it, or not: each value shows.
+            self.dumped = partial(_unmasked, self.dumped)
 
     def from_plain(self, value: object) -> Any:
         """The value of plain JSON that was decoded already."""
@@ -123,8 +117,11 @@ def is_validated(kind: object) -> bool:
     return "pydantic" in sys.modules and isinstance(type_info(kind), CustomType)
 
 
-def _dumped(options: dict[str, Any], value: Any) -> Any:
-    return value.model_dump(**options)
+def _unmasked(dumped: Callable[[object], Any], value: object) -> Any:
+    plain = dumped(value)
+    if _MASK in msgspec.json.encode(plain):
+        raise TypeError(_MASKED)
+    return plain
 
 
 def _readers(adapter: Any, schema: Schema) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -11,7 +11,7 @@ import pytest
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from holdfast import InvalidPayload, UsageError
+from holdfast import App, InvalidPayload, UsageError
 from holdfast.work.payload import codec_of, encode
 
 T = TypeVar("T")
@@ -352,3 +352,21 @@ def test_a_strict_model_is_read_wherever_it_stands():
 
     strict = Strict(at=dt.datetime(2031, 5, 17, tzinfo=dt.UTC))
     assert there_and_back(list[Strict], [strict]) == [strict]
+
+
+# -- where it is told -----------------------------------------------------------------------------
+
+
+def test_the_error_names_who_has_the_type():
+    app = App("told")
+
+    @app.step
+    def sign_in(name: str, login: Login) -> None: ...
+
+    @app.handler("logins")
+    def handle(login: Login) -> None: ...
+
+    with pytest.raises(UsageError, match=r"step sign_in, argument login: .*Login.*a secret"):
+        sign_in.arguments.encode(("ann", None), {})
+    with pytest.raises(UsageError, match=r"queue 'logins'.*Login.*a secret"):
+        _ = handle.takes
