@@ -54,8 +54,7 @@ class FlowHost:
         self._bell = bell
         self._names = names
         self._concurrency = options.concurrency
-        self._claim_batch = claim_batch
-        self._lookout = Lookout(options)
+        self._lookout = Lookout(options, claim_batch)
         self._log = log
         self._clock = home.runtime.clock
         self._alarm = Alarm()
@@ -159,7 +158,7 @@ class FlowHost:
                 await self._alarm.sleep(lookout.poll_s)
                 return
         poll_s = POLL_DEAF_S if self._bell.deaf else lookout.poll_s
-        limit = min(free, self._claim_batch)
+        limit = lookout.limit(free)
         lookout.asks()
         rung, self._rung = self._rung, False
         try:

@@ -11,13 +11,30 @@ import math
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.options import seconds
 
+# The first claim after a rest takes so many at most, and each that was given all it asked for is
+# followed by one of twice as many. Whoever wakes first would else take a whole crowd of flows that
+# others have slots for; a crowd that is large enough for all takes a few claims more.
+_BATCH_FIRST = 8
+
 
 class Lookout:
     """What one host knows of flows that it could claim."""
 
-    __slots__ = ("_asked_at_ring", "_floor_s", "_rings", "_soonest", "at", "hopeful", "poll_s")
+    __slots__ = (
+        "_asked_at_ring",
+        "_batch",
+        "_batch_max",
+        "_floor_s",
+        "_rings",
+        "_soonest",
+        "at",
+        "hopeful",
+        "poll_s",
+    )
 
-    def __init__(self, options: FlowOptions) -> None:
+    def __init__(self, options: FlowOptions, claim_batch: int) -> None:
+        self._batch_max = claim_batch
+        self._batch = min(_BATCH_FIRST, claim_batch)
         self.poll_s = seconds(options.poll, "poll")
         self._floor_s = seconds(options.poll_floor, "poll_floor")
         self.hopeful = True
@@ -39,6 +56,10 @@ class Lookout:
         left_s = self.at - now
         return 0.0 if left_s <= 0 or (self.hopeful and free) else left_s
 
+    def limit(self, free: int) -> int:
+        """How many to ask for with so many free slots."""
+        return min(free, self._batch)
+
     def asks(self) -> None:
         """The store is asked now: what it does not know of comes to ``comes_due`` from here on."""
         self._asked_at_ring = self._rings
@@ -50,6 +71,8 @@ class Lookout:
         A limit of 0 asked for letters only: what came due meanwhile is there for the next slot.
         """
         self.hopeful = got == limit or self._rings != self._asked_at_ring
+        full = got == limit > 0
+        self._batch = min(2 * self._batch if full else _BATCH_FIRST, self._batch_max)
         self.at = min(now + max(self._floor_s, due_s), self._soonest)
 
     def comes_due(self, now: float, in_s: float) -> bool:

@@ -12,7 +12,7 @@ POLL_S, FLOOR_S = 10.0, 0.5
 
 @pytest.fixture
 def lookout() -> Lookout:
-    return Lookout(FlowOptions(poll=POLL_S, poll_floor=FLOOR_S))
+    return Lookout(FlowOptions(poll=POLL_S, poll_floor=FLOOR_S), 100)
 
 
 def ask(lookout: Lookout, now: float, *, got: int, limit: int = 5, due_s: float = POLL_S) -> None:
@@ -86,3 +86,27 @@ def test_one_that_came_to_wait_while_the_store_was_asked_is_in_no_answer(lookout
     # The next answer knows of it.
     ask(lookout, 101.0, got=0)
     assert lookout.wait_s(101.0, free=1) == POLL_S
+
+
+def test_a_crowd_is_asked_for_in_growing_parts(lookout):
+    asked: list[int] = []
+    for _ in range(6):
+        asked.append(lookout.limit(1000))
+        ask(lookout, 100.0, got=asked[-1], limit=asked[-1])
+    assert asked == [8, 16, 32, 64, 100, 100]
+    # What was too little ends the crowd; the next may be one that others want a part of.
+    ask(lookout, 100.0, got=99, limit=100)
+    assert lookout.limit(1000) == 8
+    assert lookout.limit(3) == 3
+
+
+def test_without_a_slot_nothing_grows(lookout):
+    ask(lookout, 100.0, got=0, limit=0)
+    assert lookout.limit(1000) == 8
+
+
+def test_no_part_is_larger_than_a_claim_may_be():
+    small = Lookout(FlowOptions(), 3)
+    assert small.limit(10) == 3
+    ask(small, 100.0, got=3, limit=3)
+    assert small.limit(10) == 3
