@@ -452,7 +452,7 @@ class Holdfast:
             self._app.flows if self._app is not None else {},
             telemetry=telemetry,
             host_name=self.name,
-            log=logs.logger("holdfast.flows"),
+            logs=logs,
         )
 
     def _session(self) -> HostSession:

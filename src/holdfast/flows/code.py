@@ -8,7 +8,6 @@ run is.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ from holdfast.model.instance import InstanceStatus
 
 if TYPE_CHECKING:
     from holdfast.flows.run import FlowRun, Heard
-
-_log = logging.getLogger("holdfast.flows")
 
 
 class FlowCode:
@@ -113,7 +110,7 @@ class FlowCode:
             return
         loop.close()
         if loop.left_behind:
-            _log.warning(
+            run.log.warning(
                 "flow %r (%s) was dropped here, but %d of its tasks did not end: its code swallows "
                 "GeneratorExit or holdfast.Evicted; catch Exception, not BaseException",
                 *(run.id, run.flow.name, loop.left_behind),
@@ -150,7 +147,7 @@ class FlowCode:
         elif not self._warned:
             self._warned = True
             if not run.replaying:
-                _log.warning(
+                run.log.warning(
                     "flow %r (%s) has more than %d events in its history; at %d it fails: end a "
                     "long run with holdfast.continue_as_new()",
                     *(run.id, run.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),

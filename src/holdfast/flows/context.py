@@ -71,7 +71,7 @@ def flow_id() -> InstanceId:
 
 
 def logger(name: str = "holdfast.flow") -> logging.LoggerAdapter[logging.Logger]:
-    """A logger that is silent during replay, and whose records carry the flow's id.
+    """A logger that is silent during replay, and whose records carry the flow's id and the host.
 
     For flow code itself: it knows which flow it is in.
     """
@@ -81,7 +81,7 @@ def logger(name: str = "holdfast.flow") -> logging.LoggerAdapter[logging.Logger]
             "a step logs by holdfast.current().log, a module by logging.getLogger(__name__)"
         )
     run = the_flow("logger()")
-    return _FlowLog(logging.getLogger(name), {"flow": run.id, "flow_name": run.flow.name})
+    return _FlowLog(run.logs.logger(name), {"flow": run.id, "flow_name": run.flow.name})
 
 
 class _FlowLog(logging.LoggerAdapter[logging.Logger]):

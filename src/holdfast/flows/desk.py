@@ -6,7 +6,6 @@ Owns the waiting for the end of a flow, wherever it runs.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from holdfast.flows.waiting import End, Waiters
 from holdfast.model.instance import FINAL, InstanceRecord
 from holdfast.names import InstanceId
 from holdfast.ports.driver import Driver
+from holdfast.runtime.logs import HostLogs
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.sessions import Sessions
 from holdfast.runtime.telemetry import Telemetry
@@ -54,7 +54,7 @@ class FlowDesk:
         *,
         telemetry: Telemetry,
         host_name: str,
-        log: logging.Logger,
+        logs: HostLogs,
     ) -> None:
         if driver.instances is None:
             raise UnsupportedByDriver(
@@ -69,7 +69,8 @@ class FlowDesk:
         self.flows = flows
         self.telemetry = telemetry
         self.host_name = host_name
-        self.log = log
+        self.logs = logs
+        self.log = log = logs.logger("holdfast.flows")
         self.bell = FlowBell(driver.wakeups)
         self.waiters = Waiters()
         self.claimer = FlowClaimer(runtime, self.store, sessions, host=host_name, log=log)

@@ -74,6 +74,7 @@ class Household:
         self.releases: Writes[Handback, bool] = Writes(desk.runtime, store.release, log)
         self.yielding = Yielding(self)
         self.stuck_flows = Stuck(self)
+        self._logs = desk.logs
         self._wakeups = desk.wakeups
         self._jobs = desk.driver.jobs
         self._flows = desk.flows
@@ -141,6 +142,7 @@ class Household:
             attributes=live.row.attributes,
             parent=live.row.parent,
             on_error=self._unobserved,
+            logs=self._logs,
         )
 
     def commit(

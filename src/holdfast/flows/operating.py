@@ -66,7 +66,8 @@ class Operations:
                 f"flow {record.name!r} is not defined here, and {self._id!r} does not run here: "
                 "ask where its app is connected"
             )
-        with replayed(flow, await record_flow(self._store, self._id)) as run:
+        recording = await record_flow(self._store, self._id)
+        with replayed(flow, recording, logs=self._desk.logs) as run:
             return run.answering.query(name, *args)
 
     async def terminate(self, reason: str) -> None:

@@ -19,6 +19,7 @@ from holdfast.flows.run import FlowRun
 from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus
 from holdfast.names import InstanceId, Token
 from holdfast.ports.instance_desk import InstanceDesk
+from holdfast.runtime.logs import UNBOUND, HostLogs
 from holdfast.work.payload import decode_plain
 
 # Rows of a history that are read at once.
@@ -179,8 +180,12 @@ def recording_of(record: InstanceRecord, rows: Sequence[HistoryRow]) -> Recordin
 
 
 @contextlib.contextmanager
-def replayed(flow: Flow[..., Any], recording: Recording) -> Generator[FlowRun]:
+def replayed(
+    flow: Flow[..., Any], recording: Recording, *, logs: HostLogs = UNBOUND
+) -> Generator[FlowRun]:
     """A copy of a flow, run from its history by the code of ``flow``, which decides nothing.
+
+    ``logs`` are those of the host that runs it, if one does.
 
     Raises:
         NonDeterminism: The code does something else than is recorded.
@@ -199,6 +204,7 @@ def replayed(flow: Flow[..., Any], recording: Recording) -> Generator[FlowRun]:
         attributes=recording.attributes,
         parent=recording.parent,
         on_error=_unheard,
+        logs=logs,
     )
     try:
         run.begin(recording.rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -41,8 +40,6 @@ from holdfast.names import JobId
 
 if TYPE_CHECKING:
     from holdfast.flows.run import FlowRun
-
-_log = logging.getLogger("holdfast.flows")
 
 
 class Replay:
@@ -408,7 +405,7 @@ class Replay:
         """Say that the history holds steps that the code did not ask for again."""
         unasked = self._run.calling.unasked
         if unasked:
-            _log.warning(
+            self._run.log.warning(
                 "flow %r (%s) did not ask again for steps that it had run: %s",
                 *(self._run.id, self._run.flow.name, ", ".join(sorted(unasked)[:10])),
                 extra={"flow": self._run.id},

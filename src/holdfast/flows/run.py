@@ -7,6 +7,7 @@ which is what replay stands on.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ from holdfast.flows.taking import decision_of
 from holdfast.flows.timers import Timers
 from holdfast.model.instance import HistoryRow, InstanceStatus, Letter
 from holdfast.names import InstanceId
+from holdfast.runtime.logs import UNBOUND, HostLogs
 from holdfast.work.payload import decode_plain
 
 # Calls of a flow that nobody awaited, of which a line in the log names so many.
@@ -94,6 +96,7 @@ class FlowRun:
         "id",
         "inbox",
         "input",
+        "logs",
         "loop",
         "out",
         "parent",
@@ -120,6 +123,7 @@ class FlowRun:
         attributes: str = "{}",
         parent: InstanceId | None = None,
         on_error: ErrorHandler,
+        logs: HostLogs = UNBOUND,
     ) -> None:
         self.flow = flow
         self.id = id
@@ -147,6 +151,7 @@ class FlowRun:
         self.ending_taken = False
         self.difference: NonDeterminism | None = None
         self._on_error = on_error
+        self.logs = logs
         self._begun = False
         # Whether its code waits for the first thing that is fed.
         self._held = False
@@ -394,6 +399,11 @@ class FlowRun:
     def _unobserved(self, context: dict[str, Any]) -> None:
         if not self.closed and not self.replaying:
             self._on_error({**context, "flow": self.id})
+
+    @property
+    def log(self) -> logging.Logger:
+        """Where what is told of it goes: its records say which host it runs on."""
+        return self.logs.logger("holdfast.flows")
 
     def differs(self, expected: str, found: str) -> None:
         """Note that the code does something else than the history says; the first counts."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, Self
@@ -17,8 +16,6 @@ from holdfast.flows.running import the_flow
 from holdfast.runtime.entering import AwaitedBlock
 
 P = ParamSpec("P")
-
-_log = logging.getLogger("holdfast.flows")
 
 
 class Saga(AwaitedBlock):
@@ -82,7 +79,7 @@ class Saga(AwaitedBlock):
                 _note(error, f"undoing failed: {message_of(failed)}")
                 run = the_flow("saga()")
                 if not run.replaying:
-                    _log.error(
+                    run.log.error(
                         "a saga of flow %r could not undo a step: %r",
                         *(run.id, failed),
                         exc_info=failed,

@@ -88,6 +88,10 @@ def _always() -> bool:
     return True
 
 
+UNBOUND = HostLogs({}, _always)
+"""Loggers for what runs on no host: their records are as those of any library."""
+
+
 def bind_host(
     host: str, namespace: str | None = None, alive: Callable[[], bool] = _always
 ) -> HostLogs:

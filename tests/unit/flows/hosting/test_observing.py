@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 import holdfast
 from holdfast import App, PrometheusTelemetry, Retry, blocking
 from holdfast.errors import FlowFailed, UsageError
+from holdfast.flows import asking
 from holdfast.flows.bell import claimable
 from holdfast.flows.store_clock import StoreClock
 from holdfast.model.instance import Commit
@@ -143,6 +144,66 @@ async def test_a_ring_that_brought_nothing_is_a_claim_that_was_missed(fleet):
     assert await handle.result(timeout=10) == 1
     assert (count("missed"), count("claimed")) == (1, 1)
     del hf
+
+
+async def test_what_the_code_of_a_flow_leads_to_is_logged_with_its_host(fleet, caplog, monkeypatch):
+    monkeypatch.setattr(asking, "EVENTS_WARNED", 0)
+    caplog.set_level("INFO")
+    app = App("a")
+
+    @app.step(retry=Retry(max_attempts=1))
+    async def fail() -> None:
+        raise ValueError("never")
+
+    @app.flow
+    async def flow() -> None:
+        holdfast.logger().info("begun")
+        holdfast.logger("shop.orders").info("begun too")
+        async with holdfast.saga() as saga:
+            saga.add(fail)
+            await fail()
+
+    hf, _ = await fleet.run(app, name="worker-1")
+    with pytest.raises(holdfast.FlowFailed):
+        await (await hf.flows.start(flow, id="f")).result(timeout=5)
+    told = [each for each in caplog.records if getattr(each, "flow", None) == "f"]
+    assert [each.getMessage().split(":")[0] for each in told if "step" not in vars(each)] == [
+        *("begun", "begun too"),
+        "flow 'f' (flow) has more than 0 events in its history; at 50000 it fails",
+        "a saga of flow 'f' could not undo a step",
+    ]
+    assert {each.host for each in told} == {"worker-1"}
+
+
+async def test_a_copy_that_answers_a_query_is_told_of_with_the_host_that_runs_it(fleet, caplog):
+    app, changed = App("a"), App("a")
+
+    @app.step
+    async def step() -> None:
+        pass
+
+    @app.flow
+    async def flow() -> None:
+        await step()
+        holdfast.set_status("waits")
+        await holdfast.wait_signal("go")
+
+    @changed.flow(name="flow")
+    async def shorter() -> None:
+        holdfast.on_query("one")(lambda: 1)
+        await holdfast.wait_signal("go")
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow, id="f")
+
+    async def waits():
+        return (await handle.status()).custom == "waits"
+
+    await until(waits)
+    looker = await fleet.host("looker", app=changed)
+    assert await looker.flows.get("f").query("one") == 1
+    (told,) = (each for each in caplog.records if "did not ask again" in each.getMessage())
+    assert told.host == "looker"
 
 
 def test_flows_run_under_uvloop():
