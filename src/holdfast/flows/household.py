@@ -151,6 +151,10 @@ class Household:
         """Write it."""
 
         def answered(answer: Committed | None) -> None:
+            if answer is not None and answer.ok and commit.starts and self.telemetry.active:
+                # What others had the ids of was not started.
+                begun = len(commit.starts) - len(answer.taken)
+                self.telemetry.flows_counted("started", begun)
             try:
                 done(answer)
             except Exception as error:  # noqa: BLE001 - a mistake of ours must not strand a flow

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 import holdfast
 from holdfast import App, PrometheusTelemetry, Retry, blocking
-from holdfast.errors import FlowFailed, UsageError
+from holdfast.errors import FlowFailed, OutcomeUnknown, UsageError
 from holdfast.flows import asking
 from holdfast.flows.bell import claimable
 from holdfast.flows.store_clock import StoreClock
@@ -60,6 +60,44 @@ def _counter(registry):
         return registry.get_sample_value("holdfast_flows_total", {"event": event})
 
     return count
+
+
+async def test_children_are_counted_as_started_once(fleet):
+    app, registry = App("a"), CollectorRegistry()
+    count = _counter(registry)
+
+    @app.step
+    async def step() -> None:
+        pass
+
+    @app.flow
+    async def child() -> None:
+        await step()
+
+    @app.flow
+    async def parent() -> None:
+        await asyncio.gather(child(), child())
+        holdfast.start_child(child, id="alone", detached=True)
+        holdfast.start_child(child, id="there", detached=True)
+
+    hf, spy = await fleet.spied(app, telemetry=PrometheusTelemetry(registry))
+    await (await hf.flows.start(child, id="there")).result(timeout=5)
+    lost = [OutcomeUnknown("the answer was lost")]
+
+    def lose(_answer):
+        if lost:
+            raise lost.pop()
+
+    spy.after["commit"] = lose
+    await (await hf.flows.start(parent, id="p")).result(timeout=10)
+    await hf.flows.get("alone").result(timeout=5)
+
+    def ended():
+        return registry.get_sample_value("holdfast_flows_ended_total", {"outcome": "completed"})
+
+    await until(lambda: ended() == 5)
+    assert not lost
+    assert count("started") == 5
 
 
 def _waiting():
