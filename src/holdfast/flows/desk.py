@@ -153,17 +153,35 @@ class FlowDesk:
         watch = _Watch(self.bell, self.runtime.clock, id)
         try:
             while True:
-                record = await self.store.get(id, wait_us=watch.asks_us())
-                reply = await self.store.reply(id, message)
+                reply = await self.reply_so_far(id, message, wait_us=watch.asks_us())
                 if reply is not None:
                     return reply
-                if record is None:
-                    raise FlowNotFound(id)
-                if record.status in FINAL:
-                    raise FlowEnded(id, record.status)
                 await watch.pause()
         finally:
             watch.end()
+
+    async def reply_so_far(
+        self,
+        id: InstanceId,  # noqa: A002 - it is one
+        message: str,
+        *,
+        wait_us: int = 0,
+    ) -> str | None:
+        """The reply of a flow to a message, if there is one by now.
+
+        Raises:
+            FlowEnded: It ended without a reply.
+            FlowNotFound: There is no such flow.
+        """
+        record = await self.store.get(id, wait_us=wait_us)
+        reply = await self.store.reply(id, message)
+        if reply is not None:
+            return reply
+        if record is None:
+            raise FlowNotFound(id)
+        if record.status in FINAL:
+            raise FlowEnded(id, record.status)
+        return None
 
     async def close(self) -> None:
         """Wait for what goes on by itself, and stop listening. Repeatable."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.errors import FlowEnded, FlowNotFound, HoldfastError, InvalidPayload, MailboxFull
+from holdfast.errors import FlowEnded, FlowNotFound, InvalidPayload, MailboxFull, StoreError
 from holdfast.flows import letters
 from holdfast.flows.desk import within
 from holdfast.flows.failures import decode_failure, flow_error, update_error
@@ -15,7 +15,7 @@ from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of, runnin
 from holdfast.flows.operating import Operations
 from holdfast.flows.recording import read_rows
 from holdfast.flows.waiting import End, Waiter
-from holdfast.model.instance import MAILBOX_MAX, InstanceStatus, Message, Sent
+from holdfast.model.instance import FINAL, MAILBOX_MAX, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
 from holdfast.names import InstanceId, check_key, check_reason
 from holdfast.runtime.outside import check_outside
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
 
 R = TypeVar("R")
+T = TypeVar("T")
 
-# Whoever has waited in vain waits so much longer at most to learn why.
-_STANDING_S = 0.5
+# Whoever has waited for as long as they wanted waits so much longer at most for a last look, which
+# finds what was there already, however short the wait was, and tells the others why it was in vain.
+_LAST_LOOK_S = 0.5
 
 
 class FlowHandle(Generic[R]):
@@ -57,7 +59,7 @@ class FlowHandle(Generic[R]):
 
         Raises:
             FlowFailed, FlowCancelled, FlowTerminated: How else it ended.
-            TimeoutError: It did not end in time. It goes on.
+            TimeoutError: It did not end in time. It goes on. A timeout of 0 looks once.
             FlowNotFound: There is none of this id, or its retention has ended.
             InvalidPayload: The result does not fit the type that the flow has here.
             StoreUnavailable, OutcomeUnknown: The store does not answer.
@@ -65,8 +67,8 @@ class FlowHandle(Generic[R]):
         timeout_s = None if timeout is None else seconds(timeout, "timeout")
         try:
             status, outcome = await within(timeout_s, self._end(), f"flow {self.id!r} did not end")
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}{await self._standing()}") from error
+        except TimeoutError as late:
+            status, outcome = await self._end_so_far(late)
         if status is not InstanceStatus.COMPLETED:
             raise flow_error(self.id, decode_failure(outcome))
         codec = codec_of(Any) if self._flow is None else self._flow.arguments.returns
@@ -75,19 +77,24 @@ class FlowHandle(Generic[R]):
         except InvalidPayload as error:
             raise InvalidPayload(f"the result of flow {self.id!r}: {error}") from error
 
-    async def _standing(self) -> str:
-        """Where it stands, for who has waited in vain; nothing if the store does not say soon."""
-        try:
-            async with asyncio.timeout(_STANDING_S):
-                status = (await self._desk.record(self.id)).status
-        except (HoldfastError, TimeoutError):
-            return ""
-        if status is not InstanceStatus.PENDING:
-            return f": it is {status}"
-        return (
-            ": no host has taken it yet; does one run an app with this flow (hf.running(), "
+    async def _end_so_far(self, late: TimeoutError) -> End:
+        """How it has ended, for who waited too briefly to hear of it.
+
+        Raises:
+            TimeoutError: It has not. Says where it stands, if the store says that soon.
+        """
+        record = await _said_soon(self._desk.record(self.id))
+        if record is None:
+            raise late
+        if record.status in FINAL:
+            return record.status, record.outcome
+        standing = (
+            "no host has taken it yet; does one run an app with this flow (hf.running(), "
             "hf.run() or `holdfast worker`)?"
+            if record.status is InstanceStatus.PENDING
+            else f"it is {record.status}"
         )
+        raise TimeoutError(f"{late}: {standing}") from late
 
     async def _end(self) -> End:
         check_outside("the handle of a flow", "call the flow itself (`await child(…)`)")
@@ -162,13 +169,19 @@ class FlowHandle(Generic[R]):
             UpdateFailed: What handles it raised, or the flow ended or began anew before it did.
             FlowEnded: The flow has ended, perhaps before it read the update.
             FlowNotFound: There is no flow of this id.
-            TimeoutError: No reply in time; ask again with the same ``id``.
+            TimeoutError: No reply in time; ask again with the same ``id``. 0 looks once.
         """
         timeout_s = None if timeout is None else seconds(timeout, "timeout")
         message = letters.update(self.id, check_key(name), args, id=self._message_id(id))
         await self._send(message)
         replied = self._desk.replied(self.id, message.id)
-        text = await within(timeout_s, replied, f"flow {self.id!r} did not reply to {name!r}")
+        try:
+            text = await within(timeout_s, replied, f"flow {self.id!r} did not reply to {name!r}")
+        except TimeoutError:
+            found = await _said_soon(self._desk.reply_so_far(self.id, message.id))
+            if found is None:
+                raise
+            text = found
         told = letters.read_told(text)
         if told.error is None:
             return decode_plain(bytes(told.result).decode())
@@ -286,3 +299,12 @@ class FlowHandle(Generic[R]):
             raise FlowEnded(self.id, (await self._desk.record(self.id)).status)
         if sent is Sent.NOT_FOUND:
             raise FlowNotFound(self.id)
+
+
+async def _said_soon(asked: Awaitable[T]) -> T | None:
+    """What the store says at a last look; ``None`` if it does not say it soon."""
+    try:
+        async with asyncio.timeout(_LAST_LOOK_S):
+            return await asked
+    except (StoreError, TimeoutError):
+        return None

@@ -356,6 +356,31 @@ async def test_who_waits_for_what_nobody_runs_is_told_so(fleet):
         await handle.result(timeout=0.01)
 
 
+@pytest.mark.parametrize("timeout", [0, 1e-6])
+async def test_who_waits_for_no_time_finds_what_is_there(store_url, fleet, timeout):
+    app = App("a")
+
+    @app.flow
+    async def flow() -> str:
+        holdfast.on_update("rename")(lambda name: name)
+        return await holdfast.wait_signal("hello", str)
+
+    fleet.url = store_url
+    hf, _ = await fleet.run(app)
+    looker = (await fleet.host("looker")).flows.get("f")
+    with pytest.raises(FlowNotFound):
+        await looker.result(timeout=timeout)
+    handle = await hf.flows.start(flow, id="f")
+    with pytest.raises(TimeoutError, match=r"did not end within .* s: it is running"):
+        await looker.result(timeout=timeout)
+    assert await handle.update("rename", "y", id="u", timeout=5) == "y"
+    assert await looker.update("rename", "y", id="u", timeout=timeout) == "y"
+    await handle.signal("hello", "you")
+    assert await handle.result(timeout=5) == "you"
+    for each in (handle, looker, hf.flows.get("f")):
+        assert await each.result(timeout=timeout) == "you"
+
+
 async def test_many_flows_start_in_one_call(fleet):
     app = App("a")
 
