@@ -99,6 +99,10 @@ class Shop:
             answer = await holdfast.wait_signal("decided", str)
             return f"{order}: {answer}"
 
+        @app.flow
+        async def patience() -> str:
+            return f"heard {await holdfast.wait_signal('enough')}"
+
         return app
 
 

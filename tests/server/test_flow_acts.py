@@ -120,6 +120,29 @@ async def test_a_signal_is_read_once_however_often_it_is_sent(shop):
     assert (got.status, got.code) == (404, "not-found")
 
 
+TYPES = [(), (("content-type", "application/json"),), (("content-length", "0"),)]
+
+
+@pytest.mark.parametrize("headers", TYPES)
+async def test_a_start_and_a_signal_without_a_body_have_nothing_to_say(shop, headers):
+    await shop.run()
+    got = await shop.api.send("POST", f"{FLOWS}/start/patience", headers=headers)
+    assert got.status == 202, got.body
+    flow = got.document["id"]
+    got = await shop.api.send("POST", f"{FLOWS}/{flow}/raiseEvent/enough", headers=headers)
+    assert got.status == 202, got.body
+    assert (await shop.ended(flow))["outcome"] == "heard None"
+
+
+@pytest.mark.parametrize("headers", [(), (("content-type", "text/plain"),)])
+async def test_a_body_that_is_there_is_json(api, headers):
+    for more in ((), (("content-length", "2"),)):
+        got = await api.send("POST", f"{FLOWS}/start/x", b"{}", headers=(*headers, *more))
+        assert (got.status, got.code) == (415, "unsupported-media-type")
+    got = await api.send("POST", f"{FLOWS}/f/fork", headers=headers)
+    assert (got.status, got.code) == (415, "unsupported-media-type")
+
+
 @pytest.mark.parametrize("event", ["decided", "cancel", "terminate", "a/b", "ü#?%"])
 async def test_a_signal_may_be_called_what_it_likes(api, event):
     await api.post(f"{FLOWS}/start/approval", {"id": "f/1", "input": {"order": "o"}})

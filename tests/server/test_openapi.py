@@ -43,6 +43,16 @@ async def test_what_needs_a_token_says_so(api, document):
         assert ("401" in operation["responses"]) == (endpoint.scope is not None)
 
 
+async def test_a_body_that_may_be_left_out_is_said_to_be_optional(document):
+    required = {
+        operation["operationId"]: operation["requestBody"]["required"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        if "requestBody" in operation
+    }
+    assert {name for name, needed in required.items() if not needed} == {"startFlow", "signalFlow"}
+
+
 async def test_every_reference_leads_somewhere(document):
     text = msgspec.json.encode(document).decode()
     names = set(document["components"]["schemas"])

@@ -127,7 +127,8 @@ class Application:
         check_path(request)
         body: Any = None
         if endpoint.body is not None:
-            body = decode(await self._bodies.read(request), endpoint.body)
+            sent = await self._bodies.read(request, optional=endpoint.body_optional)
+            body = decode(sent, endpoint.body)
         elif endpoint.query is not None:
             body = decode_query(request, endpoint.query)
         path = {

@@ -55,21 +55,22 @@ class Bodies:
                 with contextlib.suppress(RuntimeError):
                     timeout.reschedule(min(until, timeout.when() or until))
 
-    async def read(self, request: Request) -> bytes:
+    async def read(self, request: Request, *, optional: bool = False) -> bytes:
         """The body of a request, as JSON.
+
+        ``optional``: none at all stands for an empty object, and needs no type.
 
         Raises:
             Problem: It is too large, too slow, compressed, or says that it is something else.
         """
         headers = request.headers
-        if _JSON.fullmatch(headers.get("content-type", "").strip()) is None:
-            raise Problem(
-                "unsupported-media-type", "Send JSON, and Content-Type: application/json."
-            )
+        declared = headers.get("content-length", "").lstrip("0")
+        is_json = _JSON.fullmatch(headers.get("content-type", "").strip()) is not None
+        if not is_json and (declared or not optional):
+            raise _not_json()
         if headers.get("content-encoding", "identity").lower() != "identity":
             # A few bytes could unpack to gigabytes.
             raise Problem("unsupported-media-type", "Send the body without Content-Encoding.")
-        declared = headers.get("content-length", "").lstrip("0")
         # Python refuses to read a number of thousands of digits; its length says enough.
         size = int(declared) if declared.isdecimal() and len(declared) <= _DIGITS_MAX else 0
         most = self._limit + DRAIN_BYTES_MAX
@@ -82,7 +83,7 @@ class Bodies:
             async with asyncio.timeout(patience_s) as timeout:
                 self._reading.add(timeout)
                 try:
-                    return await self._gather(request, most)
+                    body = await self._gather(request, most)
                 finally:
                     self._reading.discard(timeout)
         except TimeoutError:
@@ -98,6 +99,11 @@ class Bodies:
             raise Problem("request-timeout", "Send the whole body at once.") from None
         except ClientDisconnect:
             raise Problem("request-timeout", "The connection was closed.") from None
+        if optional and not body:
+            return b"{}"
+        if not is_json:
+            raise _not_json()
+        return body
 
     async def _gather(self, request: Request, most: int) -> bytes:
         """The parts of the body; those of one that is too large are dropped as they come."""
@@ -114,6 +120,10 @@ class Bodies:
         if size > self._limit:
             raise _too_large(self._limit)
         return b"".join(parts)
+
+
+def _not_json() -> Problem:
+    return Problem("unsupported-media-type", "Send JSON, and Content-Type: application/json.")
 
 
 def _too_large(limit: int) -> Problem:

@@ -63,6 +63,7 @@ class Endpoint:
         names: The types of parts of the path that may be more than a ``Name``.
         query: The type of the query string, if it takes one.
         body: The type of the JSON body, if it takes one.
+        body_optional: Whether that may be left out, which means an empty object.
         answers: Status to what it means and the type of its body; ``str`` is plain text.
         problems: Codes of the refusals that are this endpoint's own.
     """
@@ -76,5 +77,6 @@ class Endpoint:
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
     query: Any = None
     body: Any = None
+    body_optional: bool = False
     answers: dict[int, tuple[str, Any]] = field(default_factory=dict[int, tuple[str, Any]])
     problems: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ def _operation(
         operation["parameters"] = parameters
     if endpoint.body is not None:
         operation["requestBody"] = {
-            "required": True,
+            "required": not endpoint.body_optional,
             "content": {JSON: {"schema": known[repr(endpoint.body)]}},
         }
     return operation
