@@ -168,6 +168,31 @@ def test_a_failed_flow_is_retried_and_forked_with_other_arguments(shell, shop):
     assert shell("flow", "retry", "o").code == 75
 
 
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "terminate", "retry", "purge"])
+def test_a_flow_that_is_not_there_keeps_no_other_from_being_changed(shell, shop, verb):
+    flows = ("a", "b")
+    for flow in flows:
+        start(shell, flow, '{"item": "pen"}')
+    if verb in ("retry", "purge"):
+        shell("flow", "terminate", *flows)
+    done = shell("flow", verb, "gone-1", "a", "gone-2", "b", "gone-3", "--json")
+    assert (done.code, list(done.document.values())) == (66, [2])
+    told = [line for line in done.stderr.splitlines() if "no flow" in line]
+    assert [f"gone-{n}" in line for n, line in enumerate(told, start=1)] == [True] * 3
+    # Nothing is done if one of them cannot be a flow, and nothing is counted if none is there.
+    assert shell("flow", verb, "a", "\n").code == 2
+    assert shell("flow", verb, "gone-1", "gone-2").stdout == ""
+
+
+def test_flows_whose_status_does_not_allow_it_are_named(shell, shop):
+    for flow in ("a", "live", "b"):
+        start(shell, flow, '{"item": "pen"}')
+    assert shell("flow", "terminate", "a", "b").code == 0
+    done = shell("flow", "purge", "a", "live", "b", "--json")
+    assert (done.code, done.document) == (75, {"purged": 2})
+    assert "'live' has not ended" in done.stderr
+
+
 def test_ended_flows_are_purged_by_name_or_by_what_they_have_in_common(shell, shop):
     for flow in ("a", "b", "c", "live"):
         start(shell, flow, '{"item": "pen"}')

@@ -1,6 +1,7 @@
 """``holdfast flow signal``, ``cancel``, ``suspend``, ``retry``…: what is done from outside.
 
-Each verb asks ``hf.flows`` for one flow after the other; what may be done is decided there.
+Each verb asks ``hf.flows`` for one flow after the other; what may be done is decided there. One that
+is refused keeps no other from being asked for.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli import audit, signals
+from holdfast.cli import audit, errors, signals
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import emit_fields
 from holdfast.cli.work_enqueue import json_value
-from holdfast.errors import Conflict, UsageError
-from holdfast.flows.handle import FlowHandle
-from holdfast.host import Holdfast
+from holdfast.errors import Conflict, HoldfastError, StoreError, UsageError
+from holdfast.flows.flows import Flows
 from holdfast.model.instance import FINAL
-from holdfast.names import check_reason
+from holdfast.names import check_key, check_reason
 
 _FINAL = [status.value for status in FINAL]
 
@@ -53,7 +53,7 @@ def signal(flow_id: str, name: str, payload: str, id_: str | None) -> None:
 def cancel(flow_ids: tuple[str, ...], reason: str | None) -> None:
     """Ask flows to stop: their code may clean up before they end."""
     why = check_reason(reason or "cancelled from the command line")
-    _each(flow_ids, lambda handle: handle.cancel(why), ("cancel", "cancelled"))
+    _each(flow_ids, lambda flows, each: flows.get(each).cancel(why), ("cancel", "cancelled"))
 
 
 @click.command()
@@ -63,7 +63,7 @@ def cancel(flow_ids: tuple[str, ...], reason: str | None) -> None:
 def terminate(flow_ids: tuple[str, ...], reason: str | None) -> None:
     """End flows at once, without asking their code."""
     why = check_reason(reason or "terminated from the command line")
-    _each(flow_ids, lambda handle: handle.terminate(why), ("terminate", "terminated"))
+    _each(flow_ids, lambda flows, each: flows.get(each).terminate(why), ("terminate", "terminated"))
 
 
 @click.command()
@@ -71,7 +71,7 @@ def terminate(flow_ids: tuple[str, ...], reason: str | None) -> None:
 @global_options
 def suspend(flow_ids: tuple[str, ...]) -> None:
     """Let flows begin nothing new until they are resumed; steps that run go on."""
-    _each(flow_ids, lambda handle: handle.suspend(), ("suspend", "suspended"))
+    _each(flow_ids, lambda flows, each: flows.get(each).suspend(), ("suspend", "suspended"))
 
 
 @click.command()
@@ -79,7 +79,7 @@ def suspend(flow_ids: tuple[str, ...]) -> None:
 @global_options
 def resume(flow_ids: tuple[str, ...]) -> None:
     """Let suspended flows go on."""
-    _each(flow_ids, lambda handle: handle.resume(), ("resume", "resumed"))
+    _each(flow_ids, lambda flows, each: flows.get(each).resume(), ("resume", "resumed"))
 
 
 @click.command()
@@ -92,7 +92,11 @@ def resume(flow_ids: tuple[str, ...]) -> None:
 @global_options
 def retry(flow_ids: tuple[str, ...], rerun_unknown: bool) -> None:
     """Let flows go on from before what ended them: the step that failed, or the wish to cancel."""
-    _each(flow_ids, lambda handle: handle.retry(rerun_unknown=rerun_unknown), ("retry", "retried"))
+
+    def act(flows: Flows, flow_id: str) -> Awaitable[None]:
+        return flows.get(flow_id).retry(rerun_unknown=rerun_unknown)
+
+    _each(flow_ids, act, ("retry", "retried"))
 
 
 @click.command()
@@ -113,41 +117,56 @@ def purge(flow_ids: tuple[str, ...], status: tuple[str, ...], **wanted: Any) -> 
     if bool(flow_ids) == matching:
         raise UsageError("name flows, or say --name, --status or --older-than to mean all of them")
 
+    if flow_ids:
+        _each(flow_ids, _forget, ("purge", "purged"))
+        return
+
     async def forget(_: signals.Signals) -> int:
         async with invocation.host() as host:
-            if matching:
-                said = [f"{name} {value}" for name, value in wanted.items() if value is not None]
-                which = ", ".join(["all", *said, *(f"status {each}" for each in status)])
-                await audit.record(host, "flow purge", check_reason(which))
-                return await host.flows.purge(status=status or None, **wanted)
-            return sum([await _forget(host, each) for each in flow_ids])
+            said = [f"{name} {value}" for name, value in wanted.items() if value is not None]
+            which = ", ".join(["all", *said, *(f"status {each}" for each in status)])
+            await audit.record(host, "flow purge", check_reason(which))
+            return await host.flows.purge(status=status or None, **wanted)
 
     emit_fields(invocation.output, {"purged": signals.run(forget)})
 
 
-async def _forget(host: Holdfast, flow_id: str) -> int:
-    await audit.record(host, "flow purge", host.flows.get(flow_id).id)
-    purged = await host.flows.purge(flow_id)
-    if not purged:
+async def _forget(flows: Flows, flow_id: str) -> None:
+    if not await flows.purge(flow_id):
         raise Conflict(f"flow {flow_id!r} has not ended: terminate it first")
-    return purged
 
 
 def _each(
     flow_ids: tuple[str, ...],
-    act: Callable[[FlowHandle[Any]], Awaitable[None]],
+    act: Callable[[Flows, str], Awaitable[None]],
     words: tuple[str, str],
 ) -> None:
-    """Do it to one after the other; the first that cannot be had ends the command."""
+    """Do it to one after the other, and tell of each that it could not be done to.
+
+    The last of these decides how the command ends.
+    """
     invocation = current()
     verb, done = words
+    failed: list[tuple[str, HoldfastError]] = []
 
     async def change(_: signals.Signals) -> None:
         async with invocation.host() as host:
-            for each in flow_ids:
-                handle = host.flows.get(each)
-                await audit.record(host, f"flow {verb}", handle.id)
-                await act(handle)
+            flows = host.flows
+            # Nothing is done if one of them cannot be a flow.
+            for each in [check_key(flow_id) for flow_id in flow_ids]:
+                try:
+                    await audit.record(host, f"flow {verb}", each)
+                    await act(flows, each)
+                except HoldfastError as error:
+                    # The others were meant as well.
+                    failed.append((each, error))
 
     signals.run(change)
-    emit_fields(invocation.output, {done: len(flow_ids)})
+    if len(failed) < len(flow_ids):
+        emit_fields(invocation.output, {done: len(flow_ids) - len(failed)})
+    for flow_id, error in failed:
+        said = errors.line_of(error)
+        # What a store says of itself names no flow.
+        invocation.complain(f"flow {flow_id!r}: {said}" if isinstance(error, StoreError) else said)
+    if failed:
+        click.get_current_context().exit(errors.exit_code_of(failed[-1][1]))
