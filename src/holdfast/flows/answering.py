@@ -63,17 +63,26 @@ class Answering:
     def query(self, name: str, *args: Any) -> Any:
         """What the code answers from the state it is in: a copy, so that nobody can change that.
 
+        The arguments are handed over as they are, once it is known that they fit.
+
         Raises:
-            UsageError: It answers no such query, or with what is no JSON, or the query tries to do
-                something.
+            UsageError: It answers no such query, or not with these arguments, or with what is no
+                JSON or does not fit its type; or the query tries to do something.
         """
+        of = f"flow {self._run.id!r}"
         with self._only_looking():
             answerer = self.queries.get(name)
             if answerer is None:
                 known = ", ".join(sorted(self.queries)) or "none"
-                raise UsageError(f"the flow answers no query {name!r}; it has: {known}")
-            answer = encoded(answerer.function(*args), f"the answer to query {name!r}")
-            return answerer.arguments.returns.decode(text_of(answer))
+                raise UsageError(f"{of} answers no query {name!r}; it has: {known}")
+            arguments, what = answerer.arguments, f"the answer to query {name!r}"
+            with _saying(of):
+                arguments.checked(arguments.encode(args, {}))
+            answer = answerer.function(*args)
+            with _saying(of):
+                text = text_of(encoded(answer, what))
+            with _saying(f"{of}: {what} does not fit its type"):
+                return arguments.returns.decode(text)
 
     def accept(self, name: str, payload: str) -> None:
         """Let the code check an update before it is recorded.
@@ -143,3 +152,12 @@ class Answering:
         for id_ in self.updating:
             self._run.out.replies.append(unfinished(id_, f"the flow {did} before the update ended"))
         self.updating.clear()
+
+
+@contextmanager
+def _saying(whose: str) -> Generator[None, None, None]:
+    """Let what is refused in the block say whose it is."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{whose}: {error}") from None

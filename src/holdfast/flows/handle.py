@@ -196,7 +196,8 @@ class FlowHandle(Generic[R]):
 
         Raises:
             FlowNotFound: There is none of this id.
-            UsageError: Its code has no such query, or its definition is not in this app.
+            UsageError: Its code has no such query, or none for these arguments; or its definition
+                is not in this app.
         """
         return await Operations(self._desk, self.id).query(name, args)
 

@@ -220,6 +220,32 @@ def test_a_query_looks_and_changes_nothing():
     assert driven.run.take().events == ()
 
 
+def test_what_a_query_cannot_be_asked_is_told_with_the_flow_and_the_query():
+    async def code() -> None:
+        @holdfast.on_query
+        def price(item: str, count: int = 1) -> int:
+            return item * count
+
+        @holdfast.on_query
+        def broken(item: str) -> str:
+            raise TypeError(f"of its own: {item}")
+
+        await holdfast.wait_signal("close")
+
+    driven = Driven(flow(code))
+    for args, said in (
+        ((), r"flow 'f': query price: missing a required argument: 'item'"),
+        (("pen", 1, 2), r"flow 'f': query price: too many positional arguments"),
+        (("pen", "two"), r"flow 'f': query price, argument count: Expected `int`, got `str`"),
+        ((print,), r"flow 'f': query price .*"),
+        (("pen",), r"flow 'f': the answer to query 'price' does not fit its type: Expected `int`"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            driven.run.answering.query("price", *args)
+    with pytest.raises(TypeError, match="of its own: pen"):
+        driven.run.answering.query("broken", "pen")
+
+
 def test_a_query_cannot_decide_anything():
     async def code() -> None:
         holdfast.on_query("sneaky")(lambda: add(1))
