@@ -1,7 +1,7 @@
 """``holdfast flow signal``, ``cancel``, ``suspend``, ``retry``…: what is done from outside.
 
-Each verb asks ``hf.flows`` for one flow after the other; what may be done is decided there. One that
-is refused keeps no other from being asked for.
+Each verb asks ``hf.flows`` for one flow after the other; what may be done is decided there. One
+that is refused keeps no other from being asked for.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class _Document(msgspec.Struct, kw_only=True):
     history: list[_Commit]
 
 
-def read_document(text: bytes) -> Recording:
+def read_document(text: bytes | str) -> Recording:
     """The recording that a document holds.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, Self
@@ -75,11 +76,12 @@ class Saga(AwaitedBlock):
                 undone = undo()
                 if inspect.isawaitable(undone):
                     await undone
-            except Exception as failed:  # noqa: BLE001 - the others are undone all the same
+            except Exception as failed:
                 _note(error, f"undoing failed: {message_of(failed)}")
                 run = the_flow("saga()")
                 if not run.replaying:
-                    run.log.error(
+                    run.log.log(
+                        logging.ERROR,
                         "a saga of flow %r could not undo a step: %r",
                         *(run.id, failed),
                         exc_info=failed,

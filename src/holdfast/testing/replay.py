@@ -5,26 +5,47 @@ Owns nothing: it runs a flow's code against recorded rows, without a store and w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+import msgspec
 
 from holdfast.app import App
 from holdfast.errors import UsageError
-from holdfast.flows.recording import recording_of, replayed
+from holdfast.flows.recording import Recording, read_document, recording_of, replayed
 from holdfast.model.instance import HistoryRow, InstanceRecord
 
 
-def check_replay(app: App, record: InstanceRecord, rows: Sequence[HistoryRow]) -> bool:
-    """Run the flow of ``record`` through ``rows``; whether its code came to an end in them.
+@overload
+def check_replay(app: App, record: str | bytes | Mapping[str, Any]) -> bool: ...
+@overload
+def check_replay(app: App, record: InstanceRecord, rows: Sequence[HistoryRow]) -> bool: ...
+def check_replay(
+    app: App,
+    record: InstanceRecord | str | bytes | Mapping[str, Any],
+    rows: Sequence[HistoryRow] = (),
+) -> bool:
+    """Run a recorded flow by the code of ``app``; whether its code came to an end in its history.
 
-    No step is run and nothing is written: every result comes from the history. ``rows`` are those
-    of its current run, from the first.
+    ``record`` is what ``holdfast flow history FLOW --json`` printed, as text or parsed; or what a
+    store says of the flow, with the ``rows`` of its current run, from the first. No step is run and
+    nothing is written: every result comes from the history.
 
     Raises:
         NonDeterminism: The code does something else than what is recorded; it says what.
-        UsageError: The app has no flow of this name.
+        UsageError: The app has no flow of this name, or ``record`` is no history.
     """
-    flow = app.flows.get(record.name)
+    recording = _recording(record, rows)
+    flow = app.flows.get(recording.name)
     if flow is None:
-        raise UsageError(f"{app!r} has no flow {record.name!r}, so that nothing can be replayed")
-    with replayed(flow, recording_of(record, rows)) as run:
+        raise UsageError(f"{app!r} has no flow {recording.name!r}, so that nothing can be replayed")
+    with replayed(flow, recording) as run:
         return run.ended
+
+
+def _recording(
+    record: InstanceRecord | str | bytes | Mapping[str, Any], rows: Sequence[HistoryRow]
+) -> Recording:
+    if isinstance(record, InstanceRecord):
+        return recording_of(record, rows)
+    return read_document(msgspec.json.encode(record) if isinstance(record, Mapping) else record)

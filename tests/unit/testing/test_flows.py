@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import re
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import NonDeterminism, UsageError
+from holdfast.flows.recording import recording_of
 from holdfast.names import HostId
 from holdfast.testing import World, check_replay, crash_at_every_commit
 from holdfast.testing.loop import StepLimit
@@ -68,6 +70,21 @@ def test_code_that_still_fits_replays_to_its_end(holdfast_world):
     record, rows = holdfast_world.run(run_reminder)
     assert check_replay(make_app(), record, rows)
     assert not check_replay(make_app(), record, rows[:1])
+
+
+def test_what_the_command_line_printed_of_a_history_replays(holdfast_world):
+    record, rows = holdfast_world.run(run_reminder)
+    document = recording_of(record, rows).document()
+    printed = json.dumps(document, indent=2, default=str)
+    for recorded in (printed, printed.encode(), json.loads(printed)):
+        assert check_replay(make_app(), recorded)
+        with pytest.raises(NonDeterminism, match="welcome#0"):
+            check_replay(make_app("welcome"), recorded)
+    with pytest.raises(UsageError, match="no flow"):
+        check_replay(holdfast.App("empty"), printed)
+    for wrong in ("", "{}", printed[:-9], {"id": "one"}):
+        with pytest.raises(UsageError, match="no history of a flow"):
+            check_replay(make_app(), wrong)
 
 
 def test_code_that_does_something_else_is_told_of(holdfast_world):
