@@ -79,7 +79,10 @@ class FlowFailed(FlowError):
 
 
 class FlowCancelled(FlowError):
-    """The flow, or a child, was cancelled: nobody will get its result."""
+    """The flow that is asked for, or the child that is awaited, was cancelled.
+
+    Nobody will get its result. A flow that does not catch this of its child has failed.
+    """
 
     def __init__(self, id: str, reason: str = "") -> None:  # noqa: A002 - it is one
         super().__init__(f"flow {id!r} was cancelled" + (f": {reason}" if reason else ""))
@@ -87,7 +90,10 @@ class FlowCancelled(FlowError):
 
 
 class FlowTerminated(FlowError):
-    """Somebody ended the flow, or a child, without asking its code."""
+    """Somebody ended the flow that is asked for, or the child, without asking its code.
+
+    A flow that does not catch this of its child has failed.
+    """
 
     def __init__(self, id: str, reason: str = "") -> None:  # noqa: A002 - it is one
         super().__init__(f"flow {id!r} was terminated" + (f": {reason}" if reason else ""))

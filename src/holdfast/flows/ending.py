@@ -13,6 +13,7 @@ from holdfast.flows.events import Failure
 from holdfast.flows.failures import (
     CANCELLED,
     encode_failure,
+    failed_with,
     failure_of,
     message_of,
     origins_of,
@@ -67,7 +68,7 @@ def ending_of(
         return Ending(restart=restart.input)
     if error is not None:
         by = origins_of(error, latest())
-        return Ending(InstanceStatus.FAILED, failure=failure_of(error), by=by)
+        return Ending(InstanceStatus.FAILED, failure=failed_with(failure_of(error)), by=by)
     value = main.result()
     try:
         result = encode(value, f"the result of flow {flow.name}", canonical=True)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
 from holdfast.errors import (
     FlowCancelled,
@@ -23,6 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.flows.arguments import encoded, text_of
 from holdfast.flows.events import Failure
+from holdfast.model.instance import InstanceStatus
 from holdfast.model.retry import name_of
 from holdfast.runtime.logs import masked, printable
 from holdfast.work.failures import describe
@@ -39,6 +41,7 @@ OUTCOME_UNKNOWN = "OutcomeUnknown"
 
 CANCELLED = name_of(FlowCancelled)
 TERMINATED = name_of(FlowTerminated)
+_FAILED = name_of(FlowFailed)
 REJECTED = name_of(UpdateRejected)
 UNFINISHED = name_of(UpdateFailed)
 """The type of the failure of an update that its flow did not come to the end of."""
@@ -47,6 +50,9 @@ E = TypeVar("E", bound=BaseException)
 
 # The attribute of an error that names the step or the child that it came from.
 _ORIGIN = "_holdfast_origin"
+
+# What a flow that was stopped is told by, by the type of its failure.
+_STOPPED = {CANCELLED: FlowCancelled, TERMINATED: FlowTerminated}
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Failure)
@@ -113,6 +119,15 @@ def decode_failure(text: str | None) -> Failure:
     return Failure("unknown", "") if text is None else _decoder.decode(text)
 
 
+def failure_of_end(status: InstanceStatus, outcome: str | None) -> Failure:
+    """What is told of a flow that ended so, and did not complete.
+
+    Older releases kept it of a flow that failed as if that had been stopped, when a child was.
+    """
+    failure = decode_failure(outcome)
+    return failed_with(failure) if status is InstanceStatus.FAILED else failure
+
+
 def step_error(
     step: str,
     failure: Failure,
@@ -137,12 +152,31 @@ def step_error(
     )
 
 
+def failed_with(failure: Failure) -> Failure:
+    """What is kept of a flow that failed with ``failure``.
+
+    A parent is told of a failure, and of no status: one that says that a flow was stopped says it
+    of the flow that it is kept of. What became of a child of that one is therefore its cause.
+    """
+    if failure.type not in _STOPPED:
+        return failure
+    stopped = _stopped(failure)
+    cause: Failure | None = None
+    if stopped is not None:
+        named = {"flow": stopped[0], "reason": stopped[1]}
+        cause = structs.replace(failure, details=encoded(named, "the details of an error"))
+    return Failure(_FAILED, failure.message, failure.details, cause)
+
+
 def flow_error(id: str, failure: Failure) -> Exception:  # noqa: A002 - it is one
-    """What a caller, or the parent, sees of a flow that did not complete."""
-    if failure.type == CANCELLED:
-        return FlowCancelled(id, failure.message)
-    if failure.type == TERMINATED:
-        return FlowTerminated(id, failure.message)
+    """What a caller, or the parent, sees of a flow that did not complete.
+
+    What is recorded goes through here at every replay: a failure is told by the same class, and in
+    the same words, as it was when it was recorded.
+    """
+    kind = _STOPPED.get(failure.type)
+    if kind is not None:
+        return kind(*(_stopped(failure) or (id, failure.message)))
     return FlowFailed(
         id,
         failure.type,
@@ -202,8 +236,27 @@ def update_error(id: str, name: str, failure: Failure) -> Exception:  # noqa: A0
     )
 
 
+def _stopped(failure: Failure) -> tuple[str, str] | None:
+    """Which flow was stopped, and why, if the failure is of another flow than it is kept of.
+
+    Older releases did not say it.
+    """
+    details: Any = decode_plain(text_of(failure.details))
+    if not isinstance(details, dict):
+        return None
+    told = cast("dict[str, Any]", details)
+    flow, reason = told.get("flow"), told.get("reason")
+    return (flow, reason) if isinstance(flow, str) and isinstance(reason, str) else None
+
+
 def _details(error: BaseException, where: str, errors: Sequence[type[Exception]]) -> msgspec.Raw:
     details: dict[str, Any] = {"traceback": where}
+    if isinstance(error, (FlowCancelled, FlowTerminated)):
+        # The sentence that it says cannot be taken apart again. A class of somebody else's may
+        # have neither of them.
+        told = vars(error)
+        if isinstance(told.get("id"), str):
+            details.update(flow=_text(told["id"]), reason=_text(told.get("reason", "")))
     if isinstance(error, tuple(errors)):
         try:
             return encoded({**details, "args": error.args}, "the details of an error")
@@ -218,8 +271,11 @@ def _notes(error: BaseException) -> str:
     kept: Any = getattr(error, "__notes__", None)
     if not isinstance(kept, (list, tuple)):
         return ""
-    notes = "".join(f"\n{_note(each)}" for each in cast("list[Any]", kept))
-    return masked(notes, _NOTES_CHARS_MAX).encode("utf-8", "backslashreplace").decode()
+    return _text("".join(f"\n{_note(each)}" for each in cast("list[Any]", kept)))
+
+
+def _text(value: object) -> str:
+    return masked(str(value), _NOTES_CHARS_MAX).encode("utf-8", "backslashreplace").decode()
 
 
 def _note(note: object) -> str:

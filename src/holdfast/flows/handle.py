@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from holdfast.errors import FlowEnded, FlowNotFound, InvalidPayload, MailboxFull, StoreError
 from holdfast.flows import letters
 from holdfast.flows.desk import within
-from holdfast.flows.failures import decode_failure, flow_error, update_error
+from holdfast.flows.failures import failure_of_end, flow_error, update_error
 from holdfast.flows.flow import Flow
 from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of, running_of
 from holdfast.flows.operating import Operations
@@ -58,7 +58,7 @@ class FlowHandle(Generic[R]):
         """Wait for the end of the flow, and return what its code returned.
 
         Raises:
-            FlowFailed, FlowCancelled, FlowTerminated: How else it ended.
+            FlowFailed, FlowCancelled, FlowTerminated: How else it ended, by its status.
             TimeoutError: It did not end in time. It goes on. A timeout of 0 looks once.
             FlowNotFound: There is none of this id, or its retention has ended.
             InvalidPayload: The result does not fit the type that the flow has here.
@@ -70,7 +70,7 @@ class FlowHandle(Generic[R]):
         except TimeoutError as late:
             status, outcome = await self._end_so_far(late)
         if status is not InstanceStatus.COMPLETED:
-            raise flow_error(self.id, decode_failure(outcome))
+            raise flow_error(self.id, failure_of_end(status, outcome))
         codec = codec_of(Any) if self._flow is None else self._flow.arguments.returns
         try:
             return codec.decode(outcome or "null")

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import FlowNotFound, HoldfastError
 from holdfast.flows.events import ChildEnded
-from holdfast.flows.failures import decode_failure, failure_of
+from holdfast.flows.failures import failure_of, failure_of_end
 from holdfast.flows.intake import Taken
 from holdfast.flows.letters import Told
 from holdfast.model.instance import FINAL, InstanceRecord, InstanceStatus
@@ -56,7 +56,7 @@ def _told(id: InstanceId, record: InstanceRecord | None) -> Told | None:  # noqa
         return None
     if record.status is InstanceStatus.COMPLETED:
         return Told(msgspec.Raw(record.outcome or "null"))
-    return Told(error=decode_failure(record.outcome))
+    return Told(error=failure_of_end(record.status, record.outcome))
 
 
 async def _records(

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+
+import msgspec
+import pytest
 
 import holdfast
 from holdfast import App
+from holdfast.flows.failures import failure_of_end, flow_error
+from holdfast.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
 app = App("endings")
@@ -114,3 +120,65 @@ def test_children_of_children_have_short_ids_however_deep_they_are():
     # Those that are not deep keep their whole path, the others the beginning of it.
     assert ids[1] == "näher/" * 6 + "/child#1"
     assert all(each.startswith("näher/" * 6) for each in ids)
+
+
+STOPPED = [
+    ("FlowCancelled", "flow 'p/child#0' was cancelled: enough"),
+    ("FlowTerminated", "flow 'p/child#0' was terminated: enough"),
+]
+
+
+async def told() -> list[str]:
+    try:
+        await child(1)
+    except holdfast.FlowError as error:
+        cause = error.__cause__
+        return [type(error).__name__, str(error), type(cause).__name__, str(cause)]
+    return []
+
+
+async def careless() -> int:
+    return await child(1)
+
+
+@pytest.mark.parametrize(("kind", "said"), STOPPED)
+def test_a_flow_whose_child_was_stopped_has_failed_and_tells_its_parent_so(kind, said):
+    middle = Driven(flow(careless), id="p", parent="top")
+    stopped = {"error": {"type": f"holdfast.errors.{kind}", "message": "enough"}}
+    decision = middle.letter("child", "p/child#0", stopped)
+    assert decision.ended is InstanceStatus.FAILED
+    error = flow_error("p", failure_of_end(decision.ended, decision.outcome))
+    assert isinstance(error, holdfast.FlowFailed)
+    assert (error.message, str(error.cause)) == (said, said)
+    assert type(error.cause) is getattr(holdfast, kind)
+    assert error.cause.id == "p/child#0"
+
+    top = Driven(flow(told), id="top")
+    (letter,) = decision.sends
+    top.letter("child", "top/child#0", msgspec.json.decode(letter.payload))
+    failed = f"flow 'top/child#0' failed: holdfast.errors.FlowFailed: {said}"
+    assert top.outcome == ["FlowFailed", failed, kind, said]
+
+
+@pytest.mark.parametrize(("kind", "said"), STOPPED)
+def test_what_an_older_release_recorded_of_a_child_is_seen_as_it_was(kind, said):
+    failure = {
+        "type": f"holdfast.errors.{kind}",
+        "message": said,
+        "details": {"traceback": "somewhere"},
+    }
+    seen: list[list[str]] = []
+
+    async def code() -> str:
+        seen.append(await told())
+        return await holdfast.wait_signal("go", str)
+
+    driven = Driven(flow(code), id="top")
+    driven.letter("child", "top/child#0", {"error": failure})
+    driven.crash()
+    word = "cancelled" if kind == "FlowCancelled" else "terminated"
+    assert seen == [[kind, f"flow 'top/child#0' was {word}: {said}", "NoneType", "None"]] * 2
+    # By its status it has failed, and nobody says otherwise.
+    error = flow_error("p", failure_of_end(InstanceStatus.FAILED, json.dumps(failure)))
+    assert isinstance(error, holdfast.FlowFailed)
+    assert (error.message, error.cause) == (said, None)

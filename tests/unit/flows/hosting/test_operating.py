@@ -396,3 +396,39 @@ async def test_attributes_keep_the_same_rules_wherever_they_are_set(fleet):
     without = await hf.flows.start(fine, 9, id="without", attributes={"k": None, "l": True})
     await without.result(timeout=5)
     assert (await without.status()).attributes == {"l": True, "size": 9}
+
+
+@pytest.mark.parametrize("verb", ["cancel", "terminate"])
+async def test_how_a_flow_ended_is_told_by_its_own_status(fleet, verb):
+    app, begun = App("a"), []
+
+    @app.flow
+    async def kid() -> None:
+        begun.append(holdfast.flow_id())
+        await holdfast.wait_signal("never")
+
+    @app.flow
+    async def parent() -> None:
+        await kid()
+
+    @app.flow
+    async def top() -> str:
+        try:
+            await parent()
+        except holdfast.FlowFailed as error:
+            return f"{type(error.cause).__name__} of {error.cause.id}"
+        return "nothing"
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(top, id="t")
+    middle = hf.flows.get("t/parent#0")
+    await until(lambda: begun)
+    await getattr(hf.flows.get(begun[0]), verb)("enough")
+    kind = holdfast.FlowCancelled if verb == "cancel" else holdfast.FlowTerminated
+    with pytest.raises(kind, match=r"^flow 't/parent#0/kid#0' was .*: enough$"):
+        await hf.flows.get(begun[0]).result(timeout=5)
+    with pytest.raises(holdfast.FlowFailed, match=r"t/parent#0/kid#0' was .*: enough") as caught:
+        await middle.result(timeout=5)
+    assert type(caught.value.cause) is kind
+    assert (await middle.status()).status == "failed"
+    assert await handle.result(timeout=5) == f"{kind.__name__} of t/parent#0/kid#0"
