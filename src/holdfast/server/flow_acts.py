@@ -35,7 +35,6 @@ class FlowActs:
     def endpoints(self) -> list[Endpoint]:
         """The routes; the one with a bare id is last, because ids may hold slashes."""
         begun = {202: ("It is stored, and will be run.", schemas.StartedFlow)}
-        reason, retry = schemas.WithReason, schemas.RetryFlow
         return [
             Endpoint(
                 method="POST",
@@ -64,11 +63,7 @@ class FlowActs:
                 answers={202: ("It is stored, and will be read once.", None)},
                 problems=("not-found", "unsupported"),
             ),
-            self._act("cancel", "Ask its code to stop.", _cancel, query=reason),
-            self._act("terminate", "End it at once.", _terminate, query=reason),
-            self._act("suspend", "Let it begin nothing new.", _suspend),
-            self._act("resume", "Let it go on.", _resume),
-            self._act("retry", "Let it go on from before what ended it.", _retry, query=retry),
+            *self._acts(),
             Endpoint(
                 method="POST",
                 path=ROOT + "/{flow:path}/fork",
@@ -92,6 +87,17 @@ class FlowActs:
                 answers={204: ("It is gone.", None)},
                 problems=("not-found", "conflict", "unsupported"),
             ),
+        ]
+
+    def _acts(self) -> list[Endpoint]:
+        """What admins do to a flow without a body."""
+        reason, retry = schemas.WithReason, schemas.RetryFlow
+        return [
+            self._act("cancel", "Ask its code to stop.", _cancel, query=reason),
+            self._act("terminate", "End it at once.", _terminate, query=reason),
+            self._act("suspend", "Let it begin nothing new.", _suspend),
+            self._act("resume", "Let it go on.", _resume),
+            self._act("retry", "Let it go on from before what ended it.", _retry, query=retry),
         ]
 
     def _act(self, name: str, summary: str, run: Run, *, query: Any = None) -> Endpoint:
