@@ -42,9 +42,10 @@ class FlowExists(Conflict):
 class RetryRefused(Conflict):
     """To let the flow go on would be wrong; it stays as it is. Start it anew, or fork it.
 
-    ``reason`` is a short, stable code: ``undone`` if steps were undone since what ended it, and
-    ``unknown`` if nobody knows whether a step with ``once=True`` has run. That one is run again
-    only if the caller says ``rerun_unknown=True``.
+    ``reason`` is a short, stable code: ``undone`` if steps were undone since what ended it,
+    ``heard`` if it is a child whose parent has acted on its end, and ``unknown`` if nobody knows
+    whether a step with ``once=True`` has run. That one is run again only if the caller says
+    ``rerun_unknown=True``.
     """
 
     def __init__(self, id: str, reason: str, message: str) -> None:  # noqa: A002 - it is one

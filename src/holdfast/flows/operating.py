@@ -23,13 +23,14 @@ from holdfast.flows.failures import TERMINATED, encode_failure
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.orphans import cancel_jobs
 from holdfast.flows.recording import read_rows, record_flow, replayed
-from holdfast.flows.retrying import Place, places, retry_of
+from holdfast.flows.retrying import Place, check_unheard, places, retry_of
 from holdfast.flows.rewinding import Rewind, fork_history
 from holdfast.flows.starting import input_of
 from holdfast.model.instance import (
     FINAL,
     Entry,
     HistoryRow,
+    InstanceRecord,
     InstanceStatus,
     NewInstance,
     Opened,
@@ -110,6 +111,7 @@ class Operations:
         record = await self._desk.record(self._id)
         if record.status not in FINAL or record.status is InstanceStatus.COMPLETED:
             raise Conflict(f"flow {self._id!r} is {record.status}; only one that failed is retried")
+        await self._check_unheard(record)
         rows = await read_rows(self._store, self._id, after=record.base)
         events = encode_events((retry_of(record, rows, rerun_unknown=rerun_unknown),))
         opened = await until_known(
@@ -117,6 +119,16 @@ class Operations:
             lambda _: self._store.reopen(self._id, version=record.version + 1, events=events),
         )
         self._check(opened, "retried: it was changed meanwhile")
+
+    async def _check_unheard(self, record: InstanceRecord) -> None:
+        """Refuse to retry a child whose end its parent knows, if the parent is there."""
+        id_ = record.parent
+        if id_ is None:
+            return
+        parent = await until_known(self._desk.runtime, lambda _: self._store.get(id_))
+        if parent is not None:
+            rows = await read_rows(self._store, parent.id, after=parent.base)
+            check_unheard(self._id, parent.id, rows)
 
     async def fork(
         self,

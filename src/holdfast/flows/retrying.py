@@ -21,6 +21,7 @@ from holdfast.flows.events import (
     StepEnded,
     StepIntended,
     StepSent,
+    decode_events,
     failure_in,
     origin_of,
 )
@@ -149,6 +150,27 @@ def _after_what_happened(told: Sequence[Place], base: int) -> tuple[int, int]:
 
 
 # -- what is not safe -----------------------------------------------------------------------------
+
+
+def check_unheard(id: str, parent: str, rows: Sequence[HistoryRow]) -> None:  # noqa: A002 - it is one
+    """Refuse to go on with a child that its parent has heard the end of, by the parent's history.
+
+    Whatever the parent did about that stays done, and it hears of no second end.
+
+    Raises:
+        RetryRefused: It has.
+    """
+    ids: dict[str, str] = {}
+    for event in [event for row in rows for event in decode_events(row.events)]:
+        if isinstance(event, ChildStarted):
+            ids[event.child] = event.id
+        elif isinstance(event, ChildEnded) and ids.get(event.child) == id:
+            raise RetryRefused(
+                id,
+                "heard",
+                f"its parent {parent!r} has heard that it failed, and acted on it: retry the "
+                "parent, or fork this one to run it by itself",
+            )
 
 
 def _check_undone(

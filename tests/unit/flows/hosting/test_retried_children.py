@@ -10,7 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import App, FlowFailed, Retry
-from holdfast.errors import FlowNotFound
+from holdfast.errors import FlowNotFound, RetryRefused
+from holdfast.model.instance import InstanceStatus
 from tests.unit.work.conftest import until
 
 
@@ -198,3 +199,44 @@ async def test_a_copy_of_a_retried_flow_has_children_of_its_own(store_url):
         await handle.fork(at=before, id="g")
         await signal(hf, "g/waiting#0@0.1")
         assert await hf.flows.get("g").result(timeout=10) == "k"
+
+
+async def test_a_child_whose_parent_has_heard_of_its_end_is_not_retried_by_itself(store_url):
+    app, ran = App("a"), []
+
+    @app.step(retry=Retry(max_attempts=1))
+    async def ship() -> None:
+        ran.append("ship")
+        raise ValueError("no truck")
+
+    @app.step
+    async def refund() -> None:
+        ran.append("refund")
+
+    @app.flow
+    async def delivery() -> None:
+        await ship()
+
+    @app.flow
+    async def order() -> None:
+        async with holdfast.saga() as saga:
+            saga.add(refund)
+            await delivery()
+
+    async with holdfast.connect(store_url, app=app) as hf, hf.running():
+        with pytest.raises(FlowFailed):
+            await (await hf.flows.start(order, id="o")).result(timeout=10)
+        child = hf.flows.get("o/delivery#0")
+        with pytest.raises(RetryRefused, match="its parent 'o' has heard") as caught:
+            await child.retry()
+        assert caught.value.reason == "heard"
+        assert (await child.status()).status is InstanceStatus.FAILED
+        assert ran == ["ship", "refund"]
+        # By itself it may run, and one whose parent is forgotten as well.
+        with pytest.raises(FlowFailed):
+            await (await child.fork(at="ship#0")).result(timeout=10)
+        await hf.flows.purge("o")
+        await child.retry()
+        with pytest.raises(FlowFailed):
+            await child.result(timeout=10)
+        assert ran == ["ship", "refund", "ship", "ship"]
