@@ -286,6 +286,18 @@ def first_events(text: str, count: int) -> str:
     return encode_events(_raw_decoder.decode(text)[:count])
 
 
+def without_attempts(text: str, step: str) -> str:
+    """One history row without the attempts of a step that failed; the others as they were."""
+    events = zip(decode_events(text), _raw_decoder.decode(text), strict=True)
+    return encode_events(
+        [
+            raw
+            for event, raw in events
+            if not (isinstance(event, StepRetrying) and event.step == step)
+        ]
+    )
+
+
 def _unknown(text: str) -> str:
     """The kinds of events in a history row that this release does not know, in words."""
     try:

@@ -18,6 +18,7 @@ from holdfast.flows.events import (
     StepSent,
     decode_events,
     encode_events,
+    without_attempts,
 )
 from holdfast.flows.failures import TERMINATED, encode_failure
 from holdfast.flows.flow import RETENTION_S, Flow
@@ -154,6 +155,9 @@ class Operations:
             more=more,
             edited=text != record.input,
         )
+        if isinstance(at, str):
+            # It begins with its first attempt, whatever became of those of the other flow.
+            history = tuple(without_attempts(each, at) for each in history)
         runtime = self._desk.runtime
         new = NewInstance(
             id=InstanceId(runtime.ordered_id() if id is None else check_key(id)),

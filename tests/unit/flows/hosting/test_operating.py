@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast import App
+from holdfast import App, Retry
 from holdfast.errors import Conflict, FlowFailed, FlowNotFound, FlowTerminated, UsageError
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
@@ -294,6 +294,33 @@ async def test_fork_copies_a_part_of_the_history(fleet):
         await handle.fork(at="what#0")
     with pytest.raises(UsageError, match="version 99"):
         await handle.fork(at=99)
+
+
+async def test_a_fork_begins_its_step_with_the_first_attempt(fleet):
+    app, attempts = App("a"), []
+
+    @app.step
+    async def sound() -> int:
+        return 1
+
+    @app.step(retry=Retry(max_attempts=3, first=0.001))
+    async def flaky() -> int:
+        attempts.append(holdfast.current().attempt)
+        if len(attempts) < 6:
+            raise ValueError("not yet")
+        return 2
+
+    @app.flow
+    async def flow() -> int:
+        return await sound() + await flaky()
+
+    hf, _ = await fleet.run(app)
+    handle = await hf.flows.start(flow)
+    with pytest.raises(FlowFailed):
+        await handle.result(timeout=5)
+    forked = await handle.fork(at="flaky#0")
+    assert await forked.result(timeout=5) == 3
+    assert attempts == [1, 2, 3, 1, 2, 3]
 
 
 async def test_who_lacks_the_code_forks_with_arguments_by_name(fleet):
