@@ -9,7 +9,7 @@ import pytest
 from holdfast.azure import BLOB, COSMOS, open_identity, read_access
 from holdfast.errors import ConfigurationError
 
-CANARY = "Y2FuYXJ5+/canary=="
+CANARY = "Y2FuYXJ5+/canaryAA=="
 
 
 def test_an_account_alone_means_the_public_cloud_and_the_identity_of_the_process():

@@ -13,6 +13,7 @@ from holdfast.flows import letters
 from holdfast.flows.events import (
     Event,
     Failure,
+    Forked,
     StepEnded,
     StepIntended,
     StepSent,
@@ -146,15 +147,15 @@ class Operations:
         at_us = kept[-1].at_us if kept else record.began_at_us
         flow = self._desk.flows.get(record.name)
         text = record.input if input is None else _input(record.name, flow, input)
-        history = fork_history(
-            rows,
+        mark = Forked(
+            at=at_us,
             id=self._id,
+            version=cut,
             base=record.base,
-            at=cut,
-            at_us=at_us,
-            more=more,
+            began=record.began_at_us,
             edited=text != record.input,
         )
+        history = fork_history(rows, mark, more=more)
         if isinstance(at, str):
             # It begins with its first attempt, whatever became of those of the other flow.
             history = tuple(without_attempts(each, at) for each in history)

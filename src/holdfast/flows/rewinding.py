@@ -325,28 +325,21 @@ def _rewound(event: Rewound, kept: Standing, number: int) -> Rewind:
 # -- copies ---------------------------------------------------------------------------------------
 
 
-def fork_history(
-    rows: Sequence[HistoryRow],
-    *,
-    id: str,  # noqa: A002 - it is one
-    base: int,
-    at: int,
-    at_us: int,
-    more: int = 0,
-    edited: bool | None = None,
-) -> tuple[str, ...]:
-    """The history that a copy of flow ``id`` begins with: up to the version ``at``, and then some.
+def fork_history(rows: Sequence[HistoryRow], mark: Forked, *, more: int = 0) -> tuple[str, ...]:
+    """The history that a copy begins with: up to what ``mark`` says, and then some.
 
-    ``more`` is how many events of the commit after it are copied, ``edited`` whether the copy has
-    another input. The end of the flow is none of the copy's: its code comes to an end by itself.
+    ``more`` is how many events of the commit after it are copied. The end of the flow is none of
+    the copy's: its code comes to an end by itself.
 
     Raises:
         UsageError: There is no such version.
         HistoryTooNew: A newer release wrote it.
     """
+    id_, base, at = mark.id, mark.base, mark.version
     copied = [row for row in rows if row.version <= at]
     if at != base and (not copied or copied[-1].version != at):
-        raise UsageError(f"flow {id!r} has no version {at} in its history; {_versions(rows, base)}")
+        known = _versions(rows, base)
+        raise UsageError(f"flow {id_!r} has no version {at} in its history; {known}")
     texts = [_copied(row, rows) for row in copied]
     last = decode_events(copied[-1].events) if copied else []
     if last and isinstance(last[-1], Ended):
@@ -354,7 +347,7 @@ def fork_history(
     if more:
         after = next(row for row in rows if row.version > at)
         texts.append(first_events(_copied(after, rows), more))
-    texts.append(encode_events([Forked(at=at_us, id=id, version=at, base=base, edited=edited)]))
+    texts.append(encode_events([mark]))
     return tuple(texts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast
+from holdfast.flows.events import Forked
 from holdfast.flows.rewinding import fork_history
 from holdfast.model.instance import HistoryRow, InstanceStatus
 from holdfast.names import Token
@@ -27,9 +28,8 @@ def broken_at_first():
 
 
 def copy_of(driven: Driven, function, *, at: int, more: int = 0) -> Driven:
-    texts = fork_history(
-        driven.rows, id="f", base=driven.base, at=at, at_us=driven.now_us, more=more
-    )
+    mark = Forked(at=driven.now_us, id="f", version=at, base=driven.base, began=driven.began_us)
+    texts = fork_history(driven.rows, mark, more=more)
     rows = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(texts)]
     return Driven(flow(function), driven.args, id="g", rows=rows)
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import App
-from holdfast.flows.events import Rewound
+from holdfast.flows.events import Forked, Rewound
 from holdfast.flows.rewinding import fork_history
 from holdfast.model.instance import HistoryRow, InstanceStatus
 from holdfast.names import Token
@@ -202,7 +202,7 @@ def test_a_retry_keeps_a_job_that_succeeded_in_the_void_part():
 def test_a_fork_goes_on_from_any_version_with_another_input():
     driven = run_of(two, 1, steps=1)
     driven.elapse(61)
-    rows = fork_history(driven.rows, id="f", base=0, at=1, at_us=driven.now_us)
+    rows = fork_history(driven.rows, Forked(at=driven.now_us, id="f", version=1))
     copied = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(rows)]
     fork = Driven(flow(two), (40,), id="g", rows=copied)
     assert fork.run.due_at_us is not None
@@ -212,7 +212,7 @@ def test_a_fork_goes_on_from_any_version_with_another_input():
     assert fork.outcome == -2
     assert Driven(flow(two), (40,), id="g", rows=fork.rows).run.ended
     with pytest.raises(holdfast.UsageError, match="no version 7"):
-        fork_history(driven.rows, id="f", base=0, at=7, at_us=0)
+        fork_history(driven.rows, Forked(at=0, id="f", version=7))
 
 
 def test_a_fork_draws_the_same_chances_and_begins_open_jobs_for_itself():
@@ -225,7 +225,8 @@ def test_a_fork_draws_the_same_chances_and_begins_open_jobs_for_itself():
         return await sent
 
     driven = run_of(code, steps=1, base=5)
-    rows = fork_history(driven.rows, id="f", base=5, at=7, at_us=driven.now_us)
+    mark = Forked(at=driven.now_us, id="f", version=7, base=5, began=driven.began_us)
+    rows = fork_history(driven.rows, mark)
     copied = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(rows)]
     fork = Driven(flow(code), id="g", rows=copied)
     assert drawn[0] == drawn[1]

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import App
-from holdfast.flows.events import ChildEnded, Failure, StepEnded
+from holdfast.flows.events import ChildEnded, Failure, Forked, StepEnded
 from holdfast.flows.rewinding import fork_history
 from holdfast.model.instance import HistoryRow, InstanceStatus, NewInstance
 from holdfast.names import Token
@@ -234,7 +234,8 @@ def test_what_succeeded_happens_once_however_often_a_flow_is_retried(seed):
 def copy(driven: Driven, dice: random.Random) -> None:
     """A copy from any commit on goes the same way so far, and comes to an end by itself."""
     at = dice.choice(driven.rows).version
-    texts = fork_history(driven.rows, id="f", base=0, at=at, at_us=driven.now_us, edited=False)
+    mark = Forked(at=driven.now_us, id="f", version=at, began=driven.began_us, edited=False)
+    texts = fork_history(driven.rows, mark)
     rows = [HistoryRow(n, Token(1), "w", 0, text) for n, text in enumerate(texts, 1)]
     copied, world = Driven(driven.flow, id="g", rows=rows, now_us=driven.now_us), World(at)
     # A step with once that the other flow had begun is of unknown outcome here.

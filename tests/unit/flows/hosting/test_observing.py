@@ -209,6 +209,7 @@ async def test_what_the_code_of_a_flow_leads_to_is_logged_with_its_host(fleet, c
         *("begun", "begun too"),
         "flow 'f' (flow) has more than 0 events in its history; at 50000 it fails",
         "a saga of flow 'f' could not undo a step",
+        "flow f of 'flow' failed",
     ]
     assert {each.host for each in told} == {"worker-1"}
 

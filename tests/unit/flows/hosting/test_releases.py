@@ -152,6 +152,6 @@ def test_a_copy_keeps_fields_that_this_release_does_not_know():
     rows = [HistoryRow(1, Token(1), None, 0, f"[{more}]")]
     assert decode_events(rows[0].events) == decode_events(f"[{known}]")
     assert isinstance(decode_events(rows[0].events)[0], SignalReceived)
-    copied = fork_history(rows, id="f", base=0, at=1, at_us=2)
+    copied = fork_history(rows, Forked(at=2, id="f", version=1))
     assert copied[0] == rows[0].events
     assert isinstance(decode_events(copied[1])[0], Forked)

@@ -85,7 +85,7 @@ async def test_parameters_behind_a_star_are_given_by_name(fleet):
     assert handle.id == "h"
     assert await handle.result(timeout=5) == [1, True, {"id": 5}]
     assert await (await hf.flows.start(app.flows["parent"], 2)).result(timeout=5) == [2, True, {}]
-    with pytest.raises(UsageError, match="missing a required argument: 'fast'"):
+    with pytest.raises(UsageError, match=r"missing a required .*argument: 'fast'"):
         await hf.flows.start(hurry, 1)
     with pytest.raises(UsageError, match="argument fast"):
         await hf.flows.start(hurry, 1, kwargs={"fast": "very"})
