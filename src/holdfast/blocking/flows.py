@@ -18,6 +18,7 @@ from holdfast.flows.start_options import (
     StartOptions,
     TickOptions,
     TimetableOptions,
+    refuse_options,
 )
 from holdfast.model.instance import InstanceStatus
 from holdfast.model.options import Duration
@@ -194,11 +195,14 @@ class Flows:
         delay: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         tx: object = None,
+        **unknown: Any,
     ) -> FlowHandle[Any]:
         """Start a flow, once for each id, and return a handle to it.
 
         ``tx`` is a synchronous connection, and is used on the caller's own thread.
         """
+        if unknown:
+            refuse_options(unknown)
         starting = self._flows.start(
             flow,
             *args,

@@ -20,6 +20,7 @@ from holdfast.flows.start_options import (
     StartOptions,
     TickOptions,
     TimetableOptions,
+    refuse_options,
 )
 from holdfast.model.instance import InstanceStatus
 from holdfast.model.lease import LIST_LIMIT_MAX
@@ -118,6 +119,7 @@ class Flows:
         delay: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         tx: object = None,
+        **unknown: Any,
     ) -> FlowHandle[Any]:
         """Start a flow, once for each id, and return a handle to it.
 
@@ -136,6 +138,7 @@ class Flows:
             delay: Not before so long from now.
             attributes: Strings, numbers and booleans by which it can be found.
             tx: An open transaction of the same database.
+            **unknown: Nothing else; what is given is refused by name.
 
         Raises:
             FlowExists: The id belongs to a run of another definition.
@@ -144,6 +147,8 @@ class Flows:
             StoreUnavailable: Nothing was started.
             OutcomeUnknown: No answer for a few seconds; start again with the same ``id``.
         """
+        if unknown:
+            refuse_options(unknown)
         desk = self._desk
         new = desk.starter.draft(
             flow, args, kwargs, id=id, at=at, delay=delay, attributes=attributes

@@ -1,4 +1,4 @@
-"""What may be said of flows beside their arguments, for type checkers.
+"""What may be said of flows beside their arguments, for type checkers, and what may not.
 
 A flow's arguments stand before its options in one call. Python's types cannot join the two for any
 number of parameters without losing defaults, or what a list is to be a list of: so the calls are
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Any, TypedDict
+from typing import Any, NoReturn, TypedDict
 
+from holdfast.errors import UsageError
 from holdfast.model.options import Duration
 from holdfast.model.schedule import CatchUp
 from holdfast.work.drafting import JobOptions
@@ -49,3 +50,16 @@ class TimetableOptions(TickOptions, total=False):
 
     cron: str | None
     every: Duration | None
+
+
+def refuse_options(unknown: Mapping[str, Any]) -> NoReturn:
+    """Refuse what no start has for an option: it may be meant for the flow.
+
+    Raises:
+        UsageError: Always.
+    """
+    shown = ", ".join(f"{name!r}: …" for name in unknown)
+    raise UsageError(
+        f"{', '.join(map(repr, unknown))} is no option of a start; the arguments of a flow are "
+        f"given by position, or by name as kwargs={{{shown}}}"
+    )

@@ -43,6 +43,15 @@ def shop() -> App:
     return app
 
 
+async def test_what_is_no_option_is_told_how_arguments_are_given_by_name(fleet):
+    app = shop()
+    hf, spy = await fleet.spied(app)
+    for flow in (app.flows["hurry"], "hurry"):
+        with pytest.raises(UsageError, match=r"'n', 'fast' .* by name as kwargs=\{'n': …, 'fast'"):
+            await hf.flows.start(flow, n=1, fast=True)
+    assert spy.calls["start"] == 0
+
+
 async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(fleet):
     app = shop()
     hf, spy = await fleet.spied(app)
