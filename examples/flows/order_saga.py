@@ -85,4 +85,6 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit("usage: python examples/flows/order_saga.py URL, such as memory://")
     asyncio.run(main(sys.argv[1]))

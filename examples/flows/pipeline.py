@@ -50,4 +50,6 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit("usage: python examples/flows/pipeline.py URL, such as memory://")
     asyncio.run(main(sys.argv[1]))

@@ -50,4 +50,6 @@ async def main(url: str, host: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:  # noqa: PLR2004 - a store and a host
+        sys.exit("usage: python examples/flows/two_hosts.py URL HOST, such as sqlite:///shop.db a")
     asyncio.run(main(sys.argv[1], sys.argv[2]))

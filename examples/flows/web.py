@@ -1,5 +1,6 @@
 """A web application that starts flows in its own transaction.
 
+pip install fastapi uvicorn
 uvicorn --app-dir examples/flows web:api
 
 The order and its flow are there together, or neither is: both are rows of one SQLite transaction.

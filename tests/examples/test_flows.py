@@ -110,6 +110,14 @@ def ask(port: int, method: str, path: str) -> tuple[int, dict[str, Any]]:
         return reply.status, json.loads(reply.read())
 
 
+@pytest.mark.parametrize("name", [name for name in FLOWS if name != "web.py"])
+def test_an_example_without_its_arguments_says_how_it_is_used(programs, name):
+    program = programs.start(f"flows/{name}")
+    assert program.finish() == 1
+    (line,) = program.said
+    assert line.startswith(f"usage: python examples/flows/{name} URL")
+
+
 @pytest.mark.parametrize("name", FLOWS)
 def test_examples_of_flows_stay_small(name):
     text = (EXAMPLES / "flows" / name).read_text()
