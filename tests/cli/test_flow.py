@@ -76,6 +76,14 @@ def test_pages_of_flows_follow_each_other(shell, shop):
     assert [row["id"] for row in rest] == ["o-2"]
 
 
+def test_flows_are_listed_from_an_instant_on(shell, shop):
+    start(shell, "o", '{"item": "pen"}')
+    before, after = "2020-01-31T03:00+01:00", "2090-01-31T03:00Z"
+    listed = shell("flow", "ls", "--created-after", before, "-o", "jsonl").lines
+    assert [row["id"] for row in listed] == ["o"]
+    assert shell("flow", "ls", "--created-after", after, "-o", "jsonl").lines == []
+
+
 def test_an_app_checks_the_name_and_takes_arguments_by_position(shell, shop):
     given = ("--app", shop.name, '"pen"', "7")
     assert shell("flow", "start", "checkout", "--id", "o", *given).code == 0
@@ -125,9 +133,10 @@ def test_a_flow_is_signalled_suspended_and_resumed(shell, shop):
         assert await hf.flows.get("o").result() == 2
 
     shop.run(until)
-    for verb in ("suspend", "resume", "terminate"):
+    for verb in ("suspend", "resume", "terminate", "cancel"):
         assert shell("flow", verb, "o").code == 75
-    assert shell("flow", "signal", "o", "approved").code == 66
+    assert shell("flow", "signal", "o", "approved").code == 75
+    assert shell("flow", "signal", "nobody", "approved").code == 66
 
 
 def test_a_cancelled_flow_ends_as_such(shell, shop):
@@ -151,7 +160,8 @@ def test_a_failed_flow_is_retried_and_forked_with_other_arguments(shell, shop):
         *("--input", '["pen", 4]', "--app", shop.name),
     )
     assert forked.document == {"id": "copy", "forked_from": "o"}
-    assert shell("flow", "fork", "o", "--at", "pay#0").code == 2
+    unknown = shell("flow", "fork", "o", "--at", "pay#0")
+    assert (unknown.code, "history()" in unknown.stderr) == (2, False)
     assert "--app" in shell("flow", "fork", "o", "--at", "1", "--input", "[1]").stderr
     by_name = ("--at", "charge#0", "--id", "named", "--input", '{"item": "pen", "amount": 5}')
     assert shell("flow", "fork", "o", *by_name).code == 0
@@ -165,7 +175,9 @@ def test_a_failed_flow_is_retried_and_forked_with_other_arguments(shell, shop):
         assert await hf.flows.get("o").result() == 0
 
     shop.run(until)
-    assert shell("flow", "retry", "o").code == 75
+    refused = shell("flow", "retry", "o")
+    assert refused.code == 75
+    assert "only one that failed, was cancelled or was terminated is retried" in refused.stderr
 
 
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "terminate", "retry", "purge"])
@@ -244,6 +256,8 @@ def test_no_verb_makes_a_store_and_each_says_that_a_flow_is_not_there(shell, arg
         (("start", "checkout", "{}", "--at", "tomorrow"), "2030-01-31"),
         (("start", "checkout", "{}", "--app", "nowhere:app"), "cannot be imported"),
         (("ls", "--status", "done"), "completed"),
+        (("ls", "--created-after", "yesterday"), "--created-after is an instant"),
+        (("ls", "--created-after", "2030-01-31T03:00"), "--created-after needs an offset"),
         (("watch", "o", "--interval", "0"), "interval"),
         (("strat",), "start"),
     ],

@@ -15,6 +15,7 @@ from holdfast.errors import (
     AcquireTimeout,
     ClaimLost,
     Conflict,
+    FlowEnded,
     HoldfastError,
     LeaseHeld,
     LeaseLost,
@@ -46,12 +47,14 @@ NOT_EXECUTABLE = 126
 NO_COMMAND = 127
 SIGNALLED = 128
 
-# The first that fits decides: AlreadyOwned is both a usage error and a held lease.
+# The first that fits decides: AlreadyOwned is both a usage error and a held lease, and a flow that
+# has ended is there, though nothing can be sent to it.
 _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (LeaseHeld, HELD),
     (AcquireTimeout, HELD),
     (LeaseLost, LOST),
     (ClaimLost, LOST),
+    (FlowEnded, HELD),
     (NotFound, NOT_FOUND),
     (UsageError, USAGE),
     (SchemaMismatch, SCHEMA),

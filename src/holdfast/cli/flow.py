@@ -7,6 +7,7 @@ their own modules. No verb makes a store that is not there.
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,9 +16,24 @@ from holdfast.cli import signals
 from holdfast.cli.flow_check import replay_check
 from holdfast.cli.flow_operate import cancel, purge, resume, retry, signal, suspend, terminate
 from holdfast.cli.flow_start import attributes_of, fork, start
-from holdfast.cli.flow_watch import commit_row, watch
+from holdfast.cli.flow_watch import watch
+from holdfast.cli.flow_words import (
+    commit_row,
+    host_words,
+    is_parked,
+    outcome_lines,
+    traceback_of,
+)
 from holdfast.cli.invocation import current, global_options
-from holdfast.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
+from holdfast.cli.output import (
+    clean_lines,
+    emit_document,
+    emit_fields,
+    emit_line,
+    emit_rows,
+    say,
+)
+from holdfast.cli.work_enqueue import instant
 from holdfast.flows.info import FlowInfo
 from holdfast.flows.recording import Recording, record_flow
 from holdfast.host import Holdfast
@@ -43,6 +59,9 @@ _HISTORY_COLUMNS = {
     "what": "WHAT",
 }
 
+# The place of a flow in a page is for programs, and its running steps are known to its host alone.
+_NOT_IN_TABLES = ("cursor", "steps")
+
 _STATUSES = [status.value for status in InstanceStatus]
 
 
@@ -64,6 +83,7 @@ for command in (
 @click.option("--prefix", help="Only ids that begin so.")
 @click.option("--attribute", multiple=True, help="NAME=VALUE: only those that have it.")
 @click.option("--parent", help="Only children of this flow.")
+@click.option("--created-after", help="Only those made then or later: as for `start --at`.")
 @click.option(
     "--limit",
     type=click.IntRange(1, LIST_LIMIT_MAX),
@@ -74,11 +94,17 @@ for command in (
 @click.option("--after", help="Continue after this flow: the last of the page before.")
 @global_options
 def list_flows(
-    status: tuple[str, ...], attribute: tuple[str, ...], limit: int, **wanted: Any
+    status: tuple[str, ...],
+    attribute: tuple[str, ...],
+    created_after: str | None,
+    limit: int,
+    **wanted: Any,
 ) -> None:
     """List flows, the oldest first, one page at a time."""
     invocation = current()
     attributes = attributes_of(attribute)
+    if created_after is not None:
+        wanted["created_after"] = instant(created_after, "--created-after")
 
     async def ask(_: signals.Signals) -> list[FlowInfo]:
         async with invocation.host() as host:
@@ -88,6 +114,9 @@ def list_flows(
 
     found = signals.run(ask)
     rows = [document_of(info) for info in found]
+    if invocation.output == "table":
+        for info, row in zip(found, rows, strict=True):
+            row["host"] = "(waits)" if is_parked(info) else info.host
     more = found[-1].id if len(found) >= limit else None
     if invocation.output == "json":
         emit_document({"flows": rows, "next_after": more})
@@ -101,29 +130,38 @@ def list_flows(
 @click.argument("flow_id", metavar="FLOW")
 @click.option("--input", "with_input", is_flag=True, help="Show its arguments too.")
 @click.option("--history", "with_history", is_flag=True, help="Show what happened to it too.")
+@click.option("--traceback", is_flag=True, help="Show where its error was raised too.")
 @global_options
-def show(flow_id: str, with_input: bool, with_history: bool) -> None:
+def show(flow_id: str, with_input: bool, with_history: bool, traceback: bool) -> None:
     """Show one flow: its status, its outcome, what its code says of it, and which host has it."""
     invocation = current()
 
-    async def ask(_: signals.Signals) -> dict[str, Any]:
+    async def ask(_: signals.Signals) -> tuple[FlowInfo, list[dict[str, Any]] | None]:
         async with invocation.host() as host:
             info = await host.flows.get(flow_id).status()
-            document = document_of(info, with_input=with_input)
-            if with_history:
-                recording = await _record(host, flow_id)
-                document["history"] = [commit_row(row) for row in recording.rows]
-            return document
+            if not with_history:
+                return info, None
+            recording = await _record(host, flow_id)
+            return info, [commit_row(row) for row in recording.rows]
 
-    document = signals.run(ask)
+    info, commits = signals.run(ask)
+    document = document_of(info, with_input=with_input)
     if invocation.output != "table":
+        if commits is not None:
+            document["history"] = commits
         (emit_document if invocation.output == "json" else emit_line)(document)
         return
-    history = document.pop("history", None)
+    for field in _NOT_IN_TABLES:
+        del document[field]
+    document["outcome"] = outcome_lines(info)
+    document["host"] = host_words(info, datetime.now(UTC))
     emit_fields("table", document)
-    if history is not None:
+    raised = traceback_of(info)
+    if traceback and raised is not None:
+        click.echo(f"\n{clean_lines(raised)}")
+    if commits is not None:
         click.echo()
-        emit_rows("table", "history", history, _HISTORY_COLUMNS)
+        emit_rows("table", "history", commits, _HISTORY_COLUMNS)
 
 
 @flow.command()

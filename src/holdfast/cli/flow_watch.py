@@ -11,17 +11,15 @@ from typing import Any
 import click
 
 from holdfast.cli import errors, signals
+from holdfast.cli.flow_words import commit_row, outcome_lines
 from holdfast.cli.invocation import Invocation, current, global_options
 from holdfast.cli.output import cell, clean, emit_document, emit_line
-from holdfast.errors import FlowError, HistoryTooNew, StoreUnavailable
-from holdfast.flows.events import decode_events
-from holdfast.flows.info import FlowInfo, instant_of
+from holdfast.errors import FlowError, StoreUnavailable
+from holdfast.flows.info import FlowInfo
 from holdfast.flows.recording import read_rows
-from holdfast.flows.replaying import told
 from holdfast.host import Holdfast
-from holdfast.model.instance import FINAL, HistoryRow, InstanceStatus
+from holdfast.model.instance import FINAL, InstanceStatus
 from holdfast.model.options import seconds
-from holdfast.work.payload import decode_plain
 
 # Faster than this nobody can read, and every look asks the store.
 INTERVAL_MIN_S = 0.1
@@ -32,24 +30,6 @@ _CODES = {
     InstanceStatus.CANCELLED: errors.FLOW_CANCELLED,
     InstanceStatus.TERMINATED: errors.FLOW_TERMINATED,
 }
-
-
-def commit_row(row: HistoryRow) -> dict[str, Any]:
-    """A commit as one record: its events as they are stored, and in words."""
-    events: Any = decode_plain(row.events)
-    try:
-        words = [told(event) for event in decode_events(row.events)]
-    except HistoryTooNew:
-        # A newer release wrote it; what it means is not known here.
-        words = [str(event.get("event")) for event in events]
-    return {
-        "version": row.version,
-        "token": row.token,
-        "host": row.worker,
-        "at": instant_of(row.at_us),
-        "what": "; ".join(words),
-        "events": events,
-    }
 
 
 @click.command()
@@ -139,4 +119,7 @@ def _tell_end(invocation: Invocation, info: FlowInfo) -> None:
     elif invocation.output == "jsonl":
         emit_line({"event": "ended", **document})
     else:
-        click.echo(f"{cell(info.ended_at)}  {info.status.value}: {cell(info.outcome)}")
+        first, *more = outcome_lines(info) or ("-",)
+        click.echo(f"{cell(info.ended_at)}  {info.status.value}: {cell(first)}")
+        for line in more:
+            click.echo(f"  {cell(line)}")

@@ -19,6 +19,13 @@ from holdfast.cli import streams
 
 Row = Mapping[str, Any]
 
+
+class Lines(tuple[str, ...]):
+    """A value that takes more than one line of a table; JSON never has one."""
+
+    __slots__ = ()
+
+
 # Control, format (the bidirectional overrides among them), surrogate, line and paragraph
 # characters move the cursor, reorder text or cannot be written.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -77,7 +84,10 @@ def emit_fields(output: str, document: Row) -> None:
     else:
         width = max(len(name) for name in document)
         for name, value in document.items():
-            click.echo(f"{name.ljust(width)}  {cell(value)}".rstrip())
+            first, *more = value if isinstance(value, Lines) else (value,)
+            click.echo(f"{name.ljust(width)}  {cell(first)}".rstrip())
+            for line in more:
+                click.echo(f"{' ' * width}  {cell(line)}".rstrip())
 
 
 def emit_document(document: object) -> None:

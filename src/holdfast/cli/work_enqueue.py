@@ -127,8 +127,8 @@ def _headers(pairs: Sequence[str]) -> dict[str, str]:
     return headers
 
 
-def instant(text: str) -> datetime:
-    """The instant that somebody typed for ``--at``.
+def instant(text: str, option: str = "--at") -> datetime:
+    """The instant that somebody typed for ``option``.
 
     Raises:
         UsageError: It is none, or lacks its offset.
@@ -137,8 +137,8 @@ def instant(text: str) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"--at is an instant such as 2030-01-31T03:00+01:00, not {text!r}"
+            f"{option} is an instant such as 2030-01-31T03:00+01:00, not {text!r}"
         ) from None
     if at.tzinfo is None:
-        raise UsageError(f"--at needs an offset, or a Z for UTC: {text!r}")
+        raise UsageError(f"{option} needs an offset, or a Z for UTC: {text!r}")
     return at

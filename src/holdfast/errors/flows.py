@@ -11,7 +11,7 @@ class FlowNotFound(NotFound):
     """No flow has this id in this namespace; its retention may have ended."""
 
     def __init__(self, id: str) -> None:  # noqa: A002 - it is one
-        super().__init__(f"no flow {id!r} in this namespace; it may have been pruned")
+        super().__init__(f"no flow {id!r} in this namespace; it may have been pruned or purged")
         self.id = id
 
 

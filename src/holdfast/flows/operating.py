@@ -112,7 +112,10 @@ class Operations:
         """Let a flow that did not complete go on from before what ended it."""
         record = await self._desk.record(self._id)
         if record.status not in FINAL or record.status is InstanceStatus.COMPLETED:
-            raise Conflict(f"flow {self._id!r} is {record.status}; only one that failed is retried")
+            raise Conflict(
+                f"flow {self._id!r} is {record.status}; only one that failed, was cancelled or was "
+                "terminated is retried"
+            )
         await self._check_unheard(record)
         rows = await read_rows(self._store, self._id, after=record.base)
         events = encode_events((retry_of(record, rows, rerun_unknown=rerun_unknown),))
@@ -223,7 +226,7 @@ def _before_step(rows: Sequence[HistoryRow], step: str) -> tuple[int, int]:
                 f"step {step!r} ended in a part that a retry made void, and its end was kept: no "
                 f"copy can begin with it; give a version, such as {place.version}, that has it"
             )
-    raise UsageError(f"no step {step!r} is recorded; `history()` shows what is")
+    raise UsageError(f"no step {step!r} is recorded; the flow's history names those that are")
 
 
 def _is_end(event: Event, step: str) -> bool:

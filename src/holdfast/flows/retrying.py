@@ -195,7 +195,7 @@ def _check_undone(
             record.id,
             "undone",
             "steps ran after what ended it that undid earlier ones, and would count as done: start "
-            "it anew, or fork(at=…) it on purpose from before what was undone",
+            "it anew, or fork it on purpose from before what was undone",
         )
 
 
@@ -212,5 +212,6 @@ def _check_known(record: InstanceRecord, item: Item) -> None:
                 record.id,
                 "unknown",
                 f"nobody knows whether step {event.step}, which is to run once, has run: find out, "
-                "and retry with rerun_unknown=True if it may run again",
+                "and retry with rerun_unknown=True (in a shell: --rerun-unknown) if it may do so "
+                "again",
             )

@@ -1,0 +1,131 @@
+"""What people read of flows in tables: how one ended, what each commit did, what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.cli.flow_apps import SHOP, Shop
+
+SAID = "no money\\nin the " + "deep " * 40 + "pocket"
+
+FAILING = (
+    SHOP.replace(
+        'raise ValueError("negative")',
+        f'raise ValueError("{SAID}") from KeyError("card")',
+    ).replace("@app.step\nasync def charge", "@app.step(retry=TWICE)\nasync def charge")
+    + """
+
+@app.flow
+async def basket(amount: int) -> int:
+    return await checkout("pen", amount)
+
+
+@app.flow
+async def quick() -> int:
+    return 1
+
+
+@app.flow
+async def sleeper() -> None:
+    await holdfast.sleep_until(holdfast.now().replace(year=2090))
+"""
+).replace(
+    'app = holdfast.App("shop")',
+    'app = holdfast.App("shop")\nTWICE = holdfast.Retry(max_attempts=2, first=0.01)',
+)
+
+
+@pytest.fixture
+def shop(shell):
+    assert shell("migrate").code == 0
+    made = Shop(shell.folder, shell.url)
+    made.write(FAILING)
+    return made
+
+
+@pytest.fixture
+def failed(shell, shop):
+    """A basket whose checkout failed, because charging did."""
+    assert shell("flow", "start", "basket", '{"amount": -1}', "--id", "b").code == 0
+
+    async def until(hf):
+        # A start rings nobody; only ends do.
+        while not await hf.flows.list(parent="b"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (child,) = await hf.flows.list(parent="b")
+        await hf.flows.get(child.id).signal("approved", True)
+        with pytest.raises(Exception, match="pocket"):
+            await hf.flows.get("b").result()
+
+    shop.run(until)
+    return shell("flow", "ls", "--parent", "b", "-o", "jsonl").lines[0]["id"]
+
+
+def fields(outcome):
+    """The names of the fields of a table, without lines that go on with one."""
+    lines = outcome.stdout.splitlines()
+    return [line.split()[0] for line in lines if line and not line.startswith(" ")]
+
+
+def test_a_failed_flow_shows_the_error_and_a_line_for_each_cause(shell, failed):
+    shown = shell("flow", "show", failed)
+    (begins, goes_on, cause) = (
+        line for line in shown.stdout.splitlines() if "no money" in line or line.startswith("    ")
+    )
+    assert begins.startswith("outcome     ")
+    assert begins.endswith("step charge#0 failed: ValueError: no money")
+    assert goes_on.endswith("pocket")
+    assert "caused by" in cause
+    assert "card" in cause
+    assert "Traceback" not in shown.stdout
+    assert "Traceback" in shell("flow", "show", failed, "--traceback").stdout
+    whole = shell("flow", "show", failed, "--json").document["outcome"]
+    assert "Traceback" in whole["details"]["traceback"]
+
+
+def test_a_watch_ends_with_the_error_and_without_its_traceback(shell, failed):
+    watched = shell("flow", "watch", failed)
+    assert (watched.code, "Traceback" in watched.stdout) == (10, False)
+    assert "failed: holdfast.errors.StepFailed: step charge#0 failed" in watched.stdout
+    assert watched.stdout.splitlines()[-1].startswith("  caused by ")
+
+
+def test_a_history_says_what_failed_on_one_line_each(shell, failed):
+    told = shell("flow", "history", failed).stdout
+    assert "attempt 1 of step charge#0 failed: ValueError: no money in the deep" in told
+    assert "step charge#0 failed: ValueError: no money in the deep" in told
+    assert "pocket" not in told
+    assert "the end of step reserve#0" in told
+    assert "child checkout#0 failed: " in shell("flow", "history", "b").stdout
+
+
+def test_a_commit_without_events_says_what_it_is(shell, shop):
+    shell("flow", "start", "quick", "--id", "q")
+
+    async def until(hf):
+        await hf.flows.get("q").result()
+
+    shop.run(until)
+    assert shell("flow", "fork", "q", "--at", "1", "--id", "copy").code == 0
+    copied, mark = shell("flow", "show", "copy", "--history", "--json").document["history"]
+    assert copied["events"] == []
+    assert copied["what"] == "(the end of the flow that it was copied from, which no copy has)"
+    assert mark["what"] == "a copy of flow 'q'"
+
+
+def test_a_table_leaves_out_what_only_programs_need(shell, failed):
+    assert not {"cursor", "steps"} & set(fields(shell("flow", "show", failed)))
+    assert {"cursor", "steps"} <= shell("flow", "show", failed, "--json").document.keys()
+
+
+def test_a_flow_that_waits_in_the_store_says_for_what(shell, shop):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "signal")
+    shell("flow", "start", "sleeper", "--id", "time")
+    shop.reach_the_wait("signal", "time")
+    told = shell("flow", "show", "signal").stdout
+    assert "host        (none: it waits for a signal, a child or a step in a queue)" in told
+    assert "(none: it waits until 2090-" in shell("flow", "show", "time").stdout
+    assert shell("flow", "ls").stdout.count("(waits)") == 2
+    assert shell("flow", "show", "time", "--json").document["host"] is None
