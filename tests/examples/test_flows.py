@@ -34,7 +34,7 @@ def said(request, programs):
 
 
 def test_a_failed_order_is_undone_in_reverse(said):
-    assert said("order_saga.py") == [
+    printed = [
         "o-1: reserved",
         "o-1: charged 500 under o-1/charge#0",
         "o-1: shipped",
@@ -45,6 +45,11 @@ def test_a_failed_order_is_undone_in_reverse(said):
         "shelf-o-2: put back",
         "o-2 failed: step ship#0 failed: ValueError: no carrier goes to Atlantis",
     ]
+    lines = said("order_saga.py")
+    assert [line for line in lines if line in printed] == printed
+    # The log of the host has what failed, and where.
+    why = "ValueError: no carrier goes to Atlantis"
+    assert f"step ship#0 of flow o-2 failed for good at attempt 1: {why}" in lines
 
 
 def test_an_approval_is_given_or_its_deadline_passes(said):

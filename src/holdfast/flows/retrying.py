@@ -152,7 +152,7 @@ def _after_what_happened(told: Sequence[Place], base: int) -> tuple[int, int]:
 # -- what is not safe -----------------------------------------------------------------------------
 
 
-def check_unheard(id: str, parent: str, rows: Sequence[HistoryRow]) -> None:  # noqa: A002 - it is one
+def check_unheard(child: str, parent: str, rows: Sequence[HistoryRow]) -> None:
     """Refuse to go on with a child that its parent has heard the end of, by the parent's history.
 
     Whatever the parent did about that stays done, and it hears of no second end.
@@ -164,9 +164,9 @@ def check_unheard(id: str, parent: str, rows: Sequence[HistoryRow]) -> None:  # 
     for event in [event for row in rows for event in decode_events(row.events)]:
         if isinstance(event, ChildStarted):
             ids[event.child] = event.id
-        elif isinstance(event, ChildEnded) and ids.get(event.child) == id:
+        elif isinstance(event, ChildEnded) and ids.get(event.child) == child:
             raise RetryRefused(
-                id,
+                child,
                 "heard",
                 f"its parent {parent!r} has heard that it failed, and acted on it: retry the "
                 "parent, or fork this one to run it by itself",
