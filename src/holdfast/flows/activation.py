@@ -113,6 +113,8 @@ class LiveFlow:
             return
         if letters:
             self._intake.put_letters(self.run, letters, self._home.clock.now_us())
+            # There may be more behind those that a claim brings along.
+            self._mail = self._mail or len(letters) >= LETTERS_MAX
         self._advance()
 
     def _wish_to_cancel(self, letters: Sequence[Letter]) -> Letter | None:

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from holdfast.flows.step import Step
 
 
+# The number of a call has fewer digits than this: no flow makes so many.
+_DIGITS_MAX = 18
+
+
 class Calling:
     """The open steps of one run."""
 
@@ -100,7 +104,9 @@ class Calling:
     def asked(self, identity: str) -> bool:
         """Whether the code has made this call, whatever became of it."""
         name, _, number = identity.rpartition("#")
-        return int(number) < self._counts.get(name, 0)
+        # A document from elsewhere may say anything.
+        known = number.isdecimal() and len(number) <= _DIGITS_MAX
+        return known and int(number) < self._counts.get(name, 0)
 
     def rewound(self, rewind: Rewind) -> None:
         """A part is void; the ends in it are those of calls that the code makes from now on."""

@@ -8,16 +8,12 @@ from typing import Any
 
 
 class Chances:
-    """The dice of one run, seeded by its id, and by where and when it begins.
-
-    An id may be that of another flow: in another namespace, or after it was purged. It began at
-    another instant.
-    """
+    """The dice of one run, seeded by its id and where it begins."""
 
     __slots__ = ("_dice", "seed")
 
-    def __init__(self, id: str, base: int, began_us: int) -> None:  # noqa: A002 - it is one
-        self.seed = f"{id}@{base}/{began_us}"
+    def __init__(self, id: str, base: int) -> None:  # noqa: A002 - it is one
+        self.seed = f"{id}@{base}"
         self._dice: random.Random | None = None
 
     @property
@@ -38,5 +34,5 @@ class Chances:
             self._dice.setstate(state)
 
     def uuid(self) -> uuid.UUID:
-        """An id that no other run draws, but the copies of this one."""
+        """An id that no other run of this namespace draws, but copies and one of the same id."""
         return uuid.UUID(int=self.dice.getrandbits(128), version=4)

@@ -203,15 +203,13 @@ class Retried(_Event, frozen=True, tag="retried"):
 class Forked(_Event, frozen=True, tag="forked"):
     """What stands before was copied from another flow: inputs of its steps are not compared.
 
-    ``base`` is the one of the run that it was copied from, and ``began`` the instant at which that
-    run began; ``edited`` says whether the copy has another input, ``None`` where an older release
-    wrote it.
+    ``base`` is the one of the run that it was copied from; ``edited`` says whether the copy has
+    another input, ``None`` where an older release wrote it.
     """
 
     id: str
     version: int
     base: int = 0
-    began: int = 0
     edited: bool | None = None
 
 

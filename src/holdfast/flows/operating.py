@@ -25,15 +25,17 @@ from holdfast.flows.failures import TERMINATED, encode_failure
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.orphans import cancel_jobs
 from holdfast.flows.recording import read_rows, record_flow, replayed
-from holdfast.flows.retrying import Place, check_unheard, places, retry_of
+from holdfast.flows.retrying import Place, began_at_us, check_unheard, places, retry_of
 from holdfast.flows.rewinding import Rewind, fork_history
 from holdfast.flows.starting import input_of
 from holdfast.model.instance import (
     FINAL,
+    LETTERS_MAX,
     Entry,
     HistoryRow,
     InstanceRecord,
     InstanceStatus,
+    Letter,
     NewInstance,
     Opened,
 )
@@ -131,9 +133,20 @@ class Operations:
         if id_ is None:
             return
         parent = await until_known(self._desk.runtime, lambda _: self._store.get(id_))
-        if parent is not None:
-            rows = await read_rows(self._store, parent.id, after=parent.base)
-            check_unheard(self._id, parent.id, rows)
+        if parent is None:
+            return
+        rows = await read_rows(self._store, parent.id, after=parent.base)
+        check_unheard(self._id, parent.id, rows, await self._unread(parent.id))
+
+    async def _unread(self, id_: InstanceId) -> list[Letter]:
+        """All letters in the mailbox of a flow."""
+        found: list[Letter] = []
+        while True:
+            after = found[-1].number if found else 0
+            page = await self._store.letters(id_, after=after, limit=LETTERS_MAX)
+            found += page
+            if len(page) < LETTERS_MAX:
+                return found
 
     async def fork(
         self,
@@ -147,7 +160,7 @@ class Operations:
         rows = await read_rows(self._store, self._id, after=record.base)
         cut, more = _cut(rows, at)
         kept = [row for row in rows if row.version <= cut]
-        at_us = kept[-1].at_us if kept else record.began_at_us
+        at_us = kept[-1].at_us if kept else began_at_us(record)
         flow = self._desk.flows.get(record.name)
         text = record.input if input is None else _input(record.name, flow, input)
         mark = Forked(
@@ -155,7 +168,6 @@ class Operations:
             id=self._id,
             version=cut,
             base=record.base,
-            began=record.began_at_us,
             edited=text != record.input,
         )
         history = fork_history(rows, mark, more=more)

@@ -57,7 +57,7 @@ class Replay:
         self.seed = script.seed
         run.comparing = script.forks == 0
         if script.seed is not None:
-            run.copied = Copied(*script.seed[:2], run.id, edited=script.edited)
+            run.copied = Copied(*script.seed, run.id, edited=script.edited)
         run.asking.patches_recorded = script.patches
         self._announced: Rewind | None = None
         self._retries = _retries_after(script.rows)

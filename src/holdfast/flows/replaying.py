@@ -47,8 +47,7 @@ class Script:
     """What is to be replayed, commit by commit.
 
     ``carried`` are signals that the run before left unread: they are there when the code begins.
-    ``seed`` is the id and the base of the flow that the beginning was copied from, if it was, and
-    when that began.
+    ``seed`` is the id and the base of the flow that the beginning was copied from, if it was.
     ``forks`` counts the copies: before the last of them inputs are not compared. ``edited``: one of
     them may have been given another input.
     """
@@ -56,7 +55,7 @@ class Script:
     rows: list[list[Item]]
     carried: list[SignalReceived]
     patches: frozenset[str]
-    seed: tuple[str, int, int] | None
+    seed: tuple[str, int] | None
     forks: int
     edited: bool
 
@@ -76,7 +75,7 @@ def script_of(rows: Sequence[HistoryRow], base: int = 0) -> Script:
     forks: list[Forked] = []
     kept = standing(rows, forks)
     everything = [item for _, items in kept for item in items]
-    seed = (forks[0].id, forks[0].base, forks[0].began) if forks else None
+    seed = (forks[0].id, forks[0].base) if forks else None
     carried: list[SignalReceived] = []
     if (base or (seed is not None and seed[1])) and kept and kept[0][0] == rows[0].version:
         # The commit that ended the run before is the first of this one.

@@ -26,8 +26,9 @@ from holdfast.flows.events import (
     origin_of,
 )
 from holdfast.flows.failures import OUTCOME_UNKNOWN, decode_failure
+from holdfast.flows.letters import CHILD
 from holdfast.flows.rewinding import Item, Rewind, standing
-from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus
+from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus, Letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ def places(rows: Sequence[HistoryRow]) -> list[Place]:
     ]
 
 
+def began_at_us(record: InstanceRecord) -> int:
+    """When a flow of which nothing is recorded began: it may be that it was to begin later."""
+    return min(record.began_at_us, round(record.updated_at.timestamp() * 1e6))
+
+
 def retry_of(record: InstanceRecord, rows: Sequence[HistoryRow], *, rerun_unknown: bool) -> Retried:
     """The event that lets a flow that has ended go on.
 
@@ -55,7 +61,7 @@ def retry_of(record: InstanceRecord, rows: Sequence[HistoryRow], *, rerun_unknow
         RetryRefused: Something was undone since what ended it, or nobody knows whether the step
             that it would begin with has run.
     """
-    at = rows[-1].at_us if rows else record.began_at_us
+    at = rows[-1].at_us if rows else began_at_us(record)
     whole = Retried(at=at, to=record.version, rerun_unknown=rerun_unknown)
     if record.status is InstanceStatus.TERMINATED:
         return whole
@@ -152,25 +158,31 @@ def _after_what_happened(told: Sequence[Place], base: int) -> tuple[int, int]:
 # -- what is not safe -----------------------------------------------------------------------------
 
 
-def check_unheard(child: str, parent: str, rows: Sequence[HistoryRow]) -> None:
-    """Refuse to go on with a child that its parent has heard the end of, by the parent's history.
+def check_unheard(
+    child: str, parent: str, rows: Sequence[HistoryRow], letters: Sequence[Letter]
+) -> None:
+    """Refuse to go on with a child that its parent has heard the end of, or is about to.
 
-    Whatever the parent did about that stays done, and it hears of no second end.
+    ``rows`` and ``letters`` are the parent's. What it does about that end stays done, and it hears
+    of no second one.
 
     Raises:
         RetryRefused: It has.
     """
     ids: dict[str, str] = {}
+    heard = any(letter.kind == CHILD and letter.name == child for letter in letters)
     for event in [event for row in rows for event in decode_events(row.events)]:
         if isinstance(event, ChildStarted):
             ids[event.child] = event.id
         elif isinstance(event, ChildEnded) and ids.get(event.child) == child:
-            raise RetryRefused(
-                child,
-                "heard",
-                f"its parent {parent!r} has heard that it failed, and acted on it: retry the "
-                "parent, or fork this one to run it by itself",
-            )
+            heard = True
+    if heard:
+        raise RetryRefused(
+            child,
+            "heard",
+            f"its parent {parent!r} has heard that it failed, and acts on it: retry the parent, or "
+            "fork this one to run it by itself",
+        )
 
 
 def _check_undone(

@@ -179,7 +179,7 @@ class FlowRun:
             guard_flow_code()
         replay = Replay(self, rows) if rows else None
         seed = None if replay is None else replay.seed
-        self.chances = Chances(*(seed or (self.id, self.base, self.at_us)))
+        self.chances = Chances(*(seed or (self.id, self.base)))
         first = zlib.crc32(self.chances.seed.encode())
         self.loop = FlowLoop(self.at_us / 1e6, self._unobserved, first=first)
         self.loop.owner = self

@@ -28,7 +28,7 @@ def broken_at_first():
 
 
 def copy_of(driven: Driven, function, *, at: int, more: int = 0) -> Driven:
-    mark = Forked(at=driven.now_us, id="f", version=at, base=driven.base, began=driven.began_us)
+    mark = Forked(at=driven.now_us, id="f", version=at, base=driven.base)
     texts = fork_history(driven.rows, mark, more=more)
     rows = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(texts)]
     return Driven(flow(function), driven.args, id="g", rows=rows)

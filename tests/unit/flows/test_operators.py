@@ -225,7 +225,7 @@ def test_a_fork_draws_the_same_chances_and_begins_open_jobs_for_itself():
         return await sent
 
     driven = run_of(code, steps=1, base=5)
-    mark = Forked(at=driven.now_us, id="f", version=7, base=5, began=driven.began_us)
+    mark = Forked(at=driven.now_us, id="f", version=7, base=5)
     rows = fork_history(driven.rows, mark)
     copied = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(rows)]
     fork = Driven(flow(code), id="g", rows=copied)

@@ -234,7 +234,7 @@ def test_what_succeeded_happens_once_however_often_a_flow_is_retried(seed):
 def copy(driven: Driven, dice: random.Random) -> None:
     """A copy from any commit on goes the same way so far, and comes to an end by itself."""
     at = dice.choice(driven.rows).version
-    mark = Forked(at=driven.now_us, id="f", version=at, began=driven.began_us, edited=False)
+    mark = Forked(at=driven.now_us, id="f", version=at, edited=False)
     texts = fork_history(driven.rows, mark)
     rows = [HistoryRow(n, Token(1), "w", 0, text) for n, text in enumerate(texts, 1)]
     copied, world = Driven(driven.flow, id="g", rows=rows, now_us=driven.now_us), World(at)

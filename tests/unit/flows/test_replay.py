@@ -335,18 +335,6 @@ def holdfast_now_of(entry) -> int:
     return round(entry[0].timestamp() * 1e6)
 
 
-def test_a_run_of_the_same_id_that_began_at_another_time_draws_other_ids():
-    drawn = []
-
-    async def code() -> None:
-        drawn.append(holdfast.uuid())
-
-    # In another namespace, or after the first was purged.
-    for began_us in (BEGAN_US, BEGAN_US + 1, BEGAN_US):
-        Driven(flow(code), began_us=began_us)
-    assert drawn[0] == drawn[2] != drawn[1]
-
-
 def test_a_history_of_a_newer_release_is_not_read():
     row = HistoryRow(1, Token(1), "w", 0, '[{"event":"from-the-future","at":1}]')
     with pytest.raises(HistoryTooNew, match="from-the-future") as raised:

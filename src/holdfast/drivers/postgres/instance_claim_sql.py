@@ -264,7 +264,8 @@ WITH RECURSIVE {instant}, owner AS (
     LIMIT $2
 ), freed AS (
     UPDATE {s}.instance i SET token = i.token + 1, session = NULL, host = NULL, worker = NULL,
-        request = NULL, due_at_us = c.now_us, updated_at_us = c.now_us
+        request = NULL, due_at_us = c.now_us, updated_at_us = c.now_us,
+        began_at_us = least(i.began_at_us, c.now_us)
     FROM held h CROSS JOIN instant c WHERE i.ctid = h.row
     RETURNING i.id, i.kind, i.name, i.suspended, i.due_at_us
 ), topic AS MATERIALIZED ({topic}

@@ -119,12 +119,13 @@ WITH {instant}, {was}, changed AS (
     told=compose(_TOLD, topic=_CLAIMABLE, ring=_RING),
 )
 
+# One that was to begin later begins now, and so does its time.
 REOPEN = compose(
     """
 WITH {instant}, {was}, changed AS (
     UPDATE {s}.instance i SET status = 'running', outcome = NULL, suspended = false,
         version = $4::bigint, due_at_us = c.now_us, updated_at_us = c.now_us, ended_at_us = NULL,
-        kept_until_us = NULL
+        began_at_us = least(i.began_at_us, c.now_us), kept_until_us = NULL
     FROM was w CROSS JOIN instant c WHERE i.ctid = w.row
     RETURNING i.id, i.kind, i.name, i.session, i.suspended, i.ended_at_us, i.token, c.now_us
 ), kept AS (

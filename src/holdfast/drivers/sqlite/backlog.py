@@ -61,6 +61,8 @@ class Backlog:
         if kept is None:
             kept = self._kept[name] = _Kept(self._loop.time() + _PATIENCE_S)
             self._wait(name, kept)
+        # What comes now has as much time as what came before.
+        kept.until = self._loop.time() + _PATIENCE_S
         kept.rings.update(dict.fromkeys(rings))
         if len(kept.rings) > _KEPT_MAX:
             kept.rings = {(MISSED.topic, MISSED.waiter, MISSED.position): None}

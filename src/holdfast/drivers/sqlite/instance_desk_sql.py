@@ -128,10 +128,11 @@ SET suspended = 0, updated_at_us = ?1,
         ELSE due_at_us END
 WHERE number = ?2
 """
+# One that was to begin later begins now, and so does its time.
 REOPEN = """
 UPDATE holdfast_instance
 SET status = 'running', version = ?2, outcome = NULL, due_at_us = ?1, updated_at_us = ?1,
-    ended_at_us = NULL, prune_at_us = NULL
+    ended_at_us = NULL, prune_at_us = NULL, began_at_us = min(began_at_us, ?1)
 WHERE number = ?3
 """
 REOPENED = """
@@ -159,7 +160,7 @@ WHERE namespace = ? AND ended_at_us IS NULL AND session IS NOT NULL
 RECLAIM = """
 UPDATE holdfast_instance
 SET session = NULL, claim = NULL, token = token + 1, updated_at_us = ?1,
-    due_at_us = min(?1, coalesce(due_at_us, ?1))
+    due_at_us = min(?1, coalesce(due_at_us, ?1)), began_at_us = min(began_at_us, ?1)
 WHERE number IN (
     SELECT i.number FROM holdfast_instance AS i INDEXED BY holdfast_instance_live
     WHERE i.namespace = ?2 AND i.ended_at_us IS NULL

@@ -97,6 +97,20 @@ def test_who_never_reads_is_given_up(loop: asyncio.AbstractEventLoop) -> None:
     assert bell.took == [rings(1, 1)]
 
 
+def test_what_comes_later_has_as_much_time_as_what_came_first(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    bell = Bell()
+    backlog = Backlog(loop, bell.send, TOGETHER)
+    backlog.add(rings(1), "bell")
+    let_pass(loop, 4.9)
+    backlog.add(rings(1, 1), "bell")
+    let_pass(loop, 0.5)
+    bell.room = 9
+    let_pass(loop, 0.1)
+    assert bell.took == [rings(2)]
+
+
 def test_who_has_missed_too_much_is_told_to_look(loop: asyncio.AbstractEventLoop) -> None:
     bell = Bell()
     backlog = Backlog(loop, bell.send, TOGETHER)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import holdfast
-from holdfast import App, FlowCancelled
+from holdfast import App, FlowCancelled, FlowTerminated
 from holdfast.errors import UsageError
 from holdfast.model.instance import InstanceStatus
 from holdfast.testing import World
@@ -120,3 +120,33 @@ def test_a_flow_begins_at_its_time_on_a_host_that_has_nothing_to_do(seconds, by)
     # Its naps are counted from then on; clocks that drift are allowed for.
     assert 0 <= began < 0.5
     assert 100 <= ended < 101
+
+
+@pytest.mark.parametrize("by", ["cancel", "terminate", "fork"])
+def test_the_time_of_a_flow_that_begins_before_it_was_due_is_that_of_its_beginning(by):
+    app = App("a")
+
+    @app.flow
+    async def naps() -> float:
+        began = holdfast.now()
+        for _ in range(2):
+            await asyncio.sleep(10)
+        return (holdfast.now() - began).total_seconds()
+
+    async def story(world: World) -> tuple[float, float]:
+        await world.serve(app)
+        async with await world.connect() as hf:
+            handle = await hf.flows.start(naps, delay=3600)
+            if by == "fork":
+                handle = await handle.fork(at=0)
+            else:
+                await getattr(handle, by)()
+                with pytest.raises((FlowCancelled, FlowTerminated)):
+                    await handle.result()
+                await handle.retry()
+            asked = world.now
+            took = await handle.result()
+            return took, (world.now - asked).total_seconds()
+
+    took, passed = World().run(story)
+    assert 20 <= took <= passed < 25

@@ -21,6 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.flows.events import Failure
 from holdfast.flows.failures import update_error
+from holdfast.model.instance import LETTERS_MAX
 from tests.unit.work.conftest import until
 
 
@@ -335,3 +336,20 @@ def test_replies_of_older_releases_are_read():
     assert isinstance(rejected, UpdateRejected)
     assert rejected.reason == "the flow ended"
     assert isinstance(update_error("f", "u", Failure("ValueError", "no")), UpdateFailed)
+
+
+@pytest.mark.parametrize("url", ["memory", "sqlite"])
+async def test_more_letters_than_a_claim_brings_are_read_at_once(tmp_path, url):
+    app, count = App("a"), LETTERS_MAX + 20
+
+    @app.flow
+    async def collects() -> list[int]:
+        return [await holdfast.wait_signal("n", int) for _ in range(count)]
+
+    place = f"sqlite:///{tmp_path}/h.db" if url == "sqlite" else f"memory://mail-{tmp_path.name}"
+    async with holdfast.connect(place) as guest:
+        handle = await guest.flows.start("collects", id="f")
+        for number in range(count):
+            await handle.signal("n", number)
+        async with holdfast.connect(place, app=app) as hf, hf.running():
+            assert await handle.result(timeout=10) == list(range(count))

@@ -240,3 +240,33 @@ async def test_a_child_whose_parent_has_heard_of_its_end_is_not_retried_by_itsel
         with pytest.raises(FlowFailed):
             await child.result(timeout=10)
         assert ran == ["ship", "refund", "ship", "ship"]
+
+
+async def test_a_child_whose_end_its_parent_has_not_read_yet_is_not_retried_by_itself(store_url):
+    app = App("a")
+
+    @app.step(retry=Retry(max_attempts=1))
+    async def ship() -> None:
+        raise ValueError("no truck")
+
+    @app.flow
+    async def delivery() -> None:
+        await holdfast.wait_signal("go")
+        await ship()
+
+    @app.flow
+    async def order() -> None:
+        await delivery()
+
+    async with holdfast.connect(store_url, app=app) as hf, hf.running():
+        parent, child = await hf.flows.start(order, id="o"), hf.flows.get("o/delivery#0")
+        await until(lambda: child.id in hf._desk.host.home.lives)
+        await parent.suspend()
+        await child.signal("go")
+        with pytest.raises(FlowFailed):
+            await child.result(timeout=10)
+        with pytest.raises(RetryRefused, match="its parent 'o' has heard"):
+            await child.retry()
+        await parent.resume()
+        with pytest.raises(FlowFailed):
+            await parent.result(timeout=10)
