@@ -73,7 +73,8 @@ class Intake:
         for letter in letters:
             if letter.sent_at_us > sent_us:
                 sent_us = letter.sent_at_us
-                due = run.due(at_us, by_us=sent_us)
+                # Never early by the store's clock of now, which may have been set back since.
+                due = run.due(at_us, by_us=min(sent_us, at_us))
                 self.put(*due[passed:])
                 passed = len(due)
             if letter.kind == SIGNAL and run.inbox.full and not run.inbox.awaits(letter.name):

@@ -83,7 +83,7 @@ def test_what_was_undone_is_not_taken_for_done(code, old):
     assert driven.status is InstanceStatus.FAILED
     if old:
         as_of_old(driven)
-    with pytest.raises(RetryRefused, match=r"fork\(at=…\)") as refused:
+    with pytest.raises(RetryRefused, match=r"fork it on purpose") as refused:
         retry(driven)
     assert refused.value.reason == "undone"
 

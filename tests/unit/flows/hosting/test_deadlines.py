@@ -8,7 +8,11 @@ import pytest
 
 import holdfast
 from holdfast import App
+from holdfast.flows.events import SignalReceived, TimerFired
+from holdfast.flows.intake import Intake
+from holdfast.model.instance import Letter
 from holdfast.testing import World
+from tests.unit.flows.driving import Driven
 
 DEADLINE_S = 20.0
 
@@ -99,3 +103,18 @@ def test_a_child_that_ended_behind_the_deadline_is_too_late():
             return await handle.result()
 
     assert World().run(story) == "too late"
+
+
+def test_no_deadline_comes_early_because_of_a_clock_that_was_set_back():
+    async def code() -> None:
+        await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)
+
+    driven, intake = Driven(App("a").flow(name="f")(code)), Intake()
+    due_us = driven.run.due_at_us
+    letter = Letter(1, "m", "signal", "ok", '"x"', due_us + 1)
+    # The store's clock showed more when it was sent than it does now.
+    assert intake.put_letters(driven.run, [letter], due_us - 1)
+    assert [type(event) for event, _, _ in intake.waiting] == [SignalReceived]
+    later = Intake()
+    assert later.put_letters(driven.run, [letter], due_us + 2)
+    assert [type(event) for event, _, _ in later.waiting] == [TimerFired, SignalReceived]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -447,32 +445,3 @@ async def test_a_step_called_outside_of_a_flow_is_a_plain_call(fleet):
     assert isinstance(checkout, holdfast.flows.flow.Flow)
     assert await app.steps["charge"](Order("o", 3)) == 3
     assert StepEnded.__name__ == "StepEnded"
-
-
-async def test_hosts_that_wait_share_a_crowd(tmp_path):
-    app, ran = App("a"), Counter()
-
-    @app.step
-    async def works() -> None:
-        ran[holdfast.current().host] += 1
-        await asyncio.sleep(0.2)
-
-    @app.flow
-    async def flow() -> None:
-        await works()
-
-    url = f"sqlite:///{tmp_path}/h.db"
-    async with contextlib.AsyncExitStack() as stack:
-        hosts = [
-            await stack.enter_async_context(holdfast.connect(url, app=app, host=name))
-            for name in ("one", "two")
-        ]
-        for hf in hosts:
-            await stack.enter_async_context(hf.running())
-        # Both have looked, found nothing, and wait.
-        await until(lambda: all(not hf._desk.host._lookout.hopeful for hf in hosts))
-        handles = await hosts[0].flows.start_many(flow, [()] * 40)
-        for handle in handles:
-            await handle.result(timeout=20)
-    assert ran.total() == 40
-    assert min(ran["one"], ran["two"]) >= 8
