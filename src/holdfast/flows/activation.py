@@ -112,7 +112,7 @@ class LiveFlow:
             self._home.stuck(self, error)
             return
         if letters:
-            self._intake.put_letters(self.run, letters, self._home.clock.now_us())
+            self._put_letters(letters)
             # There may be more behind those that a claim brings along.
             self._mail = self._mail or len(letters) >= LETTERS_MAX
         self._advance()
@@ -169,7 +169,7 @@ class LiveFlow:
             return
         took = False
         if not self._still:
-            took = self._intake.put_letters(self.run, letters, self._home.clock.now_us())
+            took = self._put_letters(letters)
         more = len(letters) >= LETTERS_MAX
         self._mail = self._mail or more
         # Those that it cannot take stay there, and must not hide what stands behind them.
@@ -178,6 +178,12 @@ class LiveFlow:
             self._wake()
         elif not self.committing:
             self._rest()
+
+    def _put_letters(self, letters: Sequence[Letter]) -> bool:
+        """Whether any of them was taken."""
+        settled = not self.committing and not self.run.unwritten
+        now_us = self._home.clock.now_us()
+        return self._intake.put_letters(self.run, letters, now_us, settled=settled)
 
     def operated(self, *, suspended: bool) -> None:
         """Somebody suspended or resumed it."""

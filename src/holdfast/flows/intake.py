@@ -63,15 +63,18 @@ class Intake:
         """Something happened, was recorded already, and comes before all that waits."""
         self.waiting.insert(0, (event, 0, True))
 
-    def put_letters(self, run: FlowRun, letters: Iterable[Letter], at_us: int) -> bool:
+    def put_letters(
+        self, run: FlowRun, letters: Iterable[Letter], at_us: int, *, settled: bool
+    ) -> bool:
         """Letters came; whether any of them was taken.
 
         A deadline that had passed when a letter was sent comes before it, however late both are
-        seen here: who sends after it is too late, whether a host ran meanwhile or not.
+        seen here: who sends after it is too late, whether a host ran meanwhile or not. Only where
+        all is ``settled`` that the code has decided: a deadline that may be undone is none yet.
         """
         took, sent_us, passed = False, 0, 0
         for letter in letters:
-            if letter.sent_at_us > sent_us:
+            if settled and letter.sent_at_us > sent_us:
                 sent_us = letter.sent_at_us
                 # Never early by the store's clock of now, which may have been set back since.
                 due = run.due(at_us, by_us=min(sent_us, at_us))

@@ -113,8 +113,11 @@ def test_no_deadline_comes_early_because_of_a_clock_that_was_set_back():
     due_us = driven.run.due_at_us
     letter = Letter(1, "m", "signal", "ok", '"x"', due_us + 1)
     # The store's clock showed more when it was sent than it does now.
-    assert intake.put_letters(driven.run, [letter], due_us - 1)
+    assert intake.put_letters(driven.run, [letter], due_us - 1, settled=True)
     assert [type(event) for event, _, _ in intake.waiting] == [SignalReceived]
     later = Intake()
-    assert later.put_letters(driven.run, [letter], due_us + 2)
+    assert later.put_letters(driven.run, [letter], due_us + 2, settled=True)
     assert [type(event) for event, _, _ in later.waiting] == [TimerFired, SignalReceived]
+    unsettled = Intake()
+    assert unsettled.put_letters(driven.run, [letter], due_us + 2, settled=False)
+    assert [type(event) for event, _, _ in unsettled.waiting] == [SignalReceived]
