@@ -135,8 +135,10 @@ class Operations:
         parent = await until_known(self._desk.runtime, lambda _: self._store.get(id_))
         if parent is None:
             return
+        # In this order: a letter that is read in between is in the history then.
+        letters = await self._unread(parent.id)
         rows = await read_rows(self._store, parent.id, after=parent.base)
-        check_unheard(self._id, parent.id, rows, await self._unread(parent.id))
+        check_unheard(self._id, parent.id, rows, letters)
 
     async def _unread(self, id_: InstanceId) -> list[Letter]:
         """All letters in the mailbox of a flow."""
