@@ -47,6 +47,29 @@ class ReclaimKeepsTheToken(Defective):
         return taken
 
 
+class ReclaimMovesTheBeginning(Defective):
+    caught_by = ("test_the_time_that_something_was_recorded_by_stays",)
+
+    async def reclaim(self, *, limit):
+        taken = await super().reclaim(limit=limit)
+        with self._step() as step:
+            for found in taken:
+                self.row(found.id).began_us = min(self.row(found.id).began_us, step.now_us)
+        return taken
+
+
+class WhatIsClaimedEarlyHasItsTimeInTheFuture(Defective):
+    caught_by = ("test_the_time_of_what_is_claimed_before_it_is_due_begins_then",)
+
+    async def claim(self, request):
+        began = {id_: row.began_us for id_, row in self.table.rows.items()}
+        answer = await super().claim(request)
+        for one in answer.instances:
+            self.row(one.id).began_us = began[one.id]
+        found = [replace(one, began_at_us=began[one.id]) for one in answer.instances]
+        return replace(answer, instances=tuple(found))
+
+
 class ReclaimTakesFromTheLiving(Defective):
     caught_by = ("test_the_living_lose_nothing",)
 

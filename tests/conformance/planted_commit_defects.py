@@ -132,6 +132,15 @@ class RestartKeepsTheTimeItBegan(Defective):
         return outcomes
 
 
+class RepeatedCommitHasTheTimeOfTheRepeat(Defective):
+    caught_by = ("test_a_commit_sent_again_is_answered_with_the_time_of_its_row",)
+
+    async def commit(self, commits):
+        outcomes = await super().commit(commits)
+        with self._step() as step:
+            return [replace(one, at_us=step.now_us) for one in outcomes]
+
+
 class SuspensionIsNotTold(Defective):
     caught_by = ("test_a_commit_says_that_somebody_suspended_it",)
 

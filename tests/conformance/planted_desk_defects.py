@@ -118,6 +118,28 @@ class ReopeningIsNotRecognised(Defective):
         return await super().reopen(id, version=version, events=events)
 
 
+class ReopeningMovesTheBeginning(Defective):
+    caught_by = ("test_the_time_that_something_was_recorded_by_stays",)
+
+    async def reopen(self, id, *, version, events):  # noqa: A002 - the port's name
+        opened = await super().reopen(id, version=version, events=events)
+        if opened is Opened.CHANGED:
+            self.row(id).began_us = min(self.row(id).began_us, self.row(id).updated_us)
+        return opened
+
+
+class ReopeningKeepsTheTimeOfTomorrow(Defective):
+    caught_by = ("test_the_time_of_what_is_reopened_before_it_was_due_begins_then",)
+
+    async def reopen(self, id, *, version, events):  # noqa: A002 - the port's name
+        row = self.row(id)
+        began_us = None if row is None else row.began_us
+        opened = await super().reopen(id, version=version, events=events)
+        if row is not None:
+            row.began_us = began_us
+        return opened
+
+
 class TheLivingArePurged(Defective):
     caught_by = ("test_only_the_ended_are_forgotten",)
 

@@ -163,9 +163,10 @@ class ClaimedInstance(msgspec.Struct, frozen=True, gc=False):
 
     ``version`` is how often it was committed; ``base`` is the version after which its history
     begins: of the current run, ``version - base`` rows are in the store. ``began_at_us`` is when
-    the current run began, which for one that was to begin later is when it was due. ``letters``
-    are the first ``LETTERS_MAX`` in its mailbox. ``first``: nobody has had it before, so that none
-    of its code has run; a claim that is asked for again may not know it.
+    the current run began, which for one that was to begin later is when it was due, or when it was
+    claimed or reopened before that; once a row is recorded, it stays what it was. ``letters`` are
+    the first ``LETTERS_MAX`` in its mailbox. ``first``: nobody has had it before, so that none of
+    its code has run; a claim that is asked for again may not know it.
     """
 
     id: InstanceId
@@ -277,13 +278,16 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
     Not ``ok``: the token or the version was not the newest, and nothing was changed. ``suspended``:
     committed, and somebody wants that nothing new is begun. ``taken`` are the ids of ``starts``
-    that others had already; the rest was committed. ``at_us`` is the store's wall clock.
+    that others had already; the rest was committed. ``at_us`` is the store's wall clock; of what
+    was committed it is the time of its row, at which a new run begins. ``repeated``: that was made
+    before, so that it says nothing of the time that it is now.
     """
 
     ok: bool
     at_us: int
     suspended: bool = False
     taken: tuple[InstanceId, ...] = ()
+    repeated: bool = False
 
 
 class Handback(msgspec.Struct, frozen=True, gc=False):
@@ -317,8 +321,9 @@ class ReclaimedInstance(msgspec.Struct, frozen=True, gc=False):
 class InstanceFilter:
     """Which instances are meant; what is ``None`` or empty does not matter.
 
-    ``attributes`` is a JSON object: every member must be there with an equal value. ``created_*``
-    and ``ended_before`` are instants in microseconds.
+    ``attributes`` is a JSON object: every member must be there with an equal value; and so must
+    the one that ``has_attribute`` names, with any value. ``created_*`` and ``ended_before`` are
+    instants in microseconds.
     """
 
     kind: str | None = None
@@ -330,6 +335,7 @@ class InstanceFilter:
     created_from_us: int | None = None
     created_before_us: int | None = None
     ended_before_us: int | None = None
+    has_attribute: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

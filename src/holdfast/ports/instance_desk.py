@@ -101,7 +101,8 @@ class InstanceDesk(Protocol):
         """Let an ended instance live again: one more history row, no outcome, claimable at once.
 
         Refused unless it has ended and ``version`` is the one after its newest. Repeatable: with
-        the same events and version it is ``changed``.
+        the same events and version it is ``changed``, whoever asks: of several at once that read
+        the same end each is told so, and there is one row.
         """
         ...
 

@@ -85,7 +85,8 @@ class InstanceRuns(Protocol):
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
         """Advance instances, each by its own step under its token and version.
 
-        Two commits of one instance are never in one call.
+        Two commits of one instance are never in one call. Repeatable: one that was made before,
+        and whose row is kept, changes nothing, and is answered with the time of that row.
         """
         ...
 

@@ -45,6 +45,7 @@ def take(step: InstanceStep, request: InstanceClaimRequest, host: HostId) -> lis
         owner = OwnerRow(
             request.session, host, request.worker, request.request, row.version, row.token == 0
         )
+        step.begin_by_now(row)
         step.take(row, owner)
         taken.append(row)
     return taken

@@ -18,7 +18,7 @@ def advance(step: InstanceStep, commit: Commit, host: HostId) -> Committed:
     written = row.row_of(commit.version)
     if written is not None and written.commit == commit.commit:
         taken = tuple(new.id for new in commit.starts if _is_of_others(step, new))
-        return Committed(ok=True, at_us=step.now_us, suspended=row.suspended, taken=taken)
+        return Committed(True, written.row.at_us, row.suspended, taken, repeated=True)
     if row.owner is None or row.token != commit.token or row.version + 1 != commit.version:
         return Committed(ok=False, at_us=step.now_us)
     _apply(step, row, commit)

@@ -90,8 +90,7 @@ def reopen(step: InstanceStep, row: InstanceRow | None, version: int, events: st
     step.table.kept.remove(row.id)
     row.ended = row.ended_us = row.outcome = None
     row.due_us = step.now_us
-    # One that was to begin later begins now, and so does its time.
-    row.began_us = min(row.began_us, step.now_us)
+    step.begin_by_now(row)
     step.record(row, events, _REOPENED, None)
     step.place(row)
     return Opened.CHANGED

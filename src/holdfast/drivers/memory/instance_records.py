@@ -92,6 +92,7 @@ def matches(row: InstanceRow, wanted: InstanceFilter) -> bool:
             or (ended_us is not None and ended_us < wanted.ended_before_us)
         )
         and (wanted.attributes is None or _has(row.attributes, wanted.attributes))
+        and (wanted.has_attribute is None or wanted.has_attribute in _members(row.attributes))
     )
 
 

@@ -117,6 +117,14 @@ class InstanceStep:
         key = (row.new.kind, row.new.name)
         self.fresh[key] = self.fresh.get(key, 0) + 1
 
+    def begin_by_now(self, row: InstanceRow) -> None:
+        """Let the time of one that was to begin later begin now.
+
+        Where something is recorded, that was computed from the time there is.
+        """
+        if row.version == row.base:
+            row.began_us = min(row.began_us, self.now_us)
+
     def take(self, row: InstanceRow, owner: OwnerRow) -> None:
         """Let somebody own a row that nobody does."""
         row.token = max(row.token, self.table.floor) + 1

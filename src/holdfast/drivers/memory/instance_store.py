@@ -280,7 +280,6 @@ def _lose(step: InstanceStep, id_: InstanceId) -> ReclaimedInstance:
     step.leave(row)
     row.token += 1
     row.due_us = step.now_us
-    row.began_us = min(row.began_us, step.now_us)
     step.place(row)
     return ReclaimedInstance(row.id, row.new.kind, row.new.name)
 

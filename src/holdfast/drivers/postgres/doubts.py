@@ -3,8 +3,9 @@
 A statement sees the notes of the moment it began at. Between that and the lock by which others know
 that it is under way there is a gap, short as a rule and long on a server that has no time: what
 passes through it rings nobody. So a host that left a note looks again soon, twice; and while
-somebody holds that lock who may have begun before the note, again and again. Pure: time comes in as
-an argument.
+somebody holds that lock who may have begun before the note, again and again. So does one that saw
+something which others were just about to take: nobody rings if they leave it. Pure: time comes in
+as an argument.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _LOOKS_S = (0.25, 2.75)
 # Who waits no longer than that looks again soon by himself.
 _SHORT_S = 6.0
 
-# From one look to the next while somebody is on his way: first the time of a commit, then longer
-# and longer, because a user may keep his transaction open for minutes.
+# From one look to the next while somebody is on his way, or ahead: first the time of a commit, then
+# longer and longer, because a user may keep his transaction open for minutes.
 _BUSY_FIRST_S = 0.02
 _BUSY_MOST_S = 1.0
 
@@ -29,13 +30,14 @@ _TOPICS_MAX = 10_000
 
 
 class Doubts:
-    """What one driver has noted lately, and where somebody was on his way then."""
+    """What one driver has noted lately, and where somebody was on his way or ahead of it then."""
 
-    __slots__ = ("_busy", "_noted")
+    __slots__ = ("_busy", "_noted", "_outrun")
 
     def __init__(self) -> None:
         self._noted: dict[str, float] = {}
         self._busy: dict[str, float] = {}
+        self._outrun: dict[str, float] = {}
 
     def noted(self, topics: Iterable[str], now: float) -> None:
         """Notes were left where none were."""
@@ -62,15 +64,29 @@ class Doubts:
 
     def busy(self, topics: Sequence[str]) -> float:
         """Somebody is on his way: how soon to look again."""
-        before = [self._busy.get(topic, _BUSY_FIRST_S / 2) for topic in topics]
-        pause_s = min(_BUSY_MOST_S, 2 * max(before, default=_BUSY_FIRST_S / 2))
-        _remember(self._busy, topics, pause_s)
-        return pause_s
+        return _longer(self._busy, topics)
 
     def calm(self, topics: Iterable[str]) -> None:
         """Nobody is on his way any more."""
         for topic in topics:
             self._busy.pop(topic, None)
+
+    def outrun(self, topics: Sequence[str]) -> float:
+        """Others were taking what was seen: how soon to look whether they left any."""
+        return _longer(self._outrun, topics)
+
+    def served(self, topics: Iterable[str]) -> None:
+        """Whatever was seen was had."""
+        if self._outrun:
+            for topic in topics:
+                self._outrun.pop(topic, None)
+
+
+def _longer(known: dict[str, float], topics: Sequence[str]) -> float:
+    before = [known.get(topic, _BUSY_FIRST_S / 2) for topic in topics]
+    pause_s = min(_BUSY_MOST_S, 2 * max(before, default=_BUSY_FIRST_S / 2))
+    _remember(known, topics, pause_s)
+    return pause_s
 
 
 def _remember(known: dict[str, float], topics: Iterable[str], value: float) -> None:

@@ -2,7 +2,8 @@
 
 Owns what the answer of a claim means. A host that wants to wait looks once more after its note is
 committed, because an instance that was on its way meanwhile could see no note, and is told to look
-again soon (see ``doubts``). Where its note from before stands yet, it looks once.
+again soon (see ``doubts``). Where its note from before stands yet, it looks once. So is one that
+got less than it wanted of what it saw, because others were taking it.
 """
 
 from __future__ import annotations
@@ -130,9 +131,31 @@ class InstanceClaimer:
                 standing = answer.standing
             if len(answer.instances) >= limit or not answer.more:
                 break
-        if request.wait_us <= 0 or len(answer.instances) >= limit:
+        if len(answer.instances) >= limit:
             return
         topics = [f"instances/{request.kind}/{name}" for name in request.names]
+        pauses_s: list[float | None] = []
+        if request.wait_us > 0:
+            pauses_s += await self._look_again(request, limit, answer, topics, standing=standing)
+        if answer.more and len(answer.instances) < limit:
+            pauses_s.append(self._doubts.outrun(topics))
+        else:
+            self._doubts.served(topics)
+        soon_s = min((pause_s for pause_s in pauses_s if pause_s is not None), default=None)
+        if soon_s is not None:
+            soon_us = answer.at_us + round(soon_s * 1e6)
+            answer.next_due_us = min(soon_us, answer.next_due_us or soon_us)
+
+    async def _look_again(
+        self,
+        request: InstanceClaimRequest,
+        limit: int,
+        answer: _Answer,
+        topics: Sequence[str],
+        *,
+        standing: bool,
+    ) -> tuple[float | None, ...]:
+        """Look for what passed by a note; returns how soon to look for what may yet."""
         doubts, clock = self._doubts, self._tables.clock
         if not standing:
             # Also where one lasted yet: whoever came while it was written anew passed over it.
@@ -145,11 +168,7 @@ class InstanceClaimer:
                 busy_s = doubts.busy(topics)
             else:
                 doubts.calm(topics)
-        soon_s = doubts.pause_s(topics, clock.monotonic(), wait_us=request.wait_us)
-        soon_s = min((pause_s for pause_s in (busy_s, soon_s) if pause_s is not None), default=None)
-        if soon_s is not None:
-            soon_us = answer.at_us + round(soon_s * 1e6)
-            answer.next_due_us = min(soon_us, answer.next_due_us or soon_us)
+        return busy_s, doubts.pause_s(topics, clock.monotonic(), wait_us=request.wait_us)
 
     async def _attempt(
         self, request: InstanceClaimRequest, limit: int, answer: _Answer, *, wait_us: int

@@ -38,6 +38,8 @@ _LETTERS = compose(
 #         mailboxes at once.
 # picked  those that nobody else is taking. Judged again under the lock: each claim changes the
 #         token, so the row is as the snapshot saw it.
+# taken   what is claimed before its time begins now, and so does its time; where something is
+#         recorded, that was computed from the time there is.
 _CLAIM = """
 WITH RECURSIVE {instant}, {before}host AS MATERIALIZED (
     SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
@@ -106,7 +108,9 @@ WITH RECURSIVE {instant}, {before}host AS MATERIALIZED (
 ), taken AS (
     UPDATE {s}.instance i SET token = 1 + greatest(i.token, {floor}), session = $2, worker = $3,
         request = $4,
-        host = $9, status = 'running', updated_at_us = (SELECT now_us FROM instant)
+        host = $9, status = 'running', updated_at_us = (SELECT now_us FROM instant),
+        began_at_us = CASE WHEN i.version = i.base
+            THEN least(i.began_at_us, (SELECT now_us FROM instant)) ELSE i.began_at_us END
     FROM picked p WHERE i.ctid = p.row
     RETURNING p.since_us, i.number, p.first, {claimed}
 ), state AS MATERIALIZED (
@@ -264,8 +268,7 @@ WITH RECURSIVE {instant}, owner AS (
     LIMIT $2
 ), freed AS (
     UPDATE {s}.instance i SET token = i.token + 1, session = NULL, host = NULL, worker = NULL,
-        request = NULL, due_at_us = c.now_us, updated_at_us = c.now_us,
-        began_at_us = least(i.began_at_us, c.now_us)
+        request = NULL, due_at_us = c.now_us, updated_at_us = c.now_us
     FROM held h CROSS JOIN instant c WHERE i.ctid = h.row
     RETURNING i.id, i.kind, i.name, i.suspended, i.due_at_us
 ), topic AS MATERIALIZED ({topic}

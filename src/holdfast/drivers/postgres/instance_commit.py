@@ -198,11 +198,13 @@ class InstanceCommitter:
         )
         for row in rows:
             index = left[place(row)]
-            if row["made"]:
+            made_at_us = row["made_at_us"]
+            if made_at_us is not None:
                 repeats.add(index)
                 starts = [new.id for new in batch[index].starts]
                 taken = await self._taken(run, batch[index], starts)
-                answers[index] = Committed(True, row["at_us"], bool(row["suspended"]), taken)
+                suspended = bool(row["suspended"])
+                answers[index] = Committed(True, made_at_us, suspended, taken, repeated=True)
             elif not row["stands"]:
                 answers[index] = Committed(False, row["at_us"])
 

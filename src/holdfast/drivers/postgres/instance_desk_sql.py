@@ -119,13 +119,15 @@ WITH {instant}, {was}, changed AS (
     told=compose(_TOLD, topic=_CLAIMABLE, ring=_RING),
 )
 
-# One that was to begin later begins now, and so does its time.
+# One that was to begin later begins now, and so does its time; where something is recorded, that
+# was computed from the time there is.
 REOPEN = compose(
     """
 WITH {instant}, {was}, changed AS (
     UPDATE {s}.instance i SET status = 'running', outcome = NULL, suspended = false,
         version = $4::bigint, due_at_us = c.now_us, updated_at_us = c.now_us, ended_at_us = NULL,
-        began_at_us = least(i.began_at_us, c.now_us), kept_until_us = NULL
+        kept_until_us = NULL, began_at_us = CASE WHEN i.version = i.base
+            THEN least(i.began_at_us, c.now_us) ELSE i.began_at_us END
     FROM was w CROSS JOIN instant c WHERE i.ctid = w.row
     RETURNING i.id, i.kind, i.name, i.session, i.suspended, i.ended_at_us, i.token, c.now_us
 ), kept AS (

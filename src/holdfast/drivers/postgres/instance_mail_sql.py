@@ -17,7 +17,7 @@ _ALL_MAX = MAILBOX_MAX + CANCELS_MAX
 #
 # box    the receivers that live, in the order of their ids, and how many letters they have. The
 #        lock of those without an owner is for hosts that are about to wait; see ``job_sql``.
-# fits   the first of each id, and those for which there is room.
+# fits   the first of each id, and of these those for which there is room.
 # known  their ids; one that was there has been sent before.
 _POST = compose(
     """box AS MATERIALIZED (
@@ -34,14 +34,11 @@ _POST = compose(
             LIMIT {counted}
         ) l
     ) l
-), fits AS MATERIALIZED (
-    SELECT * FROM (
-        SELECT p.*, b.box_kind, b.box_name, b.letters,
-            row_number() OVER (PARTITION BY p.receiver ORDER BY p.n) AS place
-        FROM (
-            SELECT DISTINCT ON (p.receiver, p.id) p.* FROM post p ORDER BY p.receiver, p.id, p.n
-        ) p JOIN box b ON b.receiver = p.receiver
-    ) p WHERE {fits}
+), first AS (
+    SELECT p.*, b.box_kind, b.box_name, b.letters FROM (
+        SELECT DISTINCT ON (p.receiver, p.id) p.* FROM post p ORDER BY p.receiver, p.id, p.n
+    ) p JOIN box b ON b.receiver = p.receiver
+), fits AS MATERIALIZED ({fits}
 ), known AS (
     INSERT INTO {s}.letter_id (namespace, instance, id)
     SELECT $1, p.receiver, p.id FROM fits p ORDER BY p.receiver, p.id
@@ -76,25 +73,49 @@ _REACHED_TOPIC = """
         false AS stays
     FROM reached b WHERE b.session IS NULL AND NOT b.suspended GROUP BY b.box_kind, b.box_name"""
 
+# The letters that a mailbox takes, as if they came one after another. What was sent before takes no
+# place (``place``), nor does a signal that is refused (``taken``): the wish to cancel behind it has
+# its own.
+_ROOM = compose(
+    """
+    SELECT * FROM (
+        SELECT p.*, count(*) FILTER (
+                WHERE p.kind = '{cancel}' OR p.letters + p.place <= {most}
+            ) OVER (PARTITION BY p.receiver ORDER BY p.n) AS taken
+        FROM (
+            SELECT p.*, row_number() OVER (PARTITION BY p.receiver ORDER BY p.n) AS place
+            FROM first p WHERE p.known IS NULL
+        ) p
+    ) p
+    WHERE CASE p.kind WHEN '{cancel}' THEN p.letters + p.taken <= {all}
+        ELSE p.letters + p.place <= {most} END""",
+    cancel=CANCEL_KIND,
+    most=str(MAILBOX_MAX),
+    all=str(_ALL_MAX),
+)
+
+# No mailbox is too full for what must not be refused.
+_ALL = "SELECT * FROM first"
+
 # Of letters that were not put: whether the receiver is there, has ended, or got a letter of that id
 # before, all as the snapshot saw it.
 _SEND = compose(
     """
 WITH {instant}, post AS MATERIALIZED (
-    SELECT r.* FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+    SELECT r.*, k.known FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
         WITH ORDINALITY AS r(receiver, id, kind, name, payload, n)
+    LEFT JOIN LATERAL (
+        SELECT true AS known FROM {s}.letter_id
+        WHERE instance = r.receiver AND id = r.id AND namespace || '' = $1 OFFSET 0
+    ) k ON true
 ), {post}, topic AS MATERIALIZED ({topic}
 ), {ring}
-SELECT p.n, t.id IS NOT NULL AS put, k.known, i.ended, b.lives, f.fits,
+SELECT p.n, t.id IS NOT NULL AS put, p.known, i.ended, b.lives, f.fits,
     (SELECT hosts FROM rung) AS rung
 FROM post p
 LEFT JOIN LATERAL (SELECT id FROM put t WHERE t.instance = p.receiver AND t.id = p.id) t ON true
 LEFT JOIN LATERAL (SELECT true AS lives FROM box b WHERE b.receiver = p.receiver) b ON true
 LEFT JOIN LATERAL (SELECT true AS fits FROM fits f WHERE f.n = p.n) f ON true
-LEFT JOIN LATERAL (
-    SELECT true AS known FROM {s}.letter_id
-    WHERE instance = p.receiver AND id = p.id AND namespace || '' = $1 OFFSET 0
-) k ON true
 LEFT JOIN LATERAL (
     SELECT ended_at_us IS NOT NULL AS ended FROM {s}.instance
     WHERE id = p.receiver AND namespace || '' = $1 OFFSET 0
@@ -106,15 +127,10 @@ LEFT JOIN LATERAL (
     ring=compose(instance_sql.RING, channel="$7"),
 )
 
-SEND = compose(
-    _SEND,
-    fits=f"p.letters + p.place <= CASE p.kind WHEN '{CANCEL_KIND}' THEN {_ALL_MAX} "
-    f"ELSE {MAILBOX_MAX} END",
-    counted=str(_ALL_MAX),
-)
+SEND = compose(_SEND, fits=_ROOM, counted=str(_ALL_MAX))
 
-# The same for letters that must not be refused: no mailbox is too full for them.
-DELIVER = compose(_SEND, fits="true", counted="0")
+# The same for letters that must not be refused.
+DELIVER = compose(_SEND, fits=_ALL, counted="0")
 
 # All rows that a batch will lock, its own and those of receivers, in the order of their ids: two
 # batches that give up what the other one sends to would else block each other.
@@ -258,7 +274,7 @@ FROM moved m
             WHERE p.receiver NOT IN (SELECT m.id FROM moved m)
                 AND p.receiver NOT IN (SELECT b.id FROM born b)""",
         ),
-        fits="true",
+        fits=_ALL,
         counted="0",
     ),
     born=instance_sql.BORN,

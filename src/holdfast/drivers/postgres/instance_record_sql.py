@@ -57,7 +57,8 @@ _MATCHES = compose(
         AND ($7::text IS NULL OR {attributes} @> {wanted})
         AND ($8::bigint IS NULL OR i.created_at_us >= $8::bigint)
         AND ($9::bigint IS NULL OR i.created_at_us < $9::bigint)
-        AND ($10::bigint IS NULL OR i.ended_at_us < $10::bigint)""",
+        AND ($10::bigint IS NULL OR i.ended_at_us < $10::bigint)
+        AND ($11::text IS NULL OR {attributes} ? $11::text)""",
     status=_STATUS,
     attributes=_AS_JSONB.replace("{text}", "i.attributes"),
     wanted=_AS_JSONB.replace("{text}", "$7::text"),
@@ -67,9 +68,9 @@ _MATCHES = compose(
 LIST = compose(
     """
 SELECT {columns} FROM {s}.instance i
-WHERE i.namespace = $1 AND i.number > $11
+WHERE i.namespace = $1 AND i.number > $12
         AND {matches}
-ORDER BY i.number LIMIT $12
+ORDER BY i.number LIMIT $13
 """,
     columns=_COLUMNS,
     matches=_MATCHES,

@@ -76,6 +76,7 @@ def _filter(wanted: InstanceFilter) -> tuple[Any, ...]:
         wanted.created_from_us,
         wanted.created_before_us,
         wanted.ended_before_us,
+        wanted.has_attribute,
     )
 
 

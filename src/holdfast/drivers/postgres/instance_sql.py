@@ -363,12 +363,12 @@ SELECT m.n, m.suspended, m.now_us AS at_us FROM moved m
     ),
 )
 
-# What became of commits that changed nothing: whether they could be tried again, and whether they
-# had been made before.
+# What became of commits that changed nothing: whether they could be tried again, and when they had
+# been made if they had.
 LOOK_COMMITTED = compose(
     """
 WITH {instant}
-SELECT r.n, (SELECT now_us FROM instant) AS at_us, i.suspended, i.stands, h.made
+SELECT r.n, (SELECT now_us FROM instant) AS at_us, i.suspended, i.stands, h.made_at_us
 FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[])
     WITH ORDINALITY AS r(id, token, version, commit, n)
 LEFT JOIN LATERAL (
@@ -376,7 +376,7 @@ LEFT JOIN LATERAL (
     FROM {s}.instance WHERE id = r.id AND namespace || '' = $1 OFFSET 0
 ) i ON true
 LEFT JOIN LATERAL (
-    SELECT true AS made FROM {s}.instance_history
+    SELECT at_us AS made_at_us FROM {s}.instance_history
     WHERE instance = r.id AND namespace || '' = $1 AND version = r.version AND commit = r.commit
     OFFSET 0
 ) h ON true

@@ -84,8 +84,9 @@ async def prepare(
     found = await _found(connections, settings)
     if found is None and not create:
         raise SchemaMismatch(
-            f"the database has no schema {settings.schema!r} of Holdfast: is the URL right? The "
-            "first program that acquires a lease makes it, and so does `holdfast migrate`",
+            f"the database has no schema {settings.schema!r} of Holdfast: is the URL right? It "
+            "is made by `holdfast migrate`, and by any program that connects, such as `holdfast "
+            "worker`",
             found=0,
             expected=expected,
         )

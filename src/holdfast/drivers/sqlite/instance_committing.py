@@ -113,7 +113,9 @@ class InstanceCommitting:
         rows = turn.cursor.execute(sql.COMMITTED, values).fetchall()
         if not rows or rows[0][0] != commit.commit:
             return Committed(False, turn.wall_us)
-        return Committed(True, turn.wall_us, bool(rows[0][1]), self._taken(turn, commit.starts))
+        _, suspended, at_us = rows[0]
+        taken = self._taken(turn, commit.starts)
+        return Committed(True, at_us, bool(suspended), taken, repeated=True)
 
     def _taken(self, turn: Turn, starts: Sequence[NewInstance]) -> tuple[InstanceId, ...]:
         if not starts:

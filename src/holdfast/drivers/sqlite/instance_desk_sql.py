@@ -46,6 +46,9 @@ _TERMS = {
     "kind": "i.kind = :kind",
     "parent": "i.parent = :parent",
     "attributes": _ATTRIBUTES,
+    "has_attribute": """EXISTS (
+    SELECT 1 FROM json_each(i.attributes) AS h WHERE h.key = :has_attribute
+)""",
     "created_from_us": "i.created_at_us >= :created_from_us",
     "created_before_us": "i.created_at_us < :created_before_us",
     "ended_before_us": "i.ended_at_us < :ended_before_us",
@@ -128,11 +131,13 @@ SET suspended = 0, updated_at_us = ?1,
         ELSE due_at_us END
 WHERE number = ?2
 """
-# One that was to begin later begins now, and so does its time.
+# One that was to begin later begins now, and so does its time; where something is recorded, that
+# was computed from the time there is.
 REOPEN = """
 UPDATE holdfast_instance
 SET status = 'running', version = ?2, outcome = NULL, due_at_us = ?1, updated_at_us = ?1,
-    ended_at_us = NULL, prune_at_us = NULL, began_at_us = min(began_at_us, ?1)
+    ended_at_us = NULL, prune_at_us = NULL,
+    began_at_us = CASE WHEN version = base THEN min(began_at_us, ?1) ELSE began_at_us END
 WHERE number = ?3
 """
 REOPENED = """
@@ -160,7 +165,7 @@ WHERE namespace = ? AND ended_at_us IS NULL AND session IS NOT NULL
 RECLAIM = """
 UPDATE holdfast_instance
 SET session = NULL, claim = NULL, token = token + 1, updated_at_us = ?1,
-    due_at_us = min(?1, coalesce(due_at_us, ?1)), began_at_us = min(began_at_us, ?1)
+    due_at_us = min(?1, coalesce(due_at_us, ?1))
 WHERE number IN (
     SELECT i.number FROM holdfast_instance AS i INDEXED BY holdfast_instance_live
     WHERE i.namespace = ?2 AND i.ended_at_us IS NULL

@@ -96,9 +96,9 @@ _END = """, due_at_us = NULL, outcome = ?6, ended_at_us = ?4, prune_at_us = ?4 +
 """
 END = _GIVE_UP + _END + _FENCE
 
-# The commit that made a version, for callers who ask again.
+# The commit that made a version, and when, for callers who ask again.
 COMMITTED = """
-SELECT h.commit_id, i.suspended FROM holdfast_instance AS i
+SELECT h.commit_id, i.suspended, h.at_us FROM holdfast_instance AS i
 JOIN holdfast_history AS h ON h.instance = i.number AND h.version = ?3
 WHERE i.id = ?1 AND i.namespace = ?2
 """
@@ -166,10 +166,12 @@ _COLUMNS = """number, id, kind, name, token, version, base,
     coalesce(input, (SELECT t.input FROM holdfast_instance_input AS t WHERE t.instance = number)),
     began_at_us, parent, headers, attributes, custom"""
 
-# Rows come back in no order that counts.
+# Rows come back in no order that counts. What is claimed before its time begins now, and so does
+# its time; where something is recorded, that was computed from the time there is.
 _TAKE = """
 UPDATE holdfast_instance
 SET session = ?1, host = ?2, worker = ?3, claim = ?4, status = 'running', updated_at_us = ?5,
+    began_at_us = CASE WHEN version = base THEN min(began_at_us, ?5) ELSE began_at_us END,
     token = 1 + max(token, coalesce((
         SELECT f.token FROM holdfast_instance_floor AS f
         WHERE f.namespace = holdfast_instance.namespace

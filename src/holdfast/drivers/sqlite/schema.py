@@ -121,8 +121,8 @@ def _stamp(connection: sqlite3.Connection, step: Step) -> None:
 def nothing_there(what: str, newest: int) -> SchemaMismatch:
     """The error of a path that holds no store, met by those who may not make one."""
     return SchemaMismatch(
-        f"{what}: is the URL right? The first program that acquires a lease makes the store, and "
-        "so does `holdfast migrate`",
+        f"{what}: is the URL right? The store is made by `holdfast migrate`, and by any "
+        "program that connects, such as `holdfast worker`",
         found=0,
         expected=newest,
     )

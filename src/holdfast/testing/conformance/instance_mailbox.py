@@ -125,6 +125,43 @@ class SendCases:
         assert await a.instances.send([wish]) == [Sent.FULL]
 
     @scenario
+    async def test_what_is_refused_takes_no_place_of_a_wish_to_cancel(self, lab: Lab) -> None:
+        a = await runner(lab)
+        await a.put("full")
+        await fill(a, "full")
+        known = [message("full", f"m{number}") for number in range(CANCELS_MAX // 2)]
+        signals = [message("full", f"s{number}") for number in range(CANCELS_MAX)]
+        wishes = [
+            message("full", f"c{number}", kind=CANCEL_KIND) for number in range(CANCELS_MAX + 1)
+        ]
+        outcomes = await a.instances.send([*known, *signals, wishes[0]])
+        duplicates, refused = [Sent.DUPLICATE] * len(known), [Sent.FULL] * len(signals)
+        assert list(outcomes) == [*duplicates, *refused, Sent.SENT]
+        outcomes = await a.instances.send([*wishes[:-1], signals[0], wishes[-1]])
+        sent = [Sent.SENT] * (CANCELS_MAX - 1)
+        assert list(outcomes) == [Sent.DUPLICATE, *sent, Sent.FULL, Sent.FULL]
+
+    @scenario
+    async def test_what_was_sent_before_takes_no_place_of_what_is_new(self, lab: Lab) -> None:
+        a = await runner(lab)
+        held = await a.own("i")
+        await fill(a, "i")
+        first, second, *_ = await a.mail("i")
+        await a.advance(held, consumed=(first.number, second.number))
+        batch = [message("i", id_) for id_ in ("m0", "x", "x", "m1", "m2", "y", "z")]
+        batch.append(message("i", "enough", kind=CANCEL_KIND))
+        assert list(await a.instances.send(batch)) == [
+            Sent.DUPLICATE,
+            Sent.SENT,
+            Sent.DUPLICATE,
+            Sent.DUPLICATE,
+            Sent.DUPLICATE,
+            Sent.SENT,
+            Sent.FULL,
+            Sent.SENT,
+        ]
+
+    @scenario
     async def test_a_full_mailbox_hinders_no_other(self, lab: Lab) -> None:
         a = await runner(lab)
         await a.put("full", "empty")

@@ -232,6 +232,23 @@ class FilterCases:
             assert await self._meant(a, attributes=f'{{"x":{value}}}') == [name]
 
     @scenario
+    async def test_an_attribute_is_found_whatever_its_value(self, lab: Lab) -> None:
+        a = await runner(lab)
+        values = {
+            "text": '{"x.y":"why"}',
+            "false": '{"a":1,"x.y":false}',
+            "nul": r'{"x.y":"\u0000"}',
+            "value": '{"a":"x.y"}',
+            "longer": '{"x.y.z":1}',
+            "none": "{}",
+        }
+        for id_, attributes in values.items():
+            await a.put(id_, attributes=attributes)
+        assert await self._meant(a, has_attribute="x.y") == ["text", "false", "nul"]
+        assert await self._meant(a, has_attribute="x.y", attributes='{"a":1}') == ["false"]
+        assert await self._meant(a, has_attribute="x") == []
+
+    @scenario
     async def test_the_newest_attributes_count(self, lab: Lab) -> None:
         a = await runner(lab)
         held = await a.own("i", attributes='{"x":1}')

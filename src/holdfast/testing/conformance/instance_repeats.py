@@ -15,6 +15,7 @@ from holdfast.model.instance import (
 )
 from holdfast.names import InstanceId
 from holdfast.testing.conformance.instance_runner import message, runner, runners
+from holdfast.testing.conformance.job_worker import SOON_S
 from holdfast.testing.conformance.lab import Lab, scenario
 
 
@@ -139,6 +140,26 @@ class RepeatCases:
             before = await a.record(commit.id)
             assert (await a.send_commit(commit)).ok
             assert await a.record(commit.id) == before
+
+    @scenario
+    async def test_a_commit_sent_again_is_answered_with_the_time_of_its_row(self, lab: Lab) -> None:
+        a = await runner(lab)
+        plain, ends, begins = await a.own("x"), await a.own("y"), await a.own("z")
+        commits = [
+            a.next(plain),
+            a.next(ends, status=InstanceStatus.COMPLETED, outcome="1"),
+            a.next(begins, restart="2"),
+        ]
+        first = await a.instances.commit(commits)
+        assert not any(answer.repeated for answer in first)
+        await lab.advance(SOON_S)
+        alone = [await a.send_commit(commit) for commit in commits]
+        for again in (alone, await a.instances.commit(commits)):
+            assert [answer.at_us for answer in again] == [answer.at_us for answer in first]
+            assert all(answer.repeated for answer in again)
+        for answer, commit in zip(first, commits, strict=True):
+            assert [row.at_us for row in await a.history(commit.id)] == [answer.at_us]
+        assert (await a.record("z")).began_at_us == first[-1].at_us
 
     @scenario
     async def test_a_commit_is_known_after_somebody_else_took_over(self, lab: Lab) -> None:

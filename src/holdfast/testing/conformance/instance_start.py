@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.errors import Fenced, LeaseExpired, UnsupportedByDriver, UsageError
-from holdfast.model.instance import START_MAX, Entry, InstanceStatus, Started
+from holdfast.model.instance import CANCEL_KIND, START_MAX, Entry, InstanceStatus, Started
 from holdfast.names import HostId, InstanceId, Token
 from holdfast.testing.conformance.instance_runner import runner, runners
 from holdfast.testing.conformance.job_worker import PAST_S, SOON_S
@@ -192,6 +194,46 @@ class DueCases:
         await a.ids()
         assert await a.status("soon") is InstanceStatus.RUNNING
         assert await a.status("later") is InstanceStatus.PENDING
+
+    @scenario
+    async def test_the_time_of_what_is_claimed_before_it_is_due_begins_then(self, lab: Lab) -> None:
+        a, b = await runners(lab, 2)
+        await a.put("i", delay=LONG_S)
+        await a.send("i", "enough", kind=CANCEL_KIND)
+        request = a.request()
+        (claimed,) = (await a.instances.claim(request)).instances
+        assert claimed.began_at_us <= await a.now_us()
+        (again,) = (await a.ask(1, request=request.request, again=True)).instances
+        assert again.began_at_us == claimed.began_at_us
+        await a.release(claimed, due=True)
+        assert (await b.claim_one()).began_at_us == claimed.began_at_us
+
+    @scenario
+    async def test_the_time_of_what_is_reopened_before_it_was_due_begins_then(
+        self, lab: Lab
+    ) -> None:
+        a = await runner(lab)
+        await a.put("i", delay=LONG_S)
+        await a.terminate("i")
+        await a.reopen("i", 1)
+        assert (await a.claim_one()).began_at_us <= await a.now_us()
+
+    @scenario
+    async def test_the_time_that_something_was_recorded_by_stays(self, lab: Lab) -> None:
+        # As if the store's clock had been set back since.
+        a, gone = await runners(lab, 2)
+        past: dict[str, Any] = {"delay": LONG_S, "history": ("[]",)}
+        await a.put("claimed", "reopened", **past)
+        await gone.own("taken", **past)
+        began = {id_: (await a.record(id_)).began_at_us for id_ in await a.list()}
+        await a.send("claimed", "enough", kind=CANCEL_KIND)
+        await a.terminate("reopened")
+        await a.reopen("reopened", 2)
+        await gone.end()
+        assert await a.reclaim() == ["taken"]
+        found = {one.id: one.began_at_us for one in (await a.ask(3)).instances}
+        assert found == began
+        assert min(found.values()) > await a.now_us()
 
 
 class ForkCases:

@@ -57,6 +57,14 @@ def test_who_stays_on_his_way_is_asked_for_less_and_less():
     assert found.busy(["a"]) == pytest.approx(0.02)
 
 
+def test_who_is_outrun_again_and_again_looks_less_and_less():
+    found = Doubts()
+    assert [found.outrun(["a"]) for _ in range(3)] == pytest.approx([0.02, 0.04, 0.08])
+    assert not found.unseen(["a"])
+    found.served(["a", "b"])
+    assert found.outrun(["a"]) == pytest.approx(0.02)
+
+
 def test_topics_without_end_are_forgotten(monkeypatch):
     monkeypatch.setattr(doubts, "_TOPICS_MAX", 3)
     found = Doubts()

@@ -187,6 +187,31 @@ async def test_claims_of_two_hosts_share_what_is_due(postgres_url: str) -> None:
         assert len(ids) == len(set(ids)) == 40
 
 
+@pytest.mark.parametrize("wait_us", [0, 1_000_000, 180_000_000])
+async def test_what_others_were_taking_and_left_is_looked_for_soon(
+    postgres_url: str, wait_us: int
+) -> None:
+    other = await asyncpg.connect(postgres_url)
+    async with hosts(postgres_url, "h") as (driver,):
+        store = driver.instances
+        started = await store.start(news(3))
+        async with other.transaction():
+            lock = "SELECT FROM holdfast.instance WHERE id = ANY($1) FOR NO KEY UPDATE"
+            await other.execute(lock, [one.id for one in started[:2]])
+            first = await store.claim(ask(2, wait_us=wait_us))
+            again = await store.claim(ask(2, wait_us=wait_us))
+        assert [one.id for one in first.instances] == [started[2].id]
+        assert again.instances == ()
+        assert first.next_due_s is not None
+        assert again.next_due_s is not None
+        assert (first.next_due_s <= 0.02, again.next_due_s <= 0.04) == (True, True)
+        found = await store.claim(ask(2, wait_us=wait_us))
+        assert {one.id for one in found.instances} == {one.id for one in started[:2]}
+        alone = await store.claim(ask(2, wait_us=wait_us))
+        assert (alone.instances, alone.next_due_s in (0.02, 0.04, 0.08)) == ((), False)
+    await other.close()
+
+
 async def test_what_lies_in_a_mailbox_is_claimed_by_it(driver: PostgresDriver) -> None:
     store = driver.instances
     (one,) = await store.start([mine("a")])

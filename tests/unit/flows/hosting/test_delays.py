@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import App, FlowCancelled, FlowTerminated
 from holdfast.errors import UsageError
-from holdfast.model.instance import InstanceStatus
+from holdfast.model.instance import LETTERS_MAX, InstanceStatus
 from holdfast.testing import World
 from tests.unit.work.conftest import until
 
@@ -70,6 +70,27 @@ async def test_a_flow_that_is_cancelled_before_its_time_ends_at_once_and_never_b
     await until(lambda: ran == ["began"])
     await handle.signal("hello", "again")
     assert await handle.result(timeout=5) == "again"
+
+
+@pytest.mark.parametrize("url", ["memory", "sqlite"])
+async def test_a_wish_to_cancel_behind_many_letters_ends_a_flow_before_it_begins(tmp_path, url):
+    app, ran = App("a"), []
+    flow = greeting(app, ran)
+    place = f"sqlite:///{tmp_path}/h.db" if url == "sqlite" else f"memory://wish-{tmp_path.name}"
+    async with holdfast.connect(place) as guest:
+        handle = await guest.flows.start("greets", id="f", delay=3600)
+        for number in range(2 * LETTERS_MAX):
+            await handle.signal("hello", str(number))
+        await handle.cancel("not needed")
+        async with holdfast.connect(place, app=app) as hf, hf.running():
+            with pytest.raises(FlowCancelled, match="not needed"):
+                await handle.result(timeout=10)
+            assert ran == []
+            # Without one, it begins when it is due, with the first letter.
+            handle = await guest.flows.start("greets", id="g", delay=0.3)
+            for number in range(LETTERS_MAX):
+                await handle.signal("hello", str(number))
+            assert await hf.flows.get("g", flow).result(timeout=10) == "0"
 
 
 async def test_a_flow_that_others_had_before_sees_that_it_is_cancelled(fleet):
