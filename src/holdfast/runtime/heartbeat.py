@@ -58,6 +58,8 @@ class Heartbeat:
         self.healthy_since = self._renewed_at
         # Counts how often a session of ours was ended for good: its work can be taken at once.
         self.handed_over = 0
+        # Whether the newest heartbeat failed: its end is told as loudly.
+        self._failing = False
 
     @property
     def ttl_s(self) -> float:
@@ -142,9 +144,13 @@ class Heartbeat:
         except (HoldfastError, TimeoutError) as error:
             # Try again soon; peers take over when the ttl has passed without success.
             self._due = sent_at + min(1.0, self._ttl_s / 10)
+            self._failing = True
             said = str(error) or "no answer in time"
             _log.warning("heartbeat failed: %s", said, extra={"host": self.session.name})
         else:
+            if self._failing:
+                self._failing = False
+                _log.warning("heartbeats arrive again", extra={"host": self.session.name})
             if live.accept(sent_at):
                 if sent_at - self._renewed_at > self._ttl_s:
                     # A gap: the store was away, or the machine slept. Others were late as well.

@@ -223,7 +223,8 @@ class Reaper:
         for _ in range(_RECLAIM_ROUNDS_MAX):
             taken = await instances.reclaim(limit=RECLAIM_MAX)
             if taken:
-                _log.info(
+                # A host died: who keeps the fleet wants to see that without asking for more.
+                _log.warning(
                     "took %d flows from hosts that are gone",
                     len(taken),
                     extra={"host": self._heartbeat.session.name},

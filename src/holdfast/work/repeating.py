@@ -46,6 +46,7 @@ async def until_known(
         except OutcomeUnknown as error:
             unknown = error
     clock, backoff = runtime.clock, Backoff(_FIRST_S, _MOST_S, runtime.random)
+    first = unknown
     until, number = clock.monotonic() + PATIENCE_S, 0
     while clock.monotonic() < until:
         await clock.sleep(backoff.next_s())
@@ -54,7 +55,7 @@ async def until_known(
             return await call(number)
         except (OutcomeUnknown, StoreUnavailable) as error:
             # One that is refused now says nothing of the one before.
-            unknown = OutcomeUnknown(f"{unknown}; asked again: {error}")
+            unknown = OutcomeUnknown(f"{first}; asked again: {error}")
     raise unknown
 
 

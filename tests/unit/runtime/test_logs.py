@@ -207,6 +207,9 @@ async def test_heartbeats_say_their_host(lines, monkeypatch):
     async with connect("memory://", host="speaker", session_ttl=0.3):
         monkeypatch.setattr(MemoryHostStore, "renew", away)
         assert (await lines.said("heartbeat failed")).host == "speaker"
+        monkeypatch.undo()
+        again = await lines.said("heartbeats arrive again")
+        assert (again.host, again.levelname) == ("speaker", "WARNING")
 
         async def ended(self, host, ttl_us):
             raise Fenced("session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from types import SimpleNamespace
 
@@ -197,6 +198,9 @@ async def test_jobs_that_cannot_be_taken_back_do_not_keep_flows_from_it(caplog, 
     await look()
     record = await driver.instances.get(InstanceId("i"))
     assert (record.owner, jobs.asked) == (None, 1)
+    # That a host died is seen without asking for more than warnings.
+    told = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert "took 1 flows from hosts that are gone" in [each.getMessage() for each in told]
     await look()
     await look()
     # Asked for each time, and told once.

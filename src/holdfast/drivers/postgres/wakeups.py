@@ -140,9 +140,12 @@ class PostgresWakeups:
                     self._now_hearing()
                     failures = 0
                     await self._until_lost_or_due(connection)
-                self._now_deaf("a notification to oneself did not arrive")
+                self._now_deaf()
+                if not connection.is_closed():
+                    await self._warn("a notification to oneself did not arrive")
             except Exception as error:  # noqa: BLE001 - whatever it is, connect again
-                self._now_deaf(type(error).__name__)
+                self._now_deaf()
+                await self._warn(type(error).__name__)
             finally:
                 if connection is not None:
                     connection.terminate()
@@ -205,13 +208,25 @@ class PostgresWakeups:
         if again:
             self._listeners.tell(MISSED)
 
-    def _now_deaf(self, why: str) -> None:
+    def _now_deaf(self) -> None:
         heard, self._hearing = self._hearing, False
         self._settled.set()
         if heard and not self._closed:
             # Who waits for a ring must poll from now on.
             self._listeners.tell(MISSED)
-        if not self._warned and not self._closed:
+
+    async def _warn(self, why: str) -> None:
+        """Say once that wake-ups do not arrive, unless the database itself is away.
+
+        That is told by all who ask it for more, and an address to listen at would not help.
+        """
+        if self._warned or self._closed:
+            return
+        try:
+            await self._connections.fetch("SELECT 1", write=False)
+        except Exception:  # noqa: BLE001 - whatever it is, listening goes on
+            return
+        if not self._closed:
             self._warned = True
             self._context.logger.warning(
                 "wake-ups do not arrive (%s), so waiters poll; behind a pooler give listen_url "
