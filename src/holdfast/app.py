@@ -19,7 +19,7 @@ from holdfast.flows.step import Step, check_queue_mates, step_options
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
 from holdfast.model.job import MAX_LOSSES
-from holdfast.model.options import Duration, seconds
+from holdfast.model.options import Duration, known_options, seconds
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import CATCH_UP_LIMIT, CatchUp
 from holdfast.names import check_host, check_key
@@ -193,6 +193,7 @@ class App:
 
         return register
 
+    @known_options("@app.handler")
     def handler(  # noqa: PLR0913 - the options are the public promise
         self,
         queue: str,
@@ -252,6 +253,7 @@ class App:
 
         return register
 
+    @known_options("@app.cron", more=options_of)
     def cron(
         self,
         expression: str,
@@ -314,6 +316,7 @@ class App:
         retention: Duration = ...,
         checked: bool = ...,
     ) -> FlowDecorator: ...
+    @known_options("@app.flow")
     def flow(
         self,
         function: Callable[..., Any] | None = None,
@@ -380,6 +383,7 @@ class App:
         concurrency: int | None = None,
         errors: tuple[type[Exception], ...] = (),
     ) -> StepDecorator: ...
+    @known_options("@app.step", more=step_options)
     def step(
         self,
         function: Callable[..., Any] | None = None,
@@ -404,7 +408,8 @@ class App:
             queue: Run it as a job of this queue, on any host whose app has the step.
             once: Record that it is about to run first, and never run it a second time: after a
                 crash the flow sees ``StepOutcomeUnknown``. Only ``retry(rerun_unknown=True)`` runs
-                it again then.
+                it again then. One that a suspend or the stop of a host kept from beginning runs
+                later.
             transactional: Run it inside a transaction of the store, ``holdfast.current().tx``:
                 what it writes there and its end become durable together, or neither.
             concurrency: How many of its executions this host runs at once.

@@ -49,17 +49,17 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-def check_key(key: str) -> str:
-    """Return ``key`` if it may name a lease.
+def check_key(key: str, what: str = "a key") -> str:
+    """Return ``key`` if it may name a lease; ``what`` names it in errors.
 
     Raises:
         InvalidName: It is empty, not a string, longer than ``KEY_BYTES_MAX`` bytes of UTF-8, or
             holds a control character, a line separator or a lone surrogate.
     """
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidName(f"a key is a str, not {type(key).__name__}")
+        raise InvalidName(f"{what} is a str, not {type(key).__name__}")
     if not key:
-        raise InvalidName("a key must not be empty")
+        raise InvalidName(f"{what} must not be empty")
     # An ASCII key of printable characters needs neither the regular expression nor encoding.
     if key.isascii() and key.isprintable():
         size = len(key)

@@ -7,6 +7,7 @@ what a store returned.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -185,7 +186,27 @@ class Arguments:
             return msgspec.Raw(b"{}")
         if not names:
             raise UsageError(f"{self.what} takes no arguments")
-        return encoded({names[0]: cast("object", value)}, self.what)
+        raw = encoded({names[0]: cast("object", value)}, self.what)
+        if isinstance(value, dict) and value:
+            self._check_named(cast("dict[str, Any]", value), raw)
+        return raw
+
+    def _check_named(self, value: Mapping[str, Any], raw: msgspec.Raw) -> None:
+        """Look whether an object that is taken for the one argument fits as that.
+
+        Raises:
+            InvalidPayload: It does not, and says which of its members are no parameters.
+        """
+        try:
+            self.decode(raw)
+        except InvalidPayload as error:
+            unknown = next(name for name in value if name not in self._names)
+            near = difflib.get_close_matches(str(unknown), self._names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidPayload(
+                f"{error} (the object is taken for {self._names[0]!r}, because there is no "
+                f"parameter {unknown!r}{hint})"
+            ) from error
 
     def _by_name(self, value: Mapping[str, Any]) -> bool:
         """Whether the members of an object are arguments, and not the object itself is one."""
@@ -223,7 +244,7 @@ class Arguments:
             if self._simple:
                 self._values = values_of(self._codecs)
             returns = hints.get("return", Any)
-            self._returns = self._codec("result", Any if returns is type(None) else returns)
+            self._returns = self._codec("result", Any if returns in _NOTHING else returns)
         return self._codecs
 
     def _codec(self, which: str, kind: Any) -> Codec:
@@ -231,6 +252,10 @@ class Arguments:
             return codec_of(kind)
         except UsageError as error:
             raise UsageError(f"{self.what}, {which}: {error}") from error
+
+
+# What returns nothing, or never does: it ends by raising, or by going on as new.
+_NOTHING = (type(None), typing.NoReturn, typing.Never)
 
 
 def _kind_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:

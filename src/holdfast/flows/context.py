@@ -135,7 +135,7 @@ def wait_signal(name: str, kind: Any = Any, *, timeout: Duration | None = None) 
     run = the_flow("wait_signal()")
     run.asking.check()
     timeout_s = None if timeout is None else seconds(timeout, "timeout")
-    return run.inbox.wait(check_key(name), kind, timeout_s)
+    return run.inbox.wait(check_key(name, "the name of a signal"), kind, timeout_s)
 
 
 def signal(id: str, name: str, payload: object = None) -> None:  # noqa: A002 - it is one
@@ -144,7 +144,8 @@ def signal(id: str, name: str, payload: object = None) -> None:  # noqa: A002 - 
     Raises:
         UsageError: The payload cannot be stored as JSON.
     """
-    the_flow("signal()").asking.signal(InstanceId(check_key(id)), check_key(name), payload)
+    flow = InstanceId(check_key(id, "the id of a flow"))
+    the_flow("signal()").asking.signal(flow, check_key(name, "the name of a signal"), payload)
 
 
 @overload
@@ -247,7 +248,7 @@ def patched(id: str) -> bool:  # noqa: A002 - it is one
     False for runs that came by here before the change was deployed, True for all others: one
     answer for the whole run.
     """
-    return the_flow("patched()").asking.patched(check_key(id))
+    return the_flow("patched()").asking.patched(check_key(id, "the id of a patch"))
 
 
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
@@ -275,7 +276,7 @@ def on_query(given: Any = None, /) -> Any:
     run = _changed("on_query()")
 
     def register(function: Function, name: str | None = None) -> Function:
-        known = check_key(name or function.__name__)
+        known = check_key(name or function.__name__, "the name of a query")
         if inspect.iscoroutinefunction(function):
             raise UsageError(f"query {known!r} is answered at once: write it as a plain `def`")
         run.answering.queries[known] = Answerer(function, f"query {known}")
@@ -301,7 +302,7 @@ def on_update(given: Any = None, /, *, validator: Callable[..., None] | None = N
     run = _changed("on_update()")
 
     def register(function: Function, name: str | None = None) -> Function:
-        known = check_key(name or function.__name__)
+        known = check_key(name or function.__name__, "the name of an update")
         run.answering.updates[known] = Answerer(function, f"update {known}", validator)
         return function
 

@@ -39,6 +39,10 @@ class Flow(Generic[P, R]):
         checked: bool = True,
         scheduling: Sequence[SchedulingMiddleware] = (),
     ) -> None:
+        if not callable(function):
+            raise UsageError(
+                f"app.flow takes an `async def`, or name=…, not {cast('object', function)!r}"
+            )
         self.name = check_definition(name or getattr(function, "__name__", ""), "flow")
         called = cast("Any", getattr(type(function), "__call__", None))  # noqa: B004
         if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):

@@ -152,7 +152,9 @@ class FlowHandle(Generic[R]):
             MailboxFull: It has as many unread letters as are allowed.
             UsageError: The payload cannot be stored as JSON.
         """
-        message = letters.signal(self.id, check_key(name), payload, id=self._message_id(id))
+        message = letters.signal(
+            self.id, check_key(name, "the name of a signal"), payload, id=self._message_id(id)
+        )
         await self._send(message)
 
     async def update(
@@ -172,7 +174,9 @@ class FlowHandle(Generic[R]):
             TimeoutError: No reply in time; ask again with the same ``id``. 0 looks once.
         """
         timeout_s = None if timeout is None else seconds(timeout, "timeout")
-        message = letters.update(self.id, check_key(name), args, id=self._message_id(id))
+        message = letters.update(
+            self.id, check_key(name, "the name of an update"), args, id=self._message_id(id)
+        )
         await self._send(message)
         replied = self._desk.replied(self.id, message.id)
         try:
@@ -256,8 +260,9 @@ class FlowHandle(Generic[R]):
 
         Raises:
             FlowNotFound: There is none of this id.
-            RetryRefused: A saga has undone steps since, or it would begin with a step of which
-                nobody knows whether it has run. Nothing has changed.
+            RetryRefused: A saga has undone steps since, its parent has heard of its end or may
+                have, or has stopped it and begins it again when it is retried, or it would begin
+                with a step of which nobody knows whether it has run. Nothing has changed.
             Conflict: It has not failed, or was changed meanwhile.
         """
         await Operations(self._desk, self.id).retry(rerun_unknown=rerun_unknown)
@@ -289,7 +294,7 @@ class FlowHandle(Generic[R]):
         return FlowHandle(self._desk, forked, self._flow)
 
     def _message_id(self, id: str | None) -> str:  # noqa: A002 - it is one
-        return self._desk.runtime.new_id() if id is None else check_key(id)
+        return self._desk.runtime.new_id() if id is None else check_key(id, "the id of a message")
 
     async def _send(self, message: Message) -> None:
         store = self._desk.store

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from holdfast.codec import encode_json
-from holdfast.errors import FlowExists, HoldfastError, LeaseLost, OutcomeUnknown, UsageError
+from holdfast.errors import (
+    FlowExists,
+    HoldfastError,
+    InvalidPayload,
+    LeaseLost,
+    OutcomeUnknown,
+    UsageError,
+)
 from holdfast.flows.attributes import ATTRIBUTES_BYTES_MAX, with_attributes
 from holdfast.flows.bell import claimable
 from holdfast.flows.flow import RETENTION_S, Flow
@@ -79,7 +86,7 @@ class Starter:
         if id is None:
             wanted, request = self._runtime.ordered_id(), _OF_NEW_ID
         else:
-            wanted, request = check_key(id), self._runtime.new_id()
+            wanted, request = check_key(id, "the id of a flow"), self._runtime.new_id()
         return NewInstance(
             id=InstanceId(wanted),
             kind="flow",
@@ -276,7 +283,12 @@ def input_of(
         raise UsageError("a flow that is named by text takes its arguments as one JSON value")
     value: Any = args[0] if args else {}
     if found is not None:
-        return found.arguments.checked(found.arguments.from_json(value))
+        try:
+            given = found.arguments.from_json(value)
+        except InvalidPayload as error:
+            # Nothing was stored yet: it is the call that is wrong.
+            raise UsageError(str(error)) from None
+        return found.arguments.checked(given)
     if not isinstance(value, dict):
         raise UsageError(
             f"flow {flow!r} is not defined here: give its arguments by name, as an object"

@@ -53,6 +53,10 @@ class Step(Generic[P, R]):
         name: str | None = None,
         options: StepOptions,
     ) -> None:
+        if not callable(function):
+            raise UsageError(
+                f"app.step takes a function, or name=…, not {cast('object', function)!r}"
+            )
         known = getattr(function, "__name__", "")
         # All of them are called so, and a history could not tell one from another.
         if not name and known == "<lambda>":
@@ -88,7 +92,7 @@ def check_definition(name: object, kind: str) -> str:
     Raises:
         InvalidName, UsageError: It breaks the rules for names, or holds a ``#``.
     """
-    checked = check_key(cast("str", name))
+    checked = check_key(cast("str", name), f"the name of a {kind}")
     # Identities are a name, a # and a number, and ids of children are made of them.
     if "#" in checked:
         raise UsageError(f"the name of a {kind} holds no '#': {checked!r}")

@@ -5,13 +5,19 @@ Pure. A combination that cannot work is refused here, before anything is sent to
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, cast
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 from holdfast.errors import UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Duration = float | timedelta
 """Seconds, or a timedelta."""
@@ -53,6 +59,45 @@ def seconds(
     if result > most:
         raise UsageError(f"{what} must be at most {most:g} s: {value!r}")
     return result
+
+
+def known_options(
+    what: str, *, more: Callable[..., object] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function refuse options that it does not have, by what users know it as.
+
+    Args:
+        what: How it is named in the error.
+        more: What takes the options that the function passes on.
+    """
+
+    def around(function: Callable[P, R]) -> Callable[P, R]:
+        known = [*_keywords_of(function), *(_keywords_of(more) if more is not None else ())]
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    hint = f"; did you mean {near[0]!r}?" if near else "."
+                    raise UsageError(
+                        f"{what} has no option {name!r}{hint} It takes {', '.join(known)}"
+                    )
+            return function(*args, **kwargs)
+
+        return checked
+
+    return around
+
+
+def _keywords_of(function: Callable[..., object]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    refused = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    )
+    return [each.name for each in parameters if each.kind not in refused and each.name != "self"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,19 @@ async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(fle
         await handle.fork(at=0, input={"order": {"id": "a", "amount": 1}, "boxes": "two"})
 
 
+async def test_a_misspelt_parameter_is_named(fleet):
+    hf, spy = await fleet.spied(shop())
+    order = {"id": "a", "amount": 1}
+    with pytest.raises(UsageError, match="no parameter 'ordr'; did you mean 'order'\\?"):
+        await hf.flows.start("checkout", {"ordr": order})
+    with pytest.raises(UsageError, match=r"field `amount` .*'order', because .* parameter 'id'\)"):
+        await hf.flows.start("checkout", {"id": "a"})
+    assert spy.calls["start"] == 0
+    # What fits as the one argument is that.
+    handle = await hf.flows.start("checkout", order)
+    assert await handle.result(timeout=5) == 1
+
+
 async def test_what_json_can_say_is_taken_as_its_type(fleet):
     app = shop()
     hf, _ = await fleet.run(app)
@@ -173,3 +186,37 @@ async def test_a_flow_that_is_registered_by_name_takes_and_gives_json(fleet, giv
     hf, _ = await fleet.run(app)
     handle = await hf.flows.start("anything", given)
     assert await handle.result(timeout=5) == taken
+
+
+async def test_which_name_is_wrong_is_told(fleet):
+    app = shop()
+
+    @app.flow
+    async def waits(what: str) -> str:
+        try:
+            if what == "signal":
+                await holdfast.wait_signal(5)
+            elif what == "flow":
+                holdfast.signal(5, "go")
+            else:
+                holdfast.on_query(5)(len)
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    hf, _ = await fleet.run(app)
+    for what, said in (
+        ("signal", "the name of a signal"),
+        ("flow", "the id of a flow"),
+        ("query", "the name of a query"),
+    ):
+        handle = await hf.flows.start(waits, what)
+        assert await handle.result(timeout=5) == f"{said} is a str, not int"
+    with pytest.raises(UsageError, match=r"^the id of a flow is a str, not int$"):
+        await hf.flows.start(waits, "signal", id=5)
+    with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
+        hf.flows.get("")
+    with pytest.raises(UsageError, match=r"^the name of a signal is a str, not int$"):
+        await handle.signal(5)
+    with pytest.raises(UsageError, match=r"^the name of an update is a str, not int$"):
+        await handle.update(5)
