@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from holdfast.flows.run import FlowRun, Heard
 
 
+# The rule that a saga which undoes goes on when the main coroutine has ended.
+UNDOES_TO_ITS_END = "holdfast.saga.undoes-to-its-end"
+
+
 class FlowCode:
     """The running code of one run. ``ending`` is what it ends with, once that is certain."""
 
@@ -122,8 +126,9 @@ class FlowCode:
         self.ending = ending_of(self._run.flow, main, self._run.out.failed_last)
         self._loop.forget(main)
         if self._loop.living:
-            for task in self._loop.tasks:
-                task.cancel()
+            undoing = self._loop.protecting
+            spare = undoing and self._run.asking.takes_new_way(UNDOES_TO_ITS_END)
+            self._loop.cancel_tasks(all_of_them=not spare)
             self._loop.run()
 
     def _harvest_timers(self) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
-from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
 from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
 from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPrivateUsage]
 from collections import deque
@@ -29,6 +27,7 @@ from holdfast.flows.numbered import (
     end_coroutine,
 )
 from holdfast.flows.refusals import refuse_unordered, without_the_outside
+from holdfast.runtime.stepping_aside import Aside, step_aside, step_back
 
 # One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
@@ -67,6 +66,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self.owner: Any = None
         # Tasks that have not ended. Held here, because asyncio itself keeps them weakly.
         self.living: dict[int, NumberedTask[Any]] = {}
+        # Of these, those that go on when the others are cancelled, as the flow ends.
+        self._protected: set[int] = set()
         self._timers: dict[int, Timer] = {}
         # Timers set and cancelled since ``take_timers`` was asked last.
         self.armed: list[Timer] = []
@@ -184,10 +185,21 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if self._evictions <= _EVICTIONS_MAX:
             raise Evicted
 
+    def protect(self, task: asyncio.Task[Any]) -> None:
+        """Let a task, and what it makes, go on to its end when ``cancel_tasks`` ends the others."""
+        assert isinstance(task, NumberedTask)
+        self._protected.add(task.number)
+
     @property
-    def tasks(self) -> list[asyncio.Task[Any]]:
-        """The tasks that have not ended, in order of creation."""
-        return list(self.living.values())
+    def protecting(self) -> bool:
+        """Whether one of those has not ended."""
+        return not self._protected.isdisjoint(self.living)
+
+    def cancel_tasks(self, *, all_of_them: bool) -> None:
+        """Cancel the tasks that have not ended, in order of creation."""
+        for number, task in list(self.living.items()):
+            if all_of_them or number not in self._protected:
+                task.cancel()
 
     @contextmanager
     def being_the_running_loop(self) -> Generator[None, None, None]:
@@ -225,20 +237,20 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if self._looking:
             raise UsageError(f"a query or a validator only looks; it cannot {what}")
 
-    def _enter(self) -> tuple[Any, Any]:
-        outer, hooks = get_running_loop(), sys.get_asyncgen_hooks()
+    def _enter(self) -> tuple[Aside, Any]:
+        hooks = sys.get_asyncgen_hooks()
         # The outer loop must not hear of this one's generators: it would end them by itself, at a
         # time that is its own.
         sys.set_asyncgen_hooks(_unnoticed, _unnoticed)
-        set_running_loop(self)
+        outer = step_aside(self)
         self.inside.add(self)
         self._running = True
         return outer, hooks
 
-    def _leave(self, outer: Any, hooks: Any) -> None:
+    def _leave(self, outer: Aside, hooks: Any) -> None:
         self._running = False
         self.inside.discard(self)
-        set_running_loop(outer)
+        step_back(outer)
         sys.set_asyncgen_hooks(*hooks)
 
     # -- what asyncio asks ------------------------------------------------------------------------
@@ -338,7 +350,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
             self.living[number] = task
             if not main:
                 task.add_done_callback(self.forget)
+            if self._protected and self._is_protected(asyncio.current_task(self)):
+                self._protected.add(number)
         return task
+
+    def _is_protected(self, task: asyncio.Task[Any] | None) -> bool:
+        return isinstance(task, NumberedTask) and task.number in self._protected
 
     def forget(self, task: asyncio.Task[Any]) -> None:
         """A task has ended."""
@@ -348,6 +365,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def next_number(self) -> int:
         """The number of what is created now."""
         self._numbers += 1
+        return self._numbers
+
+    @property
+    def last_number(self) -> int:
+        """The number of what was created last."""
         return self._numbers
 
     def is_running(self) -> bool:

@@ -37,6 +37,13 @@ class _Every:
 
 _EVERY = _Every()
 
+
+def _nothing(future: Any, waiter: Any) -> None:
+    """Before Python 3.14 futures do not know who awaits them."""
+
+
+_not_awaited_by = getattr(asyncio, "future_discard_from_awaited_by", _nothing)
+
 # A coroutine that goes on awaiting while it is being closed is left to itself after so many times.
 _CLOSE_ATTEMPTS_MAX = 50
 
@@ -71,6 +78,7 @@ class NumberedTask(asyncio.Task[T]):
         awaited: Any = getattr(self, "_fut_waiter", None)
         if isinstance(awaited, asyncio.Future):
             cast("asyncio.Future[Any]", awaited).remove_done_callback(_EVERY)
+            _not_awaited_by(awaited, self)
 
 
 class NumberedFuture(asyncio.Future[T]):

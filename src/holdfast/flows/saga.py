@@ -18,6 +18,9 @@ from holdfast.runtime.entering import AwaitedBlock
 
 P = ParamSpec("P")
 
+# The rule that a cancel which came while a failure was undone is heard afterwards.
+HEARS_CANCEL = "holdfast.saga.hears-cancel"
+
 
 class Saga(AwaitedBlock):
     """A block of a flow whose effects are undone if it does not get to its end."""
@@ -56,17 +59,25 @@ class Saga(AwaitedBlock):
         # A flow that is dropped, or goes on as new, has not failed: its history goes on.
         if error is None or not is_failure(error):
             return
-        asking = the_flow("saga()").asking
-        asking.undoing += 1
+        run = the_flow("saga()")
+        run.asking.undoing += 1
         undoing = asyncio.ensure_future(self._undo_all(error))
+        # The flow may end around it: what it has begun to undo is undone.
+        run.loop.protect(undoing)
+        cancelled: asyncio.CancelledError | None = None
         while not undoing.done():
             try:
                 await asyncio.shield(undoing)
-            except asyncio.CancelledError:
-                # Asked to cancel while it undoes: that is what it is doing, and to the end.
-                continue
-        asking.undoing -= 1
+            except asyncio.CancelledError as asked:
+                # Asked to cancel while it undoes: first it undoes, to the end.
+                cancelled = asked
+        run.asking.undoing -= 1
         undoing.result()
+        if cancelled is None or isinstance(error, asyncio.CancelledError):
+            return
+        if run.asking.takes_new_way(HEARS_CANCEL):
+            # Whoever asked waits for it: code that gets over the error would never hear of it.
+            raise asyncio.CancelledError(*cancelled.args) from error
 
     async def _undo_all(self, error: BaseException) -> None:
         asking = the_flow("saga()").asking
@@ -101,8 +112,10 @@ def saga() -> Saga:
     """A block whose effects are undone if it fails: ``async with holdfast.saga() as saga``.
 
     After each step say ``saga.add(undo_step, …)``. When the block raises, or the flow is cancelled
-    in it, the undo steps run in reverse, each to its end; then the error goes on. An undo step
-    that fails for good is logged and noted in the error, and the others run all the same.
+    in it, the undo steps run in reverse, each to its end, whatever ends around them; then the error
+    goes on. An undo step that fails for good is logged and noted in the error, and the others run
+    all the same. Who is cancelled, or runs out of time, while the saga undoes a failure hears of it
+    when that is done, with the failure as its cause.
     """
     the_flow("saga()")
     return Saga()

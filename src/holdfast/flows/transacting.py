@@ -7,18 +7,17 @@ that is lost is looked up in the history before anything is tried again.
 from __future__ import annotations
 
 import asyncio
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
-from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Coroutine
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.errors import OutcomeUnknown, StoreError, UsageError
+from holdfast.errors import InvalidPayload, OutcomeUnknown, StoreError, UsageError
 from holdfast.flows.arguments import Call, encoded, text_of
 from holdfast.flows.events import StepEnded, decode_events
 from holdfast.flows.step_run import StepRun
 from holdfast.model.instance import Commit, Committed, HistoryRow
+from holdfast.runtime.stepping_aside import step_aside, step_back
 from holdfast.work.current import running
 from holdfast.work.repeating import while_held
 
@@ -124,7 +123,10 @@ class _Transaction:
         raw = encoded(result, f"the result of step {call.step.name}")
         # What is committed with the transaction is what the flow sees now and at every replay: a
         # result that does not fit its type must be found out before.
-        call.step.arguments.returns.decode(text_of(raw))
+        try:
+            call.step.arguments.returns.decode(text_of(raw))
+        except InvalidPayload as invalid:
+            raise InvalidPayload(f"the result of step {call.step.name}: {invalid}") from invalid
         self.event = StepEnded(
             at=self._home.clock.now_us(),
             step=call.identity,
@@ -148,7 +150,7 @@ class _Transaction:
             return None
         row = rows[0]
         ours = row.token == live.row.token and decode_events(row.events) == [self.event]
-        return Committed(ok=ours, at_us=row.at_us)
+        return Committed(ok=ours, at_us=row.at_us, repeated=True)
 
 
 class _Busy(asyncio.AbstractEventLoop):
@@ -178,14 +180,13 @@ def _at_once(body: Coroutine[Any, Any, Any]) -> Any:
     Raises:
         UsageError: It waits.
     """
-    outer = get_running_loop()
-    set_running_loop(_Busy())
+    outer = step_aside(_Busy())
     try:
         body.send(None)
     except StopIteration as ended:
         return ended.value
     finally:
-        set_running_loop(outer)
+        step_back(outer)
     body.close()
     _refuse()
 

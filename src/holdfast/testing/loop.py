@@ -17,6 +17,7 @@ from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from holdfast.flows.numbered import NumberedFuture, NumberedTask, end_coroutine
+from holdfast.runtime.stepping_aside import step_aside, step_back
 from holdfast.testing.loop_host import Callback, LoopHost, ReadyHere, current
 
 T = TypeVar("T")
@@ -295,15 +296,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._runnable.clear()
         self._timers.clear()
         # It may be closed by code of another loop, which goes on afterwards.
-        former = get_running_loop()
-        set_running_loop(self)
+        former = step_aside(self)
         try:
             while self._tasks:
                 task = self._tasks.pop()
                 if not task.done():
                     end_coroutine(task.get_coro())
         finally:
-            set_running_loop(former)
+            step_back(former)
         self._runnable.clear()
         self._timers.clear()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Never, NoReturn
 
 import msgspec
 import pytest
 
 import holdfast
 from holdfast import App, UsageError
+from holdfast.flows.events import Ended, SignalReceived, StepEnded
 from holdfast.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
@@ -113,6 +115,127 @@ def test_an_undo_that_fails_is_noted_also_when_the_flow_was_cancelled():
     assert Driven(flow(trip), rows=driven.rows).run.ended
 
 
+async def part(what: str) -> None:
+    async with holdfast.saga() as saga:
+        await book(what)
+        saga.add(lambda: asyncio.gather(unbook(what), unbook(f"seat in {what}")))
+        await add(1)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("how", ["fails", "returns", "goes on as new"])
+def test_what_a_branch_has_begun_to_undo_is_undone_though_the_flow_ends(how, crashes):
+    async def code(number: int) -> int:
+        branch = asyncio.create_task(part("hotel"))
+        other = asyncio.create_task(part("car"))
+        await holdfast.wait_signal("over")
+        if how == "fails":
+            raise ValueError("over")
+        if how == "goes on as new":
+            holdfast.continue_as_new(number)
+        del branch, other
+        return number
+
+    driven = Driven(flow(code), (1,))
+    driven.end("book#0", "booked")
+    driven.end("add#0", ValueError("full"))
+    assert list(driven.steps) == ["book#1", "unbook#0", "unbook#1"]
+    driven.signal("over")
+    # Whoever undoes goes on, and nobody else does.
+    assert driven.stopped == ["book#1"]
+    assert not driven.run.ended
+    if crashes:
+        driven.crash()
+    driven.end("unbook#0")
+    assert not driven.run.ended
+    driven.end("unbook#1")
+    assert driven.run.ended
+    if how == "goes on as new":
+        assert driven.decisions[-1].restart == '{"number":1}'
+    else:
+        expected = InstanceStatus.FAILED if how == "fails" else InstanceStatus.COMPLETED
+        assert driven.status is expected
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_cancel_while_a_failure_is_undone_is_heard_when_that_is_done(crashes):
+    async def code() -> str:
+        try:
+            await trip()
+        except holdfast.StepFailed:
+            await holdfast.wait_signal("never")
+        return "got over it"
+
+    driven = Driven(flow(code))
+    driven.work(2)
+    driven.end("book#2", RuntimeError("no car"))
+    driven.cancel("enough")
+    if crashes:
+        driven.crash()
+    driven.work()
+    assert driven.status is InstanceStatus.CANCELLED
+    assert driven.outcome["message"] == "enough"
+    steps = [event.step for event in driven.history() if hasattr(event, "step")]
+    assert steps[3:] == ["unbook#0", "unbook#1"]
+
+
+def test_time_that_runs_out_while_a_failure_is_undone_ends_the_block_when_that_is_done():
+    async def code() -> str:
+        try:
+            async with asyncio.timeout(20):
+                try:
+                    await trip()
+                except holdfast.StepFailed:
+                    await holdfast.wait_signal("never")
+        except TimeoutError as error:
+            cause = error.__cause__
+            assert cause is not None
+            return f"too long, after {cause.__cause__}"
+        return "never"
+
+    driven = Driven(flow(code))
+    driven.work(2)
+    driven.end("book#2", RuntimeError("no car"))
+    driven.elapse(20)
+    assert list(driven.steps) == ["unbook#0"]
+    driven.work()
+    assert driven.outcome.startswith("too long, after step book#2 failed")
+    assert Driven(flow(code), rows=driven.rows).run.ended
+
+
+def test_what_older_releases_recorded_of_sagas_is_replayed_by_what_they_did():
+    async def swallows() -> str:
+        try:
+            await trip()
+        except holdfast.StepFailed:
+            await add(1)
+        return "got over it"
+
+    driven = Driven(flow(swallows))
+    driven.work(2)
+    driven.end("book#2", RuntimeError("no car"))
+    driven.cancel("enough")
+    driven.work(1)
+    # As the release before wrote it: the cancel is heard no more, and the code goes on.
+    driven.write(StepEnded(at=driven.now_us, step="unbook#1", input=msgspec.Raw(b"null")))
+    driven.rows = [row for row in driven.rows if "patched" not in row.events]
+    driven.write(StepEnded(at=driven.now_us, step="add#0", result=msgspec.Raw(b"2")))
+    driven.write(Ended(at=driven.now_us, status="completed"))
+    assert Driven(flow(swallows), rows=driven.rows).run.ended
+
+    async def broken_off() -> None:
+        branch = asyncio.create_task(part("hotel"))
+        await holdfast.wait_signal("over")
+        del branch
+
+    driven = Driven(flow(broken_off))
+    driven.end("book#0", "booked")
+    driven.end("add#0", ValueError("full"))
+    over = SignalReceived(at=driven.now_us, id="m", name="over", payload=msgspec.Raw(b"null"))
+    driven.write(over, Ended(at=driven.now_us, status="completed"))
+    assert Driven(flow(broken_off), rows=driven.rows).run.ended
+
+
 def test_plain_functions_undo_as_well_and_what_cannot_be_called_is_refused():
     undone: list[str] = []
 
@@ -211,6 +334,18 @@ def test_going_on_as_new_is_seen_through_groups_and_sagas_and_only_from_the_main
         return ""
 
     assert "own task" in Driven(flow(elsewhere)).outcome
+
+
+@pytest.mark.parametrize("kind", [NoReturn, Never])
+def test_a_flow_that_never_returns_may_say_so(kind):
+    async def forever(number: int) -> None:
+        await add(number)
+        holdfast.continue_as_new(number + 1)
+
+    forever.__annotations__["return"] = kind
+    driven = Driven(flow(forever), (1,))
+    driven.work()
+    assert driven.decisions[-1].restart == '{"number":2}'
 
 
 def test_arguments_that_do_not_fit_the_next_run_are_refused():

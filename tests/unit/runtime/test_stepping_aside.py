@@ -1,0 +1,80 @@
+"""One loop makes room for another: its task is left with it, and is entered again with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.flows.loop import FlowLoop
+from holdfast.runtime.stepping_aside import step_aside, step_back
+
+
+def quiet(context: dict[str, object]) -> None:
+    raise AssertionError(context)
+
+
+async def test_a_thread_is_in_one_task_at_a_time_whichever_loop_it_is_of():
+    outer, task = asyncio.get_running_loop(), asyncio.current_task()
+    seen: list[object] = []
+
+    async def inner() -> None:
+        seen.append(asyncio.current_task(outer))
+        seen.append(asyncio.current_task())
+
+    loop = FlowLoop(0.0, quiet)
+    made = loop.begin(inner(), "main", None)
+    loop.run()
+    assert seen == [None, made]
+    assert asyncio.get_running_loop() is outer
+    assert asyncio.current_task() is task
+    loop.close()
+
+
+async def test_code_that_is_dropped_is_in_its_own_task_alone():
+    outer, task = asyncio.get_running_loop(), asyncio.current_task()
+    seen: list[object] = []
+
+    async def inner() -> None:
+        try:
+            await asyncio.sleep(1)
+        finally:
+            seen.append(asyncio.current_task(outer))
+            seen.append(asyncio.current_task())
+
+    loop = FlowLoop(0.0, quiet)
+    made = loop.begin(inner(), "main", None)
+    loop.run()
+    loop.close()
+    assert seen == [None, made]
+    assert asyncio.current_task() is task
+
+
+async def test_a_loop_inside_of_a_loop_inside_of_a_task():
+    task = asyncio.current_task()
+    first, second = FlowLoop(0.0, quiet), FlowLoop(0.0, quiet, first=100)
+    seen: list[object] = []
+
+    async def innermost() -> None:
+        seen.append(asyncio.current_task())
+
+    async def inner() -> None:
+        two = second.begin(innermost(), "two", None)
+        second.run()
+        seen.append(two)
+        seen.append(asyncio.current_task())
+
+    one = first.begin(inner(), "one", None)
+    first.run()
+    assert seen[0] is seen[1]
+    assert seen[2] is one
+    assert asyncio.current_task() is task
+
+
+def test_nobody_need_run_before():
+    loop = FlowLoop(0.0, quiet)
+    aside = step_aside(loop)
+    assert asyncio.get_running_loop() is loop
+    step_back(aside)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
