@@ -205,6 +205,25 @@ async def test_a_failed_flow_is_tried_again_from_the_step_that_failed(shop):
     assert (got.status, got.code) == (409, "conflict")
 
 
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("retry", "only one that failed, was cancelled or was terminated can be retried."),
+        ("suspend", "what has ended can only be retried, forked or purged."),
+        ("resume", "what has ended can only be retried, forked or purged."),
+        ("terminate", "what has ended can only be retried, forked or purged."),
+    ],
+)
+async def test_what_a_status_does_not_allow_names_the_status(shop, act, said):
+    await shop.run()
+    flow = await shop.start("checkout")
+    await shop.ended(flow)
+    got = await shop.api.send("POST", f"{FLOWS}/{flow}/{act}")
+    assert (got.status, got.code) == (409, "conflict")
+    assert got.document["detail"] == f"The flow is completed: {said}"
+    assert "first" not in got.document["title"]
+
+
 async def test_what_a_retry_does_not_do_by_itself_is_said(shop):
     await shop.run()
     flow = await shop.start("undone")
@@ -225,6 +244,19 @@ async def test_what_a_retry_does_not_do_by_itself_is_said(shop):
     got = await shop.api.send("POST", path, query="rerunUnknown=true")
     assert got.status == 202
     assert (await shop.ended(flow))["outcome"] == "wired"
+
+
+async def test_why_a_child_is_not_retried_by_itself_is_said(shop):
+    await shop.run()
+    shop.broken.add("charge")
+    flow = await shop.start("basket")
+    assert (await shop.ended(flow))["status"] == "failed"
+    for child, why in (("checkout#0", "acted on its end"), ("patience#0", "begins it again")):
+        await shop.ended(f"{flow}/{child}")
+        got = await shop.api.send("POST", f"{FLOWS}/{flow}/{child}/retry")
+        assert (got.status, got.code) == (409, "conflict"), got.body
+        assert why in got.document["detail"]
+        assert "fork" in got.document["detail"]
 
 
 async def test_a_fork_runs_a_step_again_with_other_arguments(shop):

@@ -43,9 +43,10 @@ class RetryRefused(Conflict):
     """To let the flow go on would be wrong; it stays as it is. Start it anew, or fork it.
 
     ``reason`` is a short, stable code: ``undone`` if steps were undone since what ended it,
-    ``heard`` if it is a child whose parent has acted on its end, and ``unknown`` if nobody knows
-    whether a step with ``once=True`` has run. That one is run again only if the caller says
-    ``rerun_unknown=True``.
+    ``heard`` if it is a child whose parent has acted on its end, or may have before it went on as
+    new, ``stopped`` if it is one that was stopped by its parent or with it, and that is begun again
+    when the parent is retried, and ``unknown`` if nobody knows whether a step with ``once=True``
+    has run. That one is run again only if the caller says ``rerun_unknown=True``.
     """
 
     def __init__(self, id: str, reason: str, message: str) -> None:  # noqa: A002 - it is one

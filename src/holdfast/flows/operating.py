@@ -128,17 +128,17 @@ class Operations:
         self._check(opened, "retried: it was changed meanwhile")
 
     async def _check_unheard(self, record: InstanceRecord) -> None:
-        """Refuse to retry a child whose end its parent knows, if the parent is there."""
+        """Refuse to retry a child whose end its parent knows or brought about, if that is there."""
         id_ = record.parent
         if id_ is None:
             return
+        # In this order: a letter that is read in between is in the history then, and a parent that
+        # begins anew in between says so.
+        letters = await self._unread(id_)
+        rows = await read_rows(self._store, id_, after=0)
         parent = await until_known(self._desk.runtime, lambda _: self._store.get(id_))
-        if parent is None:
-            return
-        # In this order: a letter that is read in between is in the history then.
-        letters = await self._unread(parent.id)
-        rows = await read_rows(self._store, parent.id, after=parent.base)
-        check_unheard(self._id, parent.id, rows, letters)
+        if parent is not None:
+            check_unheard(record, parent, rows, letters)
 
     async def _unread(self, id_: InstanceId) -> list[Letter]:
         """All letters in the mailbox of a flow."""

@@ -159,30 +159,65 @@ def _after_what_happened(told: Sequence[Place], base: int) -> tuple[int, int]:
 
 
 def check_unheard(
-    child: str, parent: str, rows: Sequence[HistoryRow], letters: Sequence[Letter]
+    child: InstanceRecord,
+    parent: InstanceRecord,
+    rows: Sequence[HistoryRow],
+    letters: Sequence[Letter],
 ) -> None:
-    """Refuse to go on with a child that its parent has heard the end of, or is about to.
+    """Refuse to go on with a child whose end its parent has heard of, is about to, or caused.
 
     ``rows`` and ``letters`` are the parent's. What it does about that end stays done, and it hears
-    of no second one.
+    of no second one. What it stopped it begins again, under another id, when it is retried.
 
     Raises:
-        RetryRefused: It has.
+        RetryRefused: It has, or nobody knows whether it has.
     """
     ids: dict[str, str] = {}
-    heard = any(letter.kind == CHILD and letter.name == child for letter in letters)
-    for event in [event for row in rows for event in decode_events(row.events)]:
+    started: ChildStarted | None = None
+    heard = any(letter.kind == CHILD and letter.name == child.id for letter in letters)
+    present = [row for row in rows if row.version > parent.base]
+    for event in [event for row in present for event in decode_events(row.events)]:
         if isinstance(event, ChildStarted):
             ids[event.child] = event.id
-        elif isinstance(event, ChildEnded) and ids.get(event.child) == child:
+            started = event if event.id == child.id else started
+        elif isinstance(event, ChildEnded) and ids.get(event.child) == child.id:
             heard = True
     if heard:
         raise RetryRefused(
-            child,
+            child.id,
             "heard",
-            f"its parent {parent!r} has heard that it failed, and acts on it: retry the parent, or "
-            "fork this one to run it by itself",
+            f"its parent {parent.id!r} has heard that it failed, and acts on it: retry the parent, "
+            "or fork this one to run it by itself",
         )
+    if started is None and _ended_before_run(child, parent):
+        raise RetryRefused(
+            child.id,
+            "heard",
+            f"its parent {parent.id!r} has gone on as new since it ended, and nobody knows any "
+            "more whether that had heard of it: fork this one to run it by itself",
+        )
+    # A parent that completed is never retried. Older releases did not say which children outlive
+    # it: those count as stopped, since a fork of one is right in any case.
+    retryable = parent.status is not InstanceStatus.COMPLETED
+    if started is not None and not started.abandon and retryable:
+        raise RetryRefused(
+            child.id,
+            "stopped",
+            f"it was stopped by its parent {parent.id!r}, or with it, and that begins it again, "
+            "under another id, when it is retried: retry the parent, or fork this one to run it by "
+            "itself",
+        )
+
+
+def _ended_before_run(child: InstanceRecord, parent: InstanceRecord) -> bool:
+    """Whether a child ended before its parent went on as new, by the store's clock.
+
+    The history of the run before, which may have heard of it, is gone then. The present run hears
+    of no child of an earlier one.
+    """
+    if parent.base == 0 or child.ended_at is None:
+        return False
+    return round(child.ended_at.timestamp() * 1e6) <= parent.began_at_us
 
 
 def _check_undone(

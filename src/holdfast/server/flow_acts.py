@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.errors import Conflict, FlowExists, FlowNotFound, RetryRefused, UsageError
 from holdfast.flows.handle import FlowHandle
 from holdfast.model.bearer import Act, Scope
+from holdfast.model.instance import FINAL, InstanceStatus
 from holdfast.server import flow_schemas as schemas
 from holdfast.server.access import Principal
 from holdfast.server.endpoints import Call, Endpoint, Reply
@@ -174,9 +175,7 @@ class FlowActs:
         try:
             await run(handle, call.body)
         except Conflict:
-            raise Problem(
-                "conflict", "The status of the flow does not allow it: read it, then decide."
-            ) from None
+            raise _not_allowed(name, (await handle.status()).status) from None
         return Reply(202)
 
     async def _record(self, principal: Principal, action: str, flow: str) -> None:
@@ -213,9 +212,23 @@ async def _retry(handle: FlowHandle[object], wanted: schemas.RetryFlow) -> None:
 
 _NOT_RETRIED = {
     "undone": "Steps were undone since what ended it: start it anew, or fork it.",
+    "heard": "Its parent has acted on its end, or may have before it went on as new: retry the "
+    "parent, or fork it.",
+    "stopped": "It was stopped by its parent or with it, and a retry of the parent begins it "
+    "again: retry the parent, or fork it.",
     "unknown": "Nobody knows whether a step that is to run once has run: find out, and say "
     "rerunUnknown=true if it may run again.",
 }
+
+
+def _not_allowed(act: str, status: InstanceStatus) -> Problem:
+    """The refusal of an act that the status does not allow, as it is now."""
+    allowed = "only one that failed, was cancelled or was terminated can be retried"
+    if act != "retry":
+        allowed = "what has ended can only be retried, forked or purged"
+    elif status in FINAL and status is not InstanceStatus.COMPLETED:
+        allowed = "but it was changed meanwhile: read it, then decide"
+    return Problem("conflict", f"The flow is {status.value}: {allowed}.")
 
 
 def _taken() -> Problem:

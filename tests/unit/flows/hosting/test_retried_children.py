@@ -10,9 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import App, FlowFailed, Retry
-from holdfast.errors import FlowNotFound, RetryRefused
-from holdfast.model.instance import InstanceStatus
-from tests.unit.work.conftest import until
+from tests.unit.flows.hosting.conftest import signal
 
 
 class Family:
@@ -129,19 +127,6 @@ class Family:
             yield hf, handle
 
 
-async def signal(hf: Any, id_: str) -> None:
-    """Let a child end, as soon as it is there."""
-
-    async def sent() -> bool:
-        try:
-            await hf.flows.get(id_).signal("go")
-        except FlowNotFound:
-            return False
-        return True
-
-    await until(sent)
-
-
 async def test_an_abandoned_child_that_failed_is_begun_again_and_heard(store_url):
     family = Family()
     async with family.failed(store_url, "abandons") as (_, handle):
@@ -199,74 +184,3 @@ async def test_a_copy_of_a_retried_flow_has_children_of_its_own(store_url):
         await handle.fork(at=before, id="g")
         await signal(hf, "g/waiting#0@0.1")
         assert await hf.flows.get("g").result(timeout=10) == "k"
-
-
-async def test_a_child_whose_parent_has_heard_of_its_end_is_not_retried_by_itself(store_url):
-    app, ran = App("a"), []
-
-    @app.step(retry=Retry(max_attempts=1))
-    async def ship() -> None:
-        ran.append("ship")
-        raise ValueError("no truck")
-
-    @app.step
-    async def refund() -> None:
-        ran.append("refund")
-
-    @app.flow
-    async def delivery() -> None:
-        await ship()
-
-    @app.flow
-    async def order() -> None:
-        async with holdfast.saga() as saga:
-            saga.add(refund)
-            await delivery()
-
-    async with holdfast.connect(store_url, app=app) as hf, hf.running():
-        with pytest.raises(FlowFailed):
-            await (await hf.flows.start(order, id="o")).result(timeout=10)
-        child = hf.flows.get("o/delivery#0")
-        with pytest.raises(RetryRefused, match="its parent 'o' has heard") as caught:
-            await child.retry()
-        assert caught.value.reason == "heard"
-        assert (await child.status()).status is InstanceStatus.FAILED
-        assert ran == ["ship", "refund"]
-        # By itself it may run, and one whose parent is forgotten as well.
-        with pytest.raises(FlowFailed):
-            await (await child.fork(at="ship#0")).result(timeout=10)
-        await hf.flows.purge("o")
-        await child.retry()
-        with pytest.raises(FlowFailed):
-            await child.result(timeout=10)
-        assert ran == ["ship", "refund", "ship", "ship"]
-
-
-async def test_a_child_whose_end_its_parent_has_not_read_yet_is_not_retried_by_itself(store_url):
-    app = App("a")
-
-    @app.step(retry=Retry(max_attempts=1))
-    async def ship() -> None:
-        raise ValueError("no truck")
-
-    @app.flow
-    async def delivery() -> None:
-        await holdfast.wait_signal("go")
-        await ship()
-
-    @app.flow
-    async def order() -> None:
-        await delivery()
-
-    async with holdfast.connect(store_url, app=app) as hf, hf.running():
-        parent, child = await hf.flows.start(order, id="o"), hf.flows.get("o/delivery#0")
-        await until(lambda: child.id in hf._desk.host.home.lives)
-        await parent.suspend()
-        await child.signal("go")
-        with pytest.raises(FlowFailed):
-            await child.result(timeout=10)
-        with pytest.raises(RetryRefused, match="its parent 'o' has heard"):
-            await child.retry()
-        await parent.resume()
-        with pytest.raises(FlowFailed):
-            await parent.result(timeout=10)
