@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
 import holdfast
 from holdfast import App, Retry
+from holdfast.errors import OutcomeUnknown
 from holdfast.testing import crash_at_every_commit
-from holdfast.testing.crashing import CrashPoint
+from holdfast.testing.crashing import HOST, CrashPoint
+from holdfast.testing.simulation import SimHost
 from holdfast.testing.world import World
+
+T = TypeVar("T")
 
 app = App("crashing")
 
@@ -205,3 +211,65 @@ def test_time_skips_by_itself_and_hosts_can_be_crashed():
     result, lasted_s = World().run(story)
     assert result == 12
     assert 12 * 3600 <= lasted_s < 12.1 * 3600
+
+
+class LostReply(CrashPoint):
+    """The chosen write is applied, and its host waits for the answer in vain."""
+
+    async def around(self, host: SimHost, write: str, apply: Callable[[], Awaitable[T]]) -> T:
+        answer = await apply()
+        if host.machine == self.machine:
+            self.seen += 1
+            if self.seen == self.number:
+                self.died = write
+                await asyncio.sleep(5)
+                raise OutcomeUnknown("the reply was lost")
+        return answer
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_new_run_whose_beginning_was_not_heard_of_replays_by_its_time(number):
+    app, point = App("a"), LostReply(number)
+
+    @app.step
+    async def stamp(at: str) -> str:
+        return at
+
+    @app.flow
+    async def runs(left: int) -> str:
+        at = await stamp(holdfast.now().isoformat())
+        await asyncio.sleep(60)
+        if left:
+            holdfast.continue_as_new(left - 1)
+        return at
+
+    async def story(world: World) -> float:
+        await world.serve(app, HOST)
+        async with await world.connect() as hf:
+            began = world.now
+            handle = await hf.flows.start(runs, 1, id="f")
+            await asyncio.sleep(90)
+            world.crash(HOST)
+            await world.serve(app, "other")
+            await handle.result(timeout=300)
+            return (world.now - began).total_seconds()
+
+    assert 120 <= World(crash=point).run(story) < 150
+
+
+def test_a_late_answer_to_a_repeat_does_not_set_the_clock_back():
+    app = App("a")
+
+    @app.flow
+    async def rests() -> None:
+        await asyncio.sleep(30)
+
+    async def story(world: World) -> float:
+        await world.serve(app, HOST)
+        async with await world.connect() as hf:
+            began = world.now
+            await (await hf.flows.start(rests)).result()
+            return (world.now - began).total_seconds()
+
+    heard, lost = World().run(story), World(crash=LostReply(1)).run(story)
+    assert abs(heard - lost) < 1

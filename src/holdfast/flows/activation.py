@@ -13,7 +13,7 @@ from functools import partial
 
 from holdfast.errors import HistoryTooNew
 from holdfast.flows.decision import Decision, StepTask
-from holdfast.flows.events import StepEnded, StepRetrying
+from holdfast.flows.events import StepEnded, StepRetrying, StepUnbegun
 from holdfast.flows.home import Home
 from holdfast.flows.intake import Happened, Intake, Taken
 from holdfast.flows.letters import CANCEL
@@ -31,6 +31,10 @@ from holdfast.model.instance import (
 )
 from holdfast.runtime.session import LiveSession
 
+# A timer that is fired so late tells of a host that stood still: rings that came meanwhile may not
+# have been handled. One that is fired sooner costs no look into the mailbox.
+_LATE_US = 200_000
+
 
 class LiveFlow:
     """A flow in the memory of its owner."""
@@ -42,13 +46,16 @@ class LiveFlow:
         "_intake",
         "_mail",
         "_read_after",
+        "_read_us",
         "_reading",
+        "_reading_us",
         "_rouser",
         "_still",
         "_suspending",
         "_untouched",
         "closed",
         "committing",
+        "ending",
         "id",
         "idle",
         "leaving",
@@ -71,7 +78,14 @@ class LiveFlow:
         self._begun = self._mail = self._reading = False
         self._untouched = claimed.first
         self._read_after = 0
+        # The instants at which the last look into the mailbox began that saw all of it, and the one
+        # that is under way. A claim is such a look; one that was just started has no deadline yet.
+        self._read_us = self._reading_us = 0
+        if claimed.version != claimed.base:
+            self._read_us = home.clock.now_us()
         self.committing = self.suspended = self.closed = self.idle = False
+        # Whether the newest commit is the one that ends it.
+        self.ending = False
         # Whether steps are being begun. How one of them ended is fed when all have.
         self._acting = False
         # Whether somebody suspended it while a commit was under way.
@@ -113,8 +127,9 @@ class LiveFlow:
             return
         if letters:
             self._put_letters(letters)
-            # There may be more behind those that a claim brings along.
-            self._mail = self._mail or len(letters) >= LETTERS_MAX
+            if len(letters) >= LETTERS_MAX:
+                # There may be more behind those that a claim brings along.
+                self._mail, self._read_us = True, 0
         self._advance()
 
     def _wish_to_cancel(self, letters: Sequence[Letter]) -> Letter | None:
@@ -168,13 +183,15 @@ class LiveFlow:
         if self.closed:
             return
         took = False
+        more = len(letters) >= LETTERS_MAX
         if not self._still:
             took = self._put_letters(letters)
-        more = len(letters) >= LETTERS_MAX
+            if not more:
+                self._read_us = self._reading_us
         self._mail = self._mail or more
         # Those that it cannot take stay there, and must not hide what stands behind them.
         self._read_after = letters[-1].number if more and not took else 0
-        if took:
+        if took or (self._intake.waiting and not self._still):
             self._wake()
         elif not self.committing:
             self._rest()
@@ -191,11 +208,13 @@ class LiveFlow:
             return
         self.suspended = suspended
         self._still = suspended or self.leaving
+        if not self._still:
+            # What was rung meanwhile was not heard, and what was read is forgotten.
+            self._mail, self._read_us = True, 0
         if self.committing or not self._begun:
             self._suspending = suspended
             return
         if not self._still:
-            self._mail = True
             self._begin_steps(())
         if not self.closed:
             self._advance()
@@ -270,7 +289,7 @@ class LiveFlow:
             self._act(decision)
 
     def _record(self) -> None:
-        """Write down how steps ended, without going on from it."""
+        """Write down what became of steps, without going on from it."""
         ended = self._intake.record(self.run)
         if ended or self._intake.consumed:
             self._commit(Decision(events=ended, durable=True))
@@ -293,6 +312,7 @@ class LiveFlow:
             due_at_us=self.run.due_at_us,
         )
         self.committing = True
+        self.ending = decision.ended is not None
         self._home.commit(self, commit, partial(self._committed, decision, commit))
 
     def _number_first_run(self, decision: Decision) -> None:
@@ -307,7 +327,7 @@ class LiveFlow:
             if answer is None or not answer.ok:
                 self._home.lost(self, fenced=answer is not None)
                 return
-            self._home.clock.heard(answer.at_us)
+            self._heard(answer)
             self.row.written(commit)
             if not self.closed:
                 self._commit(decision)
@@ -344,13 +364,17 @@ class LiveFlow:
     def _stands(self, commit: Commit, answer: Committed) -> None:
         """A commit is written."""
         self.committing = False
-        self._home.clock.heard(answer.at_us)
+        self._heard(answer)
         self.row.written(commit)
         # The commit may have been written before somebody suspended the flow. If it was resumed
         # since, it is handed back for nothing, and claimed at once.
         self.suspended = answer.suspended or self._suspending
         self._still = self.suspended or self.leaving
         self._suspending = False
+
+    def _heard(self, answer: Committed) -> None:
+        if not answer.repeated:
+            self._home.clock.heard(answer.at_us)
 
     # -- what is done -----------------------------------------------------------------------------
 
@@ -390,6 +414,7 @@ class LiveFlow:
         # What happened meanwhile happened to the run that is over: the identities of steps begin
         # anew. Letters are in the mailbox still, and are read by the new run.
         self._mail = self._mail or bool(self._intake.waiting)
+        self._read_us = 0
         self._intake = Intake()
         self.run.close()
         self.row.base = commit.version - 1
@@ -401,7 +426,14 @@ class LiveFlow:
         """Nothing is to be fed or committed: look for more, and wait."""
         home = self._home
         if self._still:
-            if not self.steps.running:
+            if self.steps.running:
+                return
+            if unbegun := self.steps.unbegun():
+                # Whoever has it next would take them for begun.
+                at_us = home.clock.now_us()
+                self._intake.put(*[StepUnbegun(at=at_us, step=step) for step in unbegun])
+                self._record()
+            else:
                 home.hand_back(self)
             return
         if self.steps.transactions:
@@ -421,6 +453,8 @@ class LiveFlow:
 
     def _read(self) -> None:
         self._mail, self._reading = False, True
+        if not self._read_after:
+            self._reading_us = self._home.clock.now_us()
         self._home.read_mail(self, after=self._read_after)
 
     def _roused(self, due_us: int) -> None:
@@ -429,6 +463,9 @@ class LiveFlow:
             # What is under way sets the timer again.
             return
         now_us = self._home.clock.now_us()
+        if self._reads_first(due_us, now_us):
+            # What was read sets the timer again, if it does not come before it.
+            return
         due = self.run.due(now_us)
         if due:
             self._home.fired(now_us - due_us)
@@ -436,3 +473,15 @@ class LiveFlow:
             self._wake()
         else:
             self._rest()
+
+    def _reads_first(self, due_us: int, now_us: int) -> bool:
+        """Whether letters that were sent before this instant may be unread; they are read then.
+
+        Once: after a look that began behind it, what is due is fired, whatever comes meanwhile.
+        """
+        if self._read_us >= due_us:
+            return False
+        late = now_us - due_us > _LATE_US and self.run.awaits_letters
+        if not self._reading and (self._mail or late):
+            self._read()
+        return self._reading

@@ -135,7 +135,8 @@ class Answering:
                 answer = await answer
             result = encoded(answer, f"the answer to update {event.name!r}")
         except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError):
+            over = self._run.code.ending is not None
+            if isinstance(error, asyncio.CancelledError) and over:
                 # The flow has ended around it; ``refuse_unfinished`` tells.
                 raise
             self._reply(reply(event.id, error=error))

@@ -37,6 +37,8 @@ class FlowBell:
         # Called when a host has gone, which may have been the only one to know when a flow is due,
         # and when rings may have been missed.
         self.on_gone: Callable[[], None] | None = None
+        # Called only when rings may have been missed, before that.
+        self.on_missed: Callable[[], None] | None = None
 
     @property
     def deaf(self) -> bool:
@@ -88,6 +90,8 @@ class FlowBell:
         elif topic == MISSED.topic:
             for id in list(self._watchers):  # noqa: A001 - it is one
                 self._tell_watchers(id)
+            if self.on_missed is not None:
+                self.on_missed()
         if topic in (GONE.topic, MISSED.topic) and self.on_gone is not None:
             self.on_gone()
 

@@ -23,6 +23,7 @@ from holdfast.flows.events import (
     StepIntended,
     StepRetrying,
     StepSent,
+    StepUnbegun,
 )
 from holdfast.flows.failures import failure_of, marked, step_error, unknown_outcome
 from holdfast.flows.replaying import same_input, told_call
@@ -180,7 +181,8 @@ class Calling:
         try:
             call.step.arguments.returns.decode(text_of(event.result))
         except InvalidPayload as invalid:
-            return _misfit(event, invalid)
+            # One that was recorded ahead is compared with the code, and fails nothing.
+            return self._misfit(call, event, invalid, told=not event.ahead)
         return event
 
     def salvage(self, event: StepEnded) -> StepEnded | None:
@@ -236,11 +238,20 @@ class Calling:
         else:
             self.fresh[call.identity] = call
 
-    def step_retrying(self, event: StepRetrying) -> StepRetrying | None:
-        """Feed a failed attempt, after which another is to come."""
+    def step_not_ended(
+        self, event: StepRetrying | StepUnbegun
+    ) -> StepRetrying | StepUnbegun | None:
+        """Feed a failed attempt, after which another is to come, or that there was none.
+
+        A step with ``once`` that did not begin is intended anew before it does.
+        """
         call = self.steps.get(event.step)
         if call is None:
             return None
+        if isinstance(event, StepUnbegun):
+            self.running.discard(event.step)
+            self.begin_again(call)
+            return event
         call.attempt = event.attempt + 1
         call.details = event.details
         self.running.discard(event.step)
@@ -293,7 +304,7 @@ class Calling:
                     self._run.differs(
                         f"a result of step {event.step} that fits its type", str(invalid)
                     )
-                event = _misfit(event, invalid)
+                event = self._misfit(call, event, invalid, told=not self._run.replaying)
                 error = event.error
                 assert error is not None
             else:
@@ -304,6 +315,20 @@ class Calling:
         )
         call.set_exception(marked(failed, f"step/{event.step}"))
         return event
+
+    def _misfit(
+        self, call: StepCall[Any], event: StepEnded, invalid: InvalidPayload, *, told: bool
+    ) -> StepEnded:
+        """The end of a step whose result does not fit its type: a failure."""
+        run, name = self._run, call.step.name
+        failure = failure_of(InvalidPayload(f"the result of step {name}: {invalid}"))
+        if told:
+            run.log.warning(
+                "step %s of flow %s failed for good at attempt %d: %s",
+                *(event.step, run.id, event.attempt, f"{failure.type}: {failure.message}"),
+                extra={"flow": run.id, "step": event.step, "attempt": event.attempt},
+            )
+        return msgspec.structs.replace(event, result=NULL, error=failure)
 
     def compare(self, call: StepCall[Any], recorded: msgspec.Raw) -> None:
         """Look whether a step was called with what the history says."""
@@ -358,8 +383,3 @@ class Calling:
         for book in (self.steps, self.fresh, self.jobs):
             book.clear()
         self.running.clear()
-
-
-def _misfit(event: StepEnded, invalid: InvalidPayload) -> StepEnded:
-    """The end of a step whose result does not fit its type: a failure."""
-    return msgspec.structs.replace(event, result=NULL, error=failure_of(invalid))

@@ -7,6 +7,7 @@ and can be awaited, gathered, waited for or made a task. Cancelling one is told 
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -106,7 +107,9 @@ class ChildCall(_Awaited[R]):
 
 
 class SignalWait(_Awaited[R]):
-    """One wait for a signal."""
+    """One wait for a signal. ``awaited``: somebody has waited for its end."""
+
+    awaited = False
 
     def __init__(self, run: FlowRun, name: str, kind: Any) -> None:
         super().__init__(run.loop.next_number(), loop=run.loop)
@@ -114,6 +117,11 @@ class SignalWait(_Awaited[R]):
         self._codec = codec_of(kind)
         self._run = run
         self._timer: asyncio.TimerHandle | None = None
+
+    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
+        """Call ``fn`` when it has ended; so does everybody who awaits it."""
+        self.awaited = True
+        super().add_done_callback(fn, context=context)
 
     def deliver(self, event: SignalReceived) -> None:
         """End the wait with a signal, as the type that was asked for."""

@@ -67,7 +67,9 @@ class Children:
         count = self._counts.get(flow.name, 0)
         identity = f"{flow.name}#{count}"
         wanted = InstanceId(
-            check_key(self._own_id(identity) if id is None or self._had(id) else id)
+            check_key(
+                self._own_id(identity) if id is None or self._had(id) else id, "the id of a flow"
+            )
         )
         self._counts[flow.name] = count + 1
         call: ChildCall[Any] = ChildCall(
@@ -245,8 +247,9 @@ class Children:
                 self._run.differs(
                     f"a result of child {event.child} that fits its type", str(invalid)
                 )
-            event = msgspec.structs.replace(event, result=NULL, error=failure_of(invalid))
-            failed = flow_error(call.id, failure_of(invalid))
+            failure = failure_of(InvalidPayload(f"the result of flow {call.flow.name}: {invalid}"))
+            event = msgspec.structs.replace(event, result=NULL, error=failure)
+            failed = flow_error(call.id, failure)
             call.set_exception(marked(failed, f"child/{event.child}"))
         else:
             call.set_result(value)

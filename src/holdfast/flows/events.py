@@ -68,6 +68,15 @@ class StepRetrying(_Event, frozen=True, tag="step-retrying"):
     details: msgspec.Raw = NULL
 
 
+class StepUnbegun(_Event, frozen=True, tag="step-unbegun"):
+    """A step with ``once`` was intended and did not begin: its flow was given up before.
+
+    It is intended anew. Always recorded before the code of the flow goes on.
+    """
+
+    step: str
+
+
 class TimerFired(_Event, frozen=True, tag="timer-fired"):
     """A timer came due."""
 
@@ -112,7 +121,10 @@ class CancelRequested(_Event, frozen=True, tag="cancel-requested"):
 
 
 class StepIntended(_Event, frozen=True, tag="step-intended"):
-    """A step with ``once`` is about to run. Without its end, nobody knows whether it did."""
+    """A step with ``once`` is about to run.
+
+    Without its end, or ``StepUnbegun``, nobody knows whether it did.
+    """
 
     step: str
     input: msgspec.Raw = NULL
@@ -216,6 +228,7 @@ class Forked(_Event, frozen=True, tag="forked"):
 Fed = (
     StepEnded
     | StepRetrying
+    | StepUnbegun
     | TimerFired
     | SignalReceived
     | UpdateReceived
@@ -232,7 +245,7 @@ DECIDED = (StepIntended, StepSent, TimerSet, ChildStarted, SignalSent, Patched, 
 def origin_of(event: Event) -> str | None:
     """The step or the child that an event is of: ``step/pay#0``, ``child/ship#0``."""
     match event:
-        case StepEnded() | StepRetrying() | StepIntended() | StepSent():
+        case StepEnded() | StepRetrying() | StepUnbegun() | StepIntended() | StepSent():
             return f"step/{event.step}"
         case ChildStarted() | ChildEnded():
             return f"child/{event.child}"

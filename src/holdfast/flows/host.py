@@ -17,7 +17,7 @@ from holdfast.flows.activation import LiveFlow
 from holdfast.flows.bell import FlowBell
 from holdfast.flows.claiming import FlowClaimer
 from holdfast.flows.household import Household
-from holdfast.flows.loading import load
+from holdfast.flows.loading import load, may_hide_a_wish
 from holdfast.flows.lookout import Lookout
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import FINAL, ClaimedInstance, Handback, InstanceStatus
@@ -63,6 +63,9 @@ class FlowHost:
         self._stopping = False
         # Whether somebody rang since the last look.
         self._rung = False
+        # Whether rings were missed since the last look at all flows that are here, and whether
+        # that look is under way.
+        self._missed = self._looking = False
         self._ended: asyncio.Future[None] | None = None
         self._heed_no_more: Callable[[], object] = lambda: None
         home.freed = self._on_freed
@@ -89,6 +92,7 @@ class FlowHost:
         bell = self._bell
         bell.on_claimable, bell.on_mail = self._on_ring, self._on_mail
         bell.on_operate, bell.on_gone = self._on_operate, self._on_gone
+        bell.on_missed = self._on_missed
         bell.open()
         # As long as anything runs, which may be longer than claims are made.
         self._heed_no_more = self._claimer.sessions.on_lost(self._on_lost)
@@ -114,7 +118,7 @@ class FlowHost:
             await self._let_end(grace_s, hurry or asyncio.Event())
         finally:
             self._heed_no_more()
-            self._bell.on_operate = None
+            self._bell.on_operate = self._bell.on_missed = None
             self.home.close()
 
     async def _let_end(self, grace_s: float, hurry: asyncio.Event) -> None:
@@ -209,7 +213,7 @@ class FlowHost:
             # perhaps by this host itself.
             return False
         live = self.home.enter(claimed, session)
-        if claimed.version == claimed.base:
+        if claimed.version == claimed.base and not (claimed.letters and may_hide_a_wish(claimed)):
             live.begin((), claimed.letters)
         else:
             self.home.spawn(load(self.home, live, claimed), "holdfast-flow-load")
@@ -247,6 +251,26 @@ class FlowHost:
         if live is not None:
             self.home.spawn(self._look_at_status(live), "holdfast-flow-operate")
 
+    def _on_missed(self) -> None:
+        # What letters and new flows were rung for, the next claim makes good. What operators did is
+        # to be looked for.
+        self._missed = True
+        if not self._looking:
+            self._looking = True
+            self.home.spawn(self._look_at_all(), "holdfast-flow-operate")
+
+    async def _look_at_all(self) -> None:
+        """Look at each flow that is here, one after the other: there may be thousands."""
+        try:
+            while self._missed:
+                self._missed = False
+                # First those that do something, which nobody may want any more.
+                for live in sorted(self.home.lives.values(), key=lambda live: live.idle):
+                    if not live.closed:
+                        await self._look_at_status(live)
+        finally:
+            self._looking = False
+
     async def _look_at_status(self, live: LiveFlow) -> None:
         """Somebody suspended the flow, resumed it, or took it from us."""
 
@@ -259,6 +283,10 @@ class FlowHost:
             self._log.debug("the status of flow %s was not read: %s", live.id, error)
             return
         if live.closed:
+            return
+        ours = record is not None and record.token == live.row.token
+        if ours and live.ending:
+            # Its own end, perhaps, whose answer is on its way: that one says whether it is.
             return
         if record is None or record.status in FINAL or record.token != live.row.token:
             self.home.drop(live)

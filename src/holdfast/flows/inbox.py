@@ -27,7 +27,8 @@ class Inbox:
         self._run = run
         self._arrived = 0
         self._unread: dict[str, deque[tuple[int, SignalReceived]]] = {}
-        self._waiting: dict[str, dict[int, SignalWait[Any]]] = {}
+        # Who waits, by the name of the signal and in the order of their numbers.
+        self.waiting: dict[str, dict[int, SignalWait[Any]]] = {}
         self.unread = 0
 
     def wait(self, name: str, kind: Any, timeout_s: float | None) -> SignalWait[Any]:
@@ -41,7 +42,7 @@ class Inbox:
                 del self._unread[name]
             waiting.deliver(event)
             return waiting
-        self._waiting.setdefault(name, {})[waiting.number] = waiting
+        self.waiting.setdefault(name, {})[waiting.number] = waiting
         if timeout_s is not None:
             waiting.expire_in(timeout_s)
         return waiting
@@ -56,19 +57,28 @@ class Inbox:
 
     def awaits(self, name: str) -> bool:
         """Whether the code waits for a signal of this name now."""
-        return name in self._waiting
+        return name in self.waiting
+
+    @property
+    def unawaited(self) -> list[str]:
+        """The names of signals that the code asked for without ever awaiting one."""
+        return [
+            name
+            for name, waiting in self.waiting.items()
+            if any(not each.awaited for each in waiting.values())
+        ]
 
     def forget(self, waiting: SignalWait[Any]) -> None:
         """Nobody waits there any more."""
-        others = self._waiting.get(waiting.name)
+        others = self.waiting.get(waiting.name)
         if others is not None:
             others.pop(waiting.number, None)
             if not others:
-                del self._waiting[waiting.name]
+                del self.waiting[waiting.name]
 
     def receive(self, event: SignalReceived) -> None:
         """Give a signal to whoever has waited longest, or keep it."""
-        waiting = self._waiting.get(event.name)
+        waiting = self.waiting.get(event.name)
         if waiting:
             first = next(iter(waiting.values()))
             self.forget(first)

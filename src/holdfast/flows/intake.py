@@ -13,7 +13,15 @@ import msgspec
 
 from holdfast.flows.arguments import text_of
 from holdfast.flows.decision import RetryDue
-from holdfast.flows.events import Event, Fed, StepEnded, StepRetrying, UpdateReceived
+from holdfast.flows.events import (
+    ChildEnded,
+    Event,
+    Fed,
+    StepEnded,
+    StepRetrying,
+    StepUnbegun,
+    UpdateReceived,
+)
 from holdfast.flows.letters import KINDS, SIGNAL, rejection
 from holdfast.flows.run import FlowRun
 from holdfast.model.instance import Letter, Reply
@@ -132,24 +140,26 @@ class Intake:
         run.feed(event)
 
     def record(self, run: FlowRun) -> tuple[Event, ...]:
-        """How steps ended that is not recorded; it is to be, and waits on to be fed.
+        """What became of steps and is not recorded; it is to be, and waits on to be fed.
 
         What letters brought is forgotten: it is still in the mailbox. So are timers, which stay
-        due.
+        due. What the store said of children is fed behind all that is recorded now, as a replay
+        does it.
         """
         fresh: list[Event] = []
         kept: list[tuple[Happened, int, bool]] = []
+        later: list[tuple[Happened, int, bool]] = []
         for event, number, recorded in self.waiting:
             if number:
                 continue
-            if isinstance(event, StepEnded | StepRetrying):
+            if isinstance(event, StepEnded | StepRetrying | StepUnbegun):
                 told = event if recorded else _ahead(run, event)
                 if not recorded:
                     fresh.append(told)
                 kept.append((told, 0, True))
-            elif isinstance(event, Taken):
-                kept.append((event, 0, False))
-        self.waiting = kept
+            elif isinstance(event, Taken | ChildEnded):
+                later.append((event, 0, False))
+        self.waiting = [*kept, *later]
         return tuple(fresh)
 
     def emptied(
@@ -170,7 +180,12 @@ class Intake:
         return events, consumed, replies
 
 
-def _ahead(run: FlowRun, event: StepEnded | StepRetrying) -> StepEnded | StepRetrying:
+_OfStep = StepEnded | StepRetrying | StepUnbegun
+
+
+def _ahead(run: FlowRun, event: _OfStep) -> _OfStep:
     """The event as it is recorded before the code is told of it."""
+    if isinstance(event, StepUnbegun):
+        return event
     known = run.calling.as_recorded(event) if isinstance(event, StepEnded) else event
     return msgspec.structs.replace(known, ahead=True)

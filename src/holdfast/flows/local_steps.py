@@ -56,6 +56,13 @@ class LocalSteps:
         """Let these run when the next are started."""
         self._held.extend(calls)
 
+    def unbegun(self) -> list[str]:
+        """Take out what is held of steps with ``once``: they were intended, and did not begin."""
+        once = [call.identity for call in self._held if call.step.options.once]
+        if once:
+            self._held = [call for call in self._held if not call.step.options.once]
+        return once
+
     def stop(self, identity: str) -> None:
         """Nobody waits for this one any more. Repeatable."""
         run = self.running.pop(identity, None)
@@ -66,9 +73,10 @@ class LocalSteps:
         self.transactions = [call for call in self.transactions if call.identity != identity]
 
     def stop_running(self) -> None:
-        """Stop all that run. Repeatable."""
+        """Stop all that run; those that still waited for their turn are held. Repeatable."""
         for run in self.running.values():
-            self._executor.stop(run)
+            if not self._executor.stop(run):
+                self._held.append(run.call)
         self.running.clear()
 
     def forget(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import NonDeterminism
@@ -22,9 +23,11 @@ from holdfast.flows.events import (
     StepIntended,
     StepRetrying,
     StepSent,
+    StepUnbegun,
     TimerSet,
     origin_of,
 )
+from holdfast.flows.outbox import Effect
 from holdfast.flows.replaying import (
     Copied,
     is_ahead,
@@ -51,6 +54,8 @@ class Replay:
         self._rows = script.rows
         self._forks_left = script.forks
         self.any = any(script.rows)
+        # Whether code has run that this is the history of; the mark of a copy is none of it.
+        self.ran = any(not isinstance(item, Forked) for row in script.rows for item in row)
         self._ahead = taken_ahead(script.rows)
         self.carried = script.carried
         self.unbegun = script.unbegun
@@ -61,9 +66,10 @@ class Replay:
         run.asking.patches_recorded = script.patches
         self._announced: Rewind | None = None
         self._retries = _retries_after(script.rows)
-        # Another input leads elsewhere, and behind a retry calls are counted anew.
-        rewound = any(isinstance(item, Rewind) for row in script.rows for item in row)
-        self._loose = script.edited or rewound
+        # Another input leads elsewhere.
+        self._loose = script.edited
+        # Up to which number things were created when an end was fed that nobody had asked for.
+        self._unasked_at: dict[str, int] = {}
         self._announce(self._retries.get(-1))
 
     def run(self) -> None:
@@ -130,7 +136,10 @@ class Replay:
                 # The code ended on one that was recorded before.
                 return
             raise NonDeterminism(run.id, told(event), self._state())
-        if isinstance(event, StepRetrying) and event.step not in run.calling.steps:
+        if isinstance(event, (StepRetrying, StepUnbegun)) and (
+            # Attempts are counted anew where it is moved to.
+            event.step not in run.calling.steps or self._begun(event.step) is not None
+        ):
             run.out.events += 1
             return
         if isinstance(event, StepEnded):
@@ -140,11 +149,12 @@ class Replay:
                 # cancelled it wants to hear nothing.
                 if not run.calling.asked(event.step):
                     run.calling.unasked[event.step] = event
+                    self._unasked_at[event.step] = run.loop.last_number
                 run.out.events += 1
                 run.at_us = max(run.at_us, event.at)
                 return
             run.calling.compare(run.calling.steps[event.step], event.input)
-        decided = run.out.first()
+        decided = self._first()
         if decided is not None and not ahead:
             raise NonDeterminism(run.id, told(event), told(decided[0]))
         if not self._apply(event):
@@ -166,9 +176,16 @@ class Replay:
         run = self._run
         if isinstance(recorded, Patched):
             return
-        entry = run.out.first()
+        entry = None
+        if isinstance(recorded, (StepSent, StepIntended)):
+            entry = self._begun(recorded.step)
+        entry = entry or self._first()
         if entry is not None and self._same(recorded, entry[0]):
-            run.out.strike_first()
+            if entry is run.out.first():
+                run.out.strike_first()
+            else:
+                run.out.strike(entry[0])
+                run.out.events += 1
             self._keep(recorded)
             return
         if isinstance(recorded, (StepSent, StepIntended)) and recorded.step in run.calling.fresh:
@@ -182,6 +199,28 @@ class Replay:
         raise NonDeterminism(
             run.id, told(recorded), self._state() if entry is None else told(entry[0])
         )
+
+    def _first(self) -> tuple[Event, Effect | None] | None:
+        """The oldest decision that must stand in the history before anything else is fed.
+
+        Where steps are begun is no such thing: one that ran at its flow's host when this was
+        written may be run in a queue, or with ``once``, now. It is found by its name, or is begun
+        when the history ends.
+        """
+        first = self._run.out.first()
+        if first is None or not isinstance(first[0], (StepSent, StepIntended)):
+            return first
+        others = (e for e in self._run.out if not isinstance(e[0], (StepSent, StepIntended)))
+        return next(others, None)
+
+    def _begun(self, step: str) -> tuple[Event, Effect | None] | None:
+        """The decision to begin a step in a queue, or with ``once``, that is not struck out."""
+        # Usually the first: a fan-out of thousands is not to be searched for each of them.
+        first = self._run.out.first()
+        for entry in chain(() if first is None else (first,), self._run.out):
+            if isinstance(entry[0], (StepSent, StepIntended)) and entry[0].step == step:
+                return entry
+        return None
 
     def _same(self, recorded: Decided, found: Event) -> bool:
         if type(recorded) is not type(found):
@@ -282,6 +321,7 @@ class Replay:
             for identity, call in calling.steps.items()
             if call.job is not None
             or identity in rewind.failed_steps
+            or identity in rewind.unbegun
             or (call.intended and retried.rerun_unknown)
         }
         run.children.go_on_with(rewind)
@@ -378,28 +418,38 @@ class Replay:
     # -- afterwards -------------------------------------------------------------------------------
 
     def check_unasked(self) -> None:
-        """Refuse code that does without steps that were run, and asks for others that were not.
+        """Refuse code that asks for something new where it did without a step that was run.
 
-        One of these may be one of those by another name, which would run a second time. Code that
-        only does without some may go on.
+        It may be the same by another name, and would run a second time. What was asked for later
+        than that is not in its place: code that only does without some may go on.
 
         Raises:
-            NonDeterminism: There are both.
+            NonDeterminism: There is such a step.
         """
         run = self._run
         if self._loose or not run.calling.unasked:
             return
-        decided = (_called(each) for each, _ in run.out)
-        new = next((f"step {step}" for step in run.calling.fresh), None) or next(
-            (call for call in decided if call is not None), None
-        )
-        if new is not None:
-            missed = next(iter(run.calling.unasked))
-            raise NonDeterminism(
-                run.id,
-                f"step {missed}, which has run",
-                f"{new}, which has not: under another name it would run a second time",
-            )
+        new = min(self._begun_now(), default=None)
+        if new is None:
+            return
+        for missed in run.calling.unasked:
+            if new[0] <= self._unasked_at[missed]:
+                raise NonDeterminism(
+                    run.id,
+                    f"step {missed}, which has run",
+                    f"{new[1]}, which has not: under another name it would run a second time",
+                )
+
+    def _begun_now(self) -> Iterator[tuple[int, str]]:
+        """The calls that the history does not know, each with its number."""
+        calling, children = self._run.calling, self._run.children
+        for step, call in calling.fresh.items():
+            yield call.number, f"step {step}"
+        for decided, _ in self._run.out:
+            if isinstance(decided, (StepSent, StepIntended)) and decided.step in calling.steps:
+                yield calling.steps[decided.step].number, f"step {decided.step}"
+            elif isinstance(decided, ChildStarted) and decided.child in children.open:
+                yield children.open[decided.child].number, f"child {decided.child}"
 
     def tell_unasked(self) -> None:
         """Say that the history holds steps that the code did not ask for again."""
@@ -417,13 +467,6 @@ class Replay:
             return "the flow having ended"
         waits = [*run.calling.steps, *(f"child {name}" for name in run.children.open)]
         return f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"
-
-
-def _called(decided: Event) -> str | None:
-    """The call that was decided on, if it is one."""
-    if isinstance(decided, (StepSent, StepIntended)):
-        return f"step {decided.step}"
-    return f"child {decided.child}" if isinstance(decided, ChildStarted) else None
 
 
 def _retries_after(rows: Sequence[Sequence[Item]]) -> dict[int, Rewind]:

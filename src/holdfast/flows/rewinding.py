@@ -27,6 +27,7 @@ from holdfast.flows.events import (
     StepEnded,
     StepIntended,
     StepSent,
+    StepUnbegun,
     UpdateReceived,
     decode_events,
     encode_events,
@@ -53,8 +54,8 @@ class Rewind:
     ``kept`` is that: letters, ends, and which way the code went where it was patched. Of the steps
     and children that were begun before it, those whose failure is void are begun again, and so is
     what the end of the flow stopped. ``begun`` are the local steps that were, with digests of their
-    inputs. ``number`` counts the retries, void ones as well: what each of
-    them begins has ids of its own.
+    inputs; ``unbegun`` are those with ``once`` that were intended before it, and did not begin.
+    ``number`` counts the retries, void ones as well: what each of them begins has ids of its own.
     """
 
     event: Rewound | Retried
@@ -64,6 +65,7 @@ class Rewind:
     failed_children: list[str] = field(default_factory=list[str])
     children: list[VoidChild] = field(default_factory=list[VoidChild])
     begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    unbegun: set[str] = field(default_factory=set[str])
     begun_steps: frozenset[str] = frozenset()
     begun_children: frozenset[str] = frozenset()
 
@@ -172,10 +174,8 @@ class _Salvage:
                 rewind.kept.append(item)
             case StepSent():
                 self._inputs[item.step] = item.input
-            case StepIntended():
-                self._inputs[item.step] = item.input
-                self._open[item.step] = item
-                self._begun(item.step, digest_of(item.input))
+            case StepIntended() | StepUnbegun():
+                self._intended(item)
             case Ended(begun=dict() as begun):
                 for step, digest in begun.items():
                     self._begun(step, digest)
@@ -187,6 +187,17 @@ class _Salvage:
                 self._child_ended(item, self._children.get(item.child))
             case _:
                 pass
+
+    def _intended(self, item: StepIntended | StepUnbegun) -> None:
+        if isinstance(item, StepUnbegun):
+            if self._open.pop(item.step, None) is None and item.step in self._rewind.begun_steps:
+                # What intended it stands, and what says that it did not begin is void.
+                self._rewind.unbegun.add(item.step)
+            return
+        self._rewind.unbegun.discard(item.step)
+        self._inputs[item.step] = item.input
+        self._open[item.step] = item
+        self._begun(item.step, digest_of(item.input))
 
     def _void_retry(self, item: Rewind) -> None:
         """A retry that is void itself: what it kept is still so."""
@@ -200,6 +211,7 @@ class _Salvage:
                 self._children[child.started.child] = known
         for step, digests in item.begun.items():
             rewind.begun.setdefault(step, set()).update(digests)
+        rewind.unbegun |= item.unbegun & rewind.begun_steps
         for name in item.failed_children:
             # Begun before that retry, which began it again.
             if name in self._children:
@@ -347,8 +359,27 @@ def fork_history(rows: Sequence[HistoryRow], mark: Forked, *, more: int = 0) -> 
     if more:
         after = next(row for row in rows if row.version > at)
         texts.append(first_events(_copied(after, rows), more))
-    texts.append(encode_events([mark]))
+    texts.append(encode_events([_of_the_original(mark, rows)]))
     return tuple(texts)
+
+
+def _of_the_original(mark: Forked, rows: Sequence[HistoryRow]) -> Forked:
+    """The mark as it is written: who copies a part of a copied part copies the first flow.
+
+    What code drew there, and the ids in it, are those of that flow. Numbers of versions begin anew
+    in a copy, so that they are counted from where the run of the original began.
+    """
+    beyond = (row for row in rows if row.version > mark.version)
+    for event in (event for row in beyond for event in decode_events(row.events)):
+        if isinstance(event, Forked):
+            return msgspec.structs.replace(
+                mark,
+                id=event.id,
+                base=event.base,
+                version=event.base + mark.version - mark.base,
+                edited=mark.edited or event.edited,
+            )
+    return mark
 
 
 def _versions(rows: Sequence[HistoryRow], base: int) -> str:

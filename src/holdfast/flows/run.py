@@ -32,6 +32,7 @@ from holdfast.flows.events import (
     SignalReceived,
     StepEnded,
     StepRetrying,
+    StepUnbegun,
     TimerFired,
     UpdateReceived,
 )
@@ -184,7 +185,7 @@ class FlowRun:
         self.loop = FlowLoop(self.at_us / 1e6, self._unobserved, first=first)
         self.loop.owner = self
         if replay is not None:
-            self.replaying = replay.any
+            self.replaying = replay.ran
             for event in replay.carried:
                 self.out.events += 1
                 self.inbox.receive(event)
@@ -199,8 +200,8 @@ class FlowRun:
             self.out.replayed()
             if self.difference is not None:
                 raise self.difference
-            replay.check_unasked()
             replay.go_on()
+            replay.check_unasked()
             replay.tell_unasked()
             self.children.replayed()
 
@@ -285,6 +286,11 @@ class FlowRun:
         return not self.calling.fresh and not self.calling.running
 
     @property
+    def awaits_letters(self) -> bool:
+        """Whether letters can bring it further: signals, or the ends of jobs and children."""
+        return bool(self.inbox.waiting or self.calling.jobs or self.children.open)
+
+    @property
     def unwritten(self) -> bool:
         """Whether its code has decided something that was not taken yet."""
         out = self.out
@@ -335,8 +341,8 @@ class FlowRun:
                 self.loop.fire(number, event.at / 1e6)
             case SignalReceived():
                 self.inbox.receive(event)
-            case StepRetrying():
-                return self.calling.step_retrying(event)
+            case StepRetrying() | StepUnbegun():
+                return self.calling.step_not_ended(event)
             case ChildEnded():
                 return self.children.ended(event)
             case UpdateReceived():
@@ -365,9 +371,11 @@ class FlowRun:
         if self.answering.updating:
             self.answering.refuse_unfinished(anew=ending.restart is not None)
         begun = None if ending.failure is None else self.calling.begun()
-        if self.calling.steps or self.children.open:
-            if ending.status is InstanceStatus.COMPLETED:
-                self._tell_unawaited()
+        if ending.status is InstanceStatus.COMPLETED and (
+            self.calling.steps or self.children.open or self.inbox.waiting
+        ):
+            self._tell_unawaited()
+        if self.calling.steps:
             self.calling.end()
         if self.children.open:
             self.children.end(cancel_them=ending.restart is None)
@@ -390,7 +398,8 @@ class FlowRun:
         """Say what the code began and never awaited: it is not done, or not to its end."""
         steps = [f"step {identity}" for identity in self.calling.steps]
         children = [f"child {name}" for name, it in self.children.open.items() if not it.abandon]
-        left = [*steps, *children]
+        signals = [f"signal {name!r}" for name in self.inbox.unawaited]
+        left = [*steps, *children, *signals]
         if left:
             shown = ", ".join(left[:_UNAWAITED_SHOWN])
             words = f"it returned while nobody waited for {shown}: await each call, or cancel it"

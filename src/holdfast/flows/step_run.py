@@ -150,7 +150,9 @@ class Gate:
         self._free += 1
         return None
 
-    def forget(self, run: StepRun) -> None:
-        """It does not wait any more."""
-        if run in self._waiting:
-            self._waiting.remove(run)
+    def forget(self, run: StepRun) -> bool:
+        """It does not wait any more; whether it did."""
+        if run not in self._waiting:
+            return False
+        self._waiting.remove(run)
+        return True

@@ -27,11 +27,13 @@ def broken_at_first():
     broken[0] = True
 
 
-def copy_of(driven: Driven, function, *, at: int, more: int = 0) -> Driven:
-    mark = Forked(at=driven.now_us, id="f", version=at, base=driven.base)
+def copy_of(
+    driven: Driven, function, *, at: int, more: int = 0, edited: bool | None = None, to: str = "g"
+) -> Driven:
+    mark = Forked(at=driven.now_us, id=driven.id, version=at, base=driven.base, edited=edited)
     texts = fork_history(driven.rows, mark, more=more)
     rows = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(texts)]
-    return Driven(flow(function), driven.args, id="g", rows=rows)
+    return Driven(flow(function), driven.args, id=to, rows=rows)
 
 
 @pytest.mark.parametrize("base", [0, 5])
@@ -88,3 +90,41 @@ def test_a_copy_that_failed_in_what_was_copied_is_retried():
     retry(driven)
     driven.work()
     assert fork.outcome == driven.outcome
+
+
+@pytest.mark.parametrize("base", [0, 5])
+def test_a_copy_of_a_part_of_a_copied_part_is_one_of_the_first_flow(base):
+    async def code() -> list[str]:
+        drawn = [str(holdfast.uuid())]
+        await charge()
+        # Whatever it draws is compared with what is recorded when it is replayed.
+        await ship(holdfast.flow_id() + drawn[0])
+        return [*drawn, str(holdfast.uuid())]
+
+    broken[0] = False
+    driven = Driven(flow(code), (), base=base)
+    driven.work()
+    first = copy_of(driven, code, at=base + 2, edited=False)
+    assert first.outcome == driven.outcome
+    for cut in (0, 1, 2):
+        second = copy_of(first, code, at=cut, edited=False, to="h")
+        (mark,) = [event for event in second.history() if isinstance(event, Forked)]
+        assert (mark.id, mark.base, mark.version) == ("f", base, base + cut)
+        assert mark.edited is False
+        second.work()
+        assert second.outcome == driven.outcome
+    # What it goes on with behind the mark is its own.
+    second = copy_of(first, code, at=3, edited=True, to="h")
+    assert [event.id for event in second.history() if isinstance(event, Forked)] == ["f", "g"]
+
+
+def test_a_copy_of_an_edited_copy_is_edited():
+    async def code() -> int:
+        return await charge()
+
+    driven = run_of(code)
+    driven.work()
+    for first, second in ((True, False), (False, True)):
+        fork = copy_of(copy_of(driven, code, at=1, edited=first), code, at=1, edited=second)
+        (mark,) = [event for event in fork.history() if isinstance(event, Forked)]
+        assert mark.edited is True

@@ -307,6 +307,43 @@ def test_an_update_that_nobody_takes_is_replied_to():
     assert replies(driven)["u1"] == "holdfast.errors.UpdateRejected"
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_wait_that_nobody_awaited_is_told_when_the_flow_returns(awaited):
+    async def code() -> str:
+        approved = holdfast.wait_signal("approved")
+        if awaited:
+            await asyncio.wait([approved], timeout=1)
+        return "approved!" if approved else "never"
+
+    driven = Driven(flow(code))
+    driven.elapse(1)
+    assert driven.outcome == "approved!"
+    said = [error["message"] for error in driven.errors]
+    words = "it returned while nobody waited for signal 'approved': await each call, or cancel it"
+    assert said == ([] if awaited else [words])
+
+
+def test_an_update_whose_handler_hears_of_a_cancel_is_replied_to():
+    async def code() -> None:
+        work = asyncio.ensure_future(add(1))
+
+        @holdfast.on_update
+        async def outcome() -> int:
+            return await work
+
+        await holdfast.wait_signal("stop")
+        work.cancel()
+        await holdfast.wait_signal("never")
+
+    driven = Driven(flow(code))
+    driven.letter("update", "outcome", [], of="u1")
+    driven.signal("stop")
+    assert not driven.run.ended
+    (answer,) = [reply for decision in driven.decisions for reply in decision.replies]
+    assert answer.message == "u1"
+    assert "CancelledError" in answer.payload
+
+
 def test_an_update_that_the_flow_does_not_finish_has_failed():
     driven = Driven(flow(account), (5,))
     driven.letter("update", "deposit", [3], "u1")

@@ -403,5 +403,5 @@ def test_definitions_are_checked():
         local.step(once=True, queue="x")
     with pytest.raises(UsageError, match="classes of exceptions"):
         local.step(errors=(int,))
-    with pytest.raises(TypeError):
+    with pytest.raises(UsageError, match="has no option 'colour'"):
         local.step(colour="red")

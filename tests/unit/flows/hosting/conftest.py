@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from holdfast.errors import FlowNotFound
 from tests.unit.work.conftest import Fleet, until
 
 
@@ -63,6 +64,19 @@ class Gate:
     def open(self) -> None:
         self.shut = False
         self._open.set()
+
+
+async def signal(hf, id_: str) -> None:
+    """Let a child end, as soon as it is there."""
+
+    async def sent() -> bool:
+        try:
+            await hf.flows.get(id_).signal("go")
+        except FlowNotFound:
+            return False
+        return True
+
+    await until(sent)
 
 
 class FlowFleet(Fleet):

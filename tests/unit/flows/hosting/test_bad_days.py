@@ -346,6 +346,9 @@ async def test_a_stuck_flow_waits_for_code_that_fits_and_is_not_failed(fleet, mo
     await until(lambda: _has(two, "f", stuck))
     assert (await handle.status()).status == "running"
     assert "NonDeterminism" in (await handle.status()).attributes[stuck]
+    (found,) = await two.flows.list(stuck=True)
+    assert (found.id, found.stuck) == ("f", found.attributes[stuck])
+    assert await two.flows.count(stuck=True) == {"running": 1}
     commits = (await handle.status()).version
     await asyncio.sleep(0.2)
     # It is tried again now and then, and leaves no trace of that in its history.
@@ -355,6 +358,7 @@ async def test_a_stuck_flow_waits_for_code_that_fits_and_is_not_failed(fleet, mo
     three, _ = await fleet.run(old, "three")
     assert await three.flows.get("f").result(timeout=5) == "one"
     assert stuck not in (await handle.status()).attributes
+    assert await three.flows.list(stuck=True) == []
 
 
 async def _has(hf, flow, attribute):

@@ -8,11 +8,13 @@ import pytest
 
 import holdfast
 from holdfast import App
+from holdfast.errors import HoldfastError
 from holdfast.flows.events import SignalReceived, TimerFired
 from holdfast.flows.intake import Intake
 from holdfast.model.instance import Letter
 from holdfast.testing import World
 from tests.unit.flows.driving import Driven
+from tests.unit.flows.hosting.conftest import Spy
 
 DEADLINE_S = 20.0
 
@@ -121,3 +123,149 @@ def test_no_deadline_comes_early_because_of_a_clock_that_was_set_back():
     unsettled = Intake()
     assert unsettled.put_letters(driven.run, [letter], due_us + 2, settled=False)
     assert [type(event) for event, _, _ in unsettled.waiting] == [SignalReceived]
+
+
+# -- a host that comes to it late -----------------------------------------------------------------
+
+
+def busy_approvals() -> App:
+    app = App("busy")
+
+    @app.step
+    async def work() -> None:
+        await asyncio.sleep(30)
+
+    @app.flow
+    async def flow() -> str:
+        working = asyncio.ensure_future(work())
+        try:
+            found = await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)
+        except TimeoutError:
+            found = "too late"
+        await working
+        return found
+
+    return app
+
+
+@pytest.mark.parametrize(("sent", "expected"), [(10, "at 10"), (22, "too late")])
+def test_a_suspended_flow_takes_what_was_sent_before_the_deadline(sent, expected):
+    app = busy_approvals()
+
+    async def story(world: World) -> str:
+        await world.serve(app, "one")
+        async with await world.connect() as hf:
+            handle = await hf.flows.start(app.flows["flow"])
+            await asyncio.sleep(5)
+            # Its step runs on, and so it stays where it is.
+            await handle.suspend()
+            await asyncio.sleep(sent - 5)
+            await handle.signal("ok", f"at {sent}")
+            await asyncio.sleep(25 - sent)
+            await handle.resume()
+            return await handle.result()
+
+    assert World().run(story) == expected
+
+
+@pytest.mark.parametrize("name", ["by_argument", "by_block"])
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (12.0, {"by_argument": ["at 12"], "by_block": ["at 12", "too late"]}),
+        (25.0, {"by_argument": ["too late"], "by_block": ["too late"]}),
+    ],
+)
+def test_a_host_that_stood_still_takes_what_was_sent_before_the_deadline(name, sent, expected):
+    app = approvals()
+
+    async def story(world: World) -> list[str]:
+        await world.serve(app, "one")
+        async with await world.connect() as hf:
+            handle = await hf.flows.start(app.flows[name])
+            await asyncio.sleep(5)
+            world.simulation.hosts["one"].pause(25)
+            await asyncio.sleep(sent - 5)
+            await handle.signal("ok", f"at {sent:g}")
+            return await handle.result()
+
+    assert World().run(story) == expected[name]
+
+
+def test_a_child_that_ended_while_its_parents_host_stood_still_is_in_time():
+    app, children = App("family"), App("children")
+
+    @children.flow
+    async def child() -> str:
+        await asyncio.sleep(10)
+        return "in time"
+
+    @app.flow
+    async def parent() -> str:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await child()
+        except TimeoutError:
+            return "too late"
+
+    async def story(world: World) -> str:
+        await world.serve(app, "one")
+        await world.serve(children, "two")
+        async with await world.connect() as hf:
+            handle = await hf.flows.start(parent)
+            await asyncio.sleep(5)
+            world.simulation.hosts["one"].pause(25)
+            return await handle.result()
+
+    assert World().run(story) == "in time"
+
+
+def own_host(world: World, app: App, story):
+    """Run ``story`` with a host of its own that runs ``app``, and a spy on its store."""
+
+    async def run():
+        async with await world.connect(app) as hf:
+            hf._desk.store = hf._desk.claimer._store = spy = Spy(hf._driver.instances)
+            running = asyncio.ensure_future(hf.run())
+            await asyncio.sleep(0.1)
+            found = await story(hf, spy)
+            hf.stop()
+            await running
+            return found
+
+    return run()
+
+
+def test_a_timer_that_is_fired_in_time_costs_no_look_into_the_mailbox():
+    app = approvals()
+
+    async def waits(hf, spy):
+        handles = [await hf.flows.start(app.flows[name]) for name in ("by_argument", "by_block")]
+        ends = [await handle.result() for handle in handles]
+        return ends, spy.calls["letters"]
+
+    ends, looks = World().run(lambda world: own_host(world, app, waits))
+    assert ends == [["too late"], ["too late"]]
+    assert looks == 0
+
+
+def test_a_deadline_passes_though_the_mailbox_cannot_be_read():
+    app = busy_approvals()
+
+    async def suspended(hf, spy):
+        handle = await hf.flows.start(app.flows["flow"])
+        await asyncio.sleep(5)
+        await handle.suspend()
+        await handle.signal("ok", "unread")
+
+        def unreadable(*_args, **_kwargs):
+            raise HoldfastError("nobody can read this")
+
+        spy.before["letters"] = unreadable
+        await asyncio.sleep(20)
+        await handle.resume()
+        return await handle.result(), spy.calls["letters"]
+
+    found, looks = World().run(lambda world: own_host(world, app, suspended))
+    assert found == "too late"
+    assert looks

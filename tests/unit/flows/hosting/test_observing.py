@@ -376,3 +376,26 @@ async def test_what_fails_is_in_the_log_of_its_host(fleet, caplog):
     assert told[6][1] == "flow c of 'breaks' failed: ZeroDivisionError: division by zero"
     assert "in breaks" in caplog.text
     assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize("options", [{}, {"queue": "elsewhere"}, {"transactional": True}])
+async def test_a_result_of_the_wrong_type_is_told_as_such(tmp_path, caplog, options):
+    app = App("a")
+
+    @app.step(**options)
+    def number() -> int:
+        return "none"
+
+    @app.flow
+    async def flow() -> int:
+        return await number()
+
+    url = f"sqlite:///{tmp_path / 'holdfast.db'}"
+    async with holdfast.connect(url, app=app) as hf, hf.running():
+        with pytest.raises(FlowFailed, match="the result of step number: Expected `int`, got `s"):
+            await (await hf.flows.start(flow, id="f")).result(timeout=10)
+    wrong = "holdfast.errors.InvalidPayload: the result of step number: Expected `int`, got `str`"
+    (told,) = [r for r in caplog.records if "for good" in r.getMessage()]
+    said = f"step number#0 of flow f failed for good at attempt 1: {wrong}"
+    assert told.getMessage().splitlines()[0] == said
+    assert (told.levelname, told.flow, told.step) == ("WARNING", "f", "number#0")

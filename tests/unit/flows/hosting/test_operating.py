@@ -390,6 +390,11 @@ async def test_list_count_and_purge(fleet):
         await hf.flows.start(fine, 1, attributes={"k": [1]})
     with pytest.raises(UsageError, match="no status"):
         await hf.flows.list(status="what")
+    for wrong in (None, [1]):
+        with pytest.raises(UsageError, match="attribute 'size' is looked for"):
+            await hf.flows.list(attributes={"size": wrong})
+    # What has ended needs no repair.
+    assert await hf.flows.count(status="completed", stuck=True) == {}
     for call in (hf.flows.list, hf.flows.count, hf.flows.purge):
         with pytest.raises(UsageError, match="name at least one status"):
             await call(status=[])

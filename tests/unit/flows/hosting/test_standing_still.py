@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 import holdfast
 from holdfast import App
-from holdfast.errors import StepFailed
+from holdfast.errors import FlowFailed, StepFailed
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
@@ -170,6 +171,188 @@ async def test_steps_that_end_while_a_host_stops_are_replayed_one_after_the_othe
     await stopped
     two, _ = await fleet.run(app, "two")
     assert await two.flows.get(handle.id).result(timeout=5) == 6
+
+
+async def test_a_child_that_was_refused_to_a_suspended_flow_is_told_behind_what_is_recorded(fleet):
+    app, ends = App("a"), {name: asyncio.Event() for name in ("one", "two", "three")}
+
+    @app.step
+    async def step(name: str) -> None:
+        if name in ends:
+            await ends[name].wait()
+
+    @app.flow
+    async def other() -> None:
+        await holdfast.wait_signal("never")
+
+    @app.flow
+    async def flow() -> str:
+        async def first() -> None:
+            await step("one")
+            with contextlib.suppress(FlowFailed):
+                await holdfast.start_child(other, id="taken")
+            await step("after the child")
+
+        async def second() -> None:
+            await step("two")
+            await step("after two")
+
+        await asyncio.gather(first(), second(), step("three"))
+        return await holdfast.wait_signal("go", str)
+
+    hf, spy = await fleet.spied(app)
+    await hf.flows.start(other, id="taken")
+    handle = await hf.flows.start(flow)
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: len(live.steps.running) == 3)
+    gate = spy.before["commit"] = Gate()
+    gate.shut = True
+    ends["one"].set()
+    await until(lambda: gate.reached)
+    await handle.suspend()
+    await until(lambda: live.suspended)
+    gate.open()
+    await until(lambda: live._intake.waiting)
+    # Recorded ahead of the child's end, of which no code was told yet.
+    ends["two"].set()
+    await until(lambda: len(live.steps.running) == 1)
+    await until(lambda: not live.committing)
+    await handle.resume()
+    await until(lambda: not live.suspended)
+    ends["three"].set()
+    await until(lambda: live.idle)
+    # Its code is run again from its history.
+    await handle.suspend()
+    await until(lambda: live.closed)
+    await handle.resume()
+    await handle.signal("go", "went on")
+    assert await handle.result(timeout=5) == "went on"
+
+
+# -- steps with once ------------------------------------------------------------------------------
+
+
+def payment(app: App, **options):
+    """A flow that pays once, and what was paid."""
+    paid, release = [], asyncio.Event()
+
+    @app.step
+    async def ask() -> None:
+        await release.wait()
+
+    @app.step(once=True, **options)
+    async def pay(n: int) -> int:
+        paid.append(n)
+        return n
+
+    @app.flow
+    async def flow() -> int:
+        await ask()
+        return await pay(1)
+
+    return flow, paid, release
+
+
+async def paused_at_its_intent(fleet, app: App, flow, release):
+    """A host, its spy, and a flow whose intent to pay is being written; ``gate`` holds it up."""
+    hf, spy = await fleet.spied(app, "one")
+    handle = await hf.flows.start(flow)
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: live.steps.running)
+    gate = spy.before["commit"] = Gate()
+    gate.shut = True
+    release.set()
+    await until(lambda: gate.reached)
+    return hf, spy, handle, live, gate
+
+
+async def kinds_in(handle) -> list[str]:
+    return [type(event).__name__ for row in await handle.history() for event in row.events]
+
+
+async def test_a_step_with_once_that_a_suspend_kept_from_beginning_runs_after_it(fleet):
+    app = App("a")
+    flow, paid, release = payment(app)
+    _, _, handle, live, gate = await paused_at_its_intent(fleet, app, flow, release)
+    await handle.suspend()
+    await until(lambda: live.suspended)
+    gate.open()
+    await until(lambda: live.closed)
+    assert paid == []
+    await handle.resume()
+    assert await handle.result(timeout=5) == 1
+    assert paid == [1]
+    # It was intended a second time before it began.
+    assert await kinds_in(handle) == [
+        *("StepEnded", "StepIntended", "StepUnbegun", "StepIntended"),
+        *("StepEnded", "Ended"),
+    ]
+
+
+async def test_a_flow_that_is_resumed_while_it_notes_what_did_not_begin_goes_on_in_place(fleet):
+    app = App("a")
+    flow, paid, release = payment(app)
+    _, spy, handle, live, gate = await paused_at_its_intent(fleet, app, flow, release)
+    await handle.suspend()
+    await until(lambda: live.suspended)
+    noting = Gate()
+    noting.shut = True
+    spy.before["commit"] = noting
+    gate.open()
+    await until(lambda: noting.reached)
+    await handle.resume()
+    await until(lambda: not live.suspended)
+    noting.open()
+    assert await handle.result(timeout=5) == 1
+    assert paid == [1]
+    assert (await kinds_in(handle)).count("StepIntended") == 2
+
+
+async def test_a_step_with_once_that_a_stop_kept_from_beginning_runs_elsewhere(fleet):
+    app = App("a")
+    flow, paid, release = payment(app)
+    one, _, handle, live, gate = await paused_at_its_intent(fleet, app, flow, release)
+    one.stop()
+    await until(lambda: live.leaving)
+    gate.open()
+    await until(lambda: one._desk.host is None)
+    assert paid == []
+    two, _ = await fleet.run(app, "two")
+    assert await two.flows.get(handle.id).result(timeout=5) == 1
+    assert paid == [1]
+
+
+async def test_a_step_with_once_that_waited_for_its_turn_when_its_host_stopped_runs_elsewhere(
+    fleet,
+):
+    app, began = App("a"), []
+
+    @app.step(once=True, concurrency=1)
+    async def pay(n: int) -> int:
+        began.append(n)
+        if len(began) == 1:
+            await asyncio.Event().wait()
+        return n
+
+    @app.flow
+    async def flow(n: int) -> int:
+        return await pay(n)
+
+    one = await fleet.host("one", app=app)
+    stopped = asyncio.create_task(one.run(grace=0))
+    await until(lambda: one._desk.host is not None and one._desk.host.open)
+    handles = [await one.flows.start(flow, n) for n in range(3)]
+    lives = [one._desk.host.home.lives[handle.id] for handle in handles]
+    await until(lambda: began and all(live.steps.running for live in lives))
+    one.stop()
+    await stopped
+    two, _ = await fleet.run(app, "two")
+    # It had begun, and was stopped: nobody knows how far it came.
+    with pytest.raises(FlowFailed, match="StepOutcomeUnknown"):
+        await two.flows.get(handles[0].id).result(timeout=5)
+    for n in (1, 2):
+        assert await two.flows.get(handles[n].id).result(timeout=5) == n
+    assert sorted(began) == [0, 1, 2]
 
 
 # -- patches --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast import App, FlowOptions
 from holdfast.errors import FlowCancelled, FlowFailed, StepFailed, UpdateRejected
+from holdfast.ports.wakeups import MISSED
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
@@ -378,3 +379,117 @@ async def running(tmp_path, app, **options):
         yield hf
         hf.stop()
         await task
+
+
+# -- rings that are lost --------------------------------------------------------------------------
+
+
+def endless() -> tuple[App, set[int]]:
+    """A flow whose step ends only if it is stopped, and those that run."""
+    app, running_now = App("a"), set[int]()
+
+    @app.step
+    async def step(n: int) -> None:
+        running_now.add(n)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running_now.discard(n)
+
+    @app.flow
+    async def flow(n: int) -> None:
+        await step(n)
+
+    return app, running_now
+
+
+async def test_what_operators_did_unheard_is_seen_when_rings_were_missed(fleet):
+    app, running_now = endless()
+    hf, spy = await fleet.spied(app)
+    operator = await fleet.host("operator")
+    for n in range(4):
+        await hf.flows.start(app.flows["flow"], n, id=f"f{n}")
+    await until(lambda: len(running_now) == 4)
+    hf._desk.bell.on_operate = None
+    await operator.flows.get("f0").terminate("enough")
+    await operator.flows.get("f1").suspend()
+    looks, most = 0, 0
+
+    async def look() -> None:
+        nonlocal looks, most
+        looks += 1
+        most = max(most, looks)
+        await asyncio.sleep(0)
+        looks -= 1
+
+    spy.before["get"] = lambda *_: look()
+    lives = hf._desk.host.home.lives
+    hf._driver.wakeups.deliver(MISSED)
+    await until(lambda: "f0" not in lives and lives["f1"].suspended)
+    assert running_now == {1, 2, 3}
+    assert not lives["f2"].suspended
+    # They are looked at one after the other: there may be thousands.
+    assert most == 1
+
+
+async def test_rings_that_are_missed_during_the_look_lead_to_another(fleet):
+    app, running_now = endless()
+    hf, spy = await fleet.spied(app)
+    operator = await fleet.host("operator")
+    for n in range(2):
+        await hf.flows.start(app.flows["flow"], n, id=f"f{n}")
+    await until(lambda: len(running_now) == 2)
+    hf._desk.bell.on_operate = None
+    seen: list[str] = []
+    gate = Gate()
+
+    def look(flow):
+        seen.append(flow)
+        return gate() if len(seen) == 2 else None
+
+    spy.before["get"] = look
+    gate.shut = True
+    hf._driver.wakeups.deliver(MISSED)
+    await until(lambda: gate.reached)
+    # The first was looked at before.
+    await operator.flows.get(seen[0]).terminate("enough")
+    hf._driver.wakeups.deliver(MISSED)
+    gate.open()
+    await until(lambda: len(running_now) == 1)
+    assert seen[0] not in hf._desk.host.home.lives
+
+
+async def test_a_flow_that_is_ending_is_not_taken_for_one_that_others_ended(fleet, caplog):
+    app, go = App("a"), asyncio.Event()
+
+    @app.step
+    async def work() -> None:
+        await go.wait()
+        raise ValueError("broken")
+
+    @app.flow
+    async def flow() -> None:
+        await work()
+
+    hf, spy = await fleet.spied(app)
+    handle = await hf.flows.start(flow)
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: live.steps.running and not live.committing)
+    gate, looked = Gate(), asyncio.Event()
+    gate.shut = True
+
+    async def written_and_not_answered(commits):
+        await spy._store.commit(commits)
+        await gate()
+
+    spy.before["commit"] = written_and_not_answered
+    spy.after["get"] = lambda *_: looked.set()
+    go.set()
+    await until(lambda: gate.reached)
+    hf._driver.wakeups.deliver(MISSED)
+    await looked.wait()
+    gate.open()
+    with pytest.raises(FlowFailed, match="broken"):
+        await handle.result(timeout=5)
+    # What follows from its end is done.
+    await until(lambda: f"flow {handle.id} of 'flow' failed" in caplog.text)

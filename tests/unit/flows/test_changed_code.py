@@ -1,0 +1,204 @@
+"""Code that changed while flows run it: what may go on at any moment, and what may not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import App, NonDeterminism, Retry
+from holdfast.flows.events import NULL, Failure, Forked, Patched, StepEnded, StepRetrying
+from holdfast.flows.rewinding import fork_history
+from holdfast.model.instance import HistoryRow, InstanceStatus
+from holdfast.names import Token
+from tests.unit.flows.driving import SECOND, Driven
+from tests.unit.flows.retried import broken, retry
+
+
+def steps_of(**options: dict[str, object]):
+    """Steps that say their names, with options for some."""
+    app = App("steps")
+
+    def made(name: str):
+        def say() -> str:
+            if name == "bad" and broken[0]:
+                raise ValueError("broken")
+            return name
+
+        return app.step(name=name, **options.get(name, {}))(say)
+
+    return {name: made(name) for name in ("a", "b", "c", "d", "bad")}
+
+
+STEPS = steps_of()
+a, b, c, d, bad = STEPS.values()
+
+
+def flow(function):
+    return App("a").flow(name="f")(function)
+
+
+def deployed(driven: Driven, function) -> Driven:
+    """The host has died, and the next one has other code."""
+    driven.flow = flow(function)
+    driven.crash()
+    return driven
+
+
+# -- steps that are left out ----------------------------------------------------------------------
+
+
+async def audited() -> str:
+    await a()
+    await b()
+    await asyncio.sleep(60)
+    await c()
+    return await d()
+
+
+async def unaudited() -> str:
+    await a()
+    await asyncio.sleep(60)
+    await c()
+    return await d()
+
+
+@pytest.mark.parametrize("crashes_before", ["the timer", "c#0", "d#0", "its end"])
+def test_a_flow_that_went_on_without_a_step_goes_on_after_every_crash(crashes_before):
+    driven = Driven(flow(audited))
+    driven.work()
+    deployed(driven, unaudited)
+    if crashes_before == "the timer":
+        driven.crash()
+    driven.elapse(60)
+    assert list(driven.steps) == ["c#0"]
+    if crashes_before == "c#0":
+        driven.crash()
+    driven.work(1)
+    if crashes_before == "d#0":
+        driven.crash()
+    assert list(driven.steps) == ["d#0"]
+    driven.work()
+    assert driven.outcome == "d"
+    driven.crash()
+    assert driven.run.ended
+
+
+def test_a_new_step_in_the_place_of_one_that_ran_is_a_difference_wherever_the_history_ends():
+    async def renamed() -> str:
+        await a()
+        await d()
+        return await c()
+
+    async def before() -> str:
+        await a()
+        await b()
+        return await c()
+
+    driven = Driven(flow(before))
+    driven.work(2)
+    with pytest.raises(NonDeterminism, match="b#0, which has run"):
+        deployed(driven, renamed)
+
+
+def test_a_step_that_was_recorded_before_its_code_heard_of_it_is_not_run_by_another_name():
+    async def before() -> str:
+        return await b()
+
+    async def renamed() -> str:
+        return await d()
+
+    driven = Driven(flow(before))
+    driven.write(StepEnded(at=driven.now_us, step="b#0", result=NULL, ahead=True))
+    with pytest.raises(NonDeterminism, match="b#0, which has run"):
+        deployed(driven, renamed)
+
+
+def test_a_renamed_step_is_found_in_a_flow_that_was_retried_as_well():
+    async def before() -> str:
+        await a()
+        return await bad()
+
+    async def renamed() -> str:
+        await d()
+        return await bad()
+
+    broken[0] = True
+    driven = Driven(flow(before))
+    driven.work()
+    assert driven.status is InstanceStatus.FAILED
+    retry(driven)
+    assert list(driven.steps) == ["bad#0"]
+    with pytest.raises(NonDeterminism, match="a#0, which has run"):
+        deployed(driven, renamed)
+
+
+# -- steps that are moved -------------------------------------------------------------------------
+
+
+def both(steps):
+    async def code() -> list[str]:
+        return await asyncio.gather(steps["a"](), steps["b"]())
+
+    return code
+
+
+@pytest.mark.parametrize("to", [{"queue": "gpu"}, {"once": True}])
+def test_a_step_that_runs_may_be_moved_though_others_have_ended_since(to):
+    driven = Driven(flow(both(STEPS)))
+    driven.end("b#0", "b")
+    deployed(driven, both(steps_of(a=to)))
+    begun = driven.decisions[-1]
+    assert [job.step for job in begun.jobs] == (["a#0"] if "queue" in to else [])
+    assert list(driven.steps) == (["a#0"] if "once" in to else [])
+    # What it has decided now is in the history, and is not decided again.
+    driven.crash()
+    assert driven.decisions[-1].jobs == ()
+    if "once" in to:
+        assert driven.status is InstanceStatus.FAILED
+        assert "a#0" in driven.outcome["message"]
+    else:
+        driven.end("a#0", "a")
+        assert driven.outcome == ["a", "b"]
+        driven.crash()
+        assert driven.run.ended
+
+
+@pytest.mark.parametrize("to", [{"queue": "gpu"}, {"once": True}])
+def test_a_step_that_was_moved_between_two_attempts_begins_once(to):
+    tried = steps_of(a={"retry": Retry(max_attempts=3)})
+    driven = Driven(flow(both(tried)))
+    again = driven.now_us + 5 * SECOND
+    error = Failure("ValueError", "no")
+    driven.feed(StepRetrying(at=driven.now_us + 1, step="a#0", attempt=1, error=error, due=again))
+    deployed(driven, both(steps_of(a=to)))
+    begun = [job.step for job in driven.decisions[-1].jobs] + list(driven.steps)
+    assert sorted(begun) == ["a#0", "b#0"]
+    # Nothing of it comes due here any more.
+    assert driven.elapse(10) == []
+
+
+# -- patches --------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_nothing_takes_the_new_way():
+    async def code() -> str:
+        holdfast.set_status("began")
+        return await (d() if holdfast.patched("new") else c())
+
+    driven = Driven(flow(code))
+    driven.work()
+    assert driven.outcome == "d"
+    texts = fork_history(driven.rows, Forked(at=driven.now_us, id="f", version=0, edited=False))
+    rows = [HistoryRow(n + 1, Token(1), "w", 0, text) for n, text in enumerate(texts)]
+    fork = Driven(flow(code), id="g", rows=rows)
+    assert list(fork.steps) == ["d#0"]
+    assert fork.custom == driven.custom
+    fork.crash()
+    assert list(fork.steps) == ["d#0"]
+    fork.work()
+    assert fork.outcome == "d"
+    assert [event.id for event in fork.history() if isinstance(event, Patched)] == ["new"]
+    fork.crash()
+    assert fork.run.ended
