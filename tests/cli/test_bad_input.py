@@ -131,6 +131,7 @@ def test_who_only_looks_makes_no_store_out_of_a_mistyped_url(shell, arguments):
     done = shell(*arguments)
     assert (done.code, done.stdout) == (78, "")
     assert "is the URL right?" in done.stderr
+    assert "by any program that connects, such as `holdfast worker`" in done.stderr
     assert list(shell.folder.iterdir()) == []
 
 

@@ -25,8 +25,9 @@ def shop(shell):
 
 def check(shell, shop, *arguments, **environ):
     done = shell("flow", "replay-check", shop.name, *arguments, "--json", **environ)
-    assert done.code == (done.document["mismatched"] > 0), done.stderr
-    return done.document
+    found = done.document
+    assert done.code == (found["mismatched"] + found["left_out"]["live"] > 0), done.stderr
+    return found
 
 
 def test_code_that_did_not_change_fits(shell, shop):
@@ -47,10 +48,41 @@ def test_a_step_that_went_away_is_named_with_what_came_instead(shell, shop):
         '  expected  charge#0 called with {"amount":2}',
         '  found     charge#0 called with {"amount":3}',
     ]
-    assert told.stderr == "holdfast: 2 flows checked, 1 do not fit\n"
+    assert told.stderr == "holdfast: 1 live and 1 ended flows checked, 1 do not fit\n"
     assert check(shell, shop, "--status", "running")["mismatched"] == 0
     assert check(shell, shop, "--id", "waits")["checked"] == 1
-    assert check(shell, shop, "--limit", "1")["checked"] == 1
+
+
+def test_no_number_of_ended_flows_hides_a_live_one(shell, shop, monkeypatch):
+    monkeypatch.setattr("holdfast.cli.flow_check._ENDED_MAX", 1)
+    monkeypatch.setattr("holdfast.cli.flow_check._PAGE", 1)
+    for flow in ("second", "third"):
+        shell("flow", "start", "checkout", '{"item": "pen", "amount": 2}', "--id", flow)
+    shop.approve("second")
+    shop.reach_the_wait("third")
+    found = check(shell, shop)
+    assert [row["id"] for row in found["flows"]] == ["waits", "third", "ended"]
+    assert found["left_out"] == {"live": 0, "ended": 1}
+    told = shell("flow", "replay-check", shop.name)
+    assert told.code == 0
+    assert told.stderr.splitlines() == [
+        "holdfast: 2 live and 1 ended flows checked, 0 do not fit",
+        "holdfast: 1 newer ended flows were not checked: --limit N checks more",
+    ]
+    more = check(shell, shop, "--limit", "3")
+    assert [row["id"] for row in more["flows"]] == ["waits", "third", "ended"]
+    assert check(shell, shop, "--limit", "4")["left_out"] == {"live": 0, "ended": 0}
+
+
+def test_a_limit_that_leaves_live_flows_out_is_no_pass(shell, shop):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "later")
+    found = check(shell, shop, "--limit", "1")
+    assert [row["id"] for row in found["flows"]] == ["waits"]
+    assert found["left_out"] == {"live": 1, "ended": 1}
+    told = shell("flow", "replay-check", shop.name, "--limit", "1")
+    assert told.code == 1
+    assert "1 live flows were NOT checked" in told.stderr
+    assert shell("flow", "replay-check", shop.name, "--limit", "2").code == 0
 
 
 def test_a_branch_for_flows_that_have_begun_fits_both(shell, shop):
@@ -72,6 +104,23 @@ def test_a_flow_that_is_gone_from_the_app_does_not_fit(shell, shop):
     shop.change("async def checkout", "async def check_out")
     (row,) = check(shell, shop, "--id", "waits")["flows"]
     assert row["found"] == "no such flow; did you mean 'check_out'?"
+
+
+def test_a_live_flow_that_the_app_lacks_is_no_pass_unless_it_is_anothers(shell, shop):
+    shop.change("async def checkout", "async def check_out")
+    told = shell("flow", "replay-check", shop.name)
+    assert told.code == 1
+    assert told.stdout.splitlines() == [
+        "waits (checkout, running)",
+        "  expected  flow 'checkout'",
+        "  found     no such flow; did you mean 'check_out'?",
+    ]
+    assert "--only-defined" in told.stderr
+    assert check(shell, shop, "--only-defined")["checked"] == 0
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "unbegun")
+    assert check(shell, shop, "--status", "pending")["mismatched"] == 1
+    assert check(shell, shop, "--name", "check_out")["checked"] == 0
+    assert check(shell, shop, "--name", "checkout")["mismatched"] == 3
 
 
 def test_files_are_checked_without_a_store(shell, shop):
@@ -119,7 +168,8 @@ def test_the_table_and_the_lines_of_a_history_are_for_reading(shell, shop):
         (("nowhere",), "MODULE:NAME"),
         (("{app}", "missing.json"), "cannot be read"),
         (("{app}", "broken.json"), "no history"),
-        (("{app}", "broken.json", "--id", "waits"), "leave --id"),
+        (("{app}", "broken.json", "--id", "waits"), "leave options that choose"),
+        (("{app}", "broken.json", "--only-defined"), "leave options that choose"),
     ],
 )
 def test_wrong_use_is_refused(shell, shop, arguments, said):

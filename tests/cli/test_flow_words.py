@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -25,6 +26,12 @@ async def basket(amount: int) -> int:
 @app.flow
 async def quick() -> int:
     return 1
+
+
+@app.flow
+async def talker() -> None:
+    holdfast.set_status("here")
+    await holdfast.wait_signal("never")
 
 
 @app.flow
@@ -115,6 +122,44 @@ def test_a_commit_without_events_says_what_it_is(shell, shop):
     assert mark["what"] == "a copy of flow 'q'"
 
 
+def test_a_history_says_why_the_flow_ended(shell, shop, failed):
+    *_, last = shell("flow", "history", failed).stdout.splitlines()
+    why = "the flow's end (failed): holdfast.errors.StepFailed: step charge#0 failed: ValueError"
+    assert why in last
+    assert "pocket" not in last
+    *_, commit, _ = shell("flow", "watch", failed, "-o", "jsonl").lines
+    assert why in commit["what"]
+    shell("flow", "retry", "b")
+    *_, void, _ = shell("flow", "history", "b", "-o", "jsonl").lines
+    assert void["what"].endswith("the flow's end (failed): child checkout#0")
+    shell("flow", "terminate", "b", "--reason", "drill")
+    assert "it was terminated after the version" in shell("flow", "history", "b").stderr
+    assert "drill" in shell("flow", "history", "b").stderr
+
+
+def test_a_commit_of_a_status_text_alone_says_what_it_may_be(shell, shop):
+    shell("flow", "start", "talker", "--id", "t")
+    shop.reach_the_wait("t")
+    (commit,) = shell("flow", "history", "t", "-o", "jsonl").lines
+    assert commit["events"] == []
+    assert commit["what"].startswith("(no event: a status text, attributes or a reply was set")
+
+
+def test_a_signal_that_does_not_fit_is_seen_with_the_end_that_it_led_to(shell, shop):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
+    shop.reach_the_wait("o")
+    shell("flow", "signal", "o", "approved", '"perhaps"')
+
+    async def until(hf):
+        with pytest.raises(Exception, match="approved"):
+            await hf.flows.get("o").result()
+
+    shop.run(until)
+    last = shell("flow", "history", "o", "-o", "jsonl").lines[-1]["what"]
+    assert "signal 'approved' coming in; the flow's end (failed): " in last
+    assert "InvalidPayload: signal 'approved'" in last
+
+
 def test_a_table_leaves_out_what_only_programs_need(shell, failed):
     assert not {"cursor", "steps"} & set(fields(shell("flow", "show", failed)))
     assert {"cursor", "steps"} <= shell("flow", "show", failed, "--json").document.keys()
@@ -129,3 +174,53 @@ def test_a_flow_that_waits_in_the_store_says_for_what(shell, shop):
     assert "(none: it waits until 2090-" in shell("flow", "show", "time").stdout
     assert shell("flow", "ls").stdout.count("(waits)") == 2
     assert shell("flow", "show", "time", "--json").document["host"] is None
+    assert "unread" not in fields(shell("flow", "show", "time"))
+
+
+READY = r"host +\(none: ready since 20.+Z, and no host has taken it; does one run an app with flow "
+
+
+def test_a_flow_that_nobody_takes_says_so(shell, shop):
+    shell("flow", "start", "checkuot", '{"item": "pen"}', "--id", "typo")
+    assert re.search(READY + r"'checkuot'\?\)", shell("flow", "show", "typo").stdout)
+    assert shell("flow", "ls").stdout.count("(ready)") == 1
+    shell("flow", "suspend", "typo")
+    assert "(ready)" not in shell("flow", "ls").stdout
+    assert not re.search(READY, shell("flow", "show", "typo").stdout)
+
+
+def test_a_flow_that_has_letters_and_that_nobody_takes_says_so(shell, shop):
+    shell("flow", "start", "sleeper", "--id", "time")
+    shop.reach_the_wait("time")
+    shell("flow", "signal", "time", "wake")
+    told = shell("flow", "show", "time").stdout
+    assert re.search(READY + r"'sleeper'", told)
+    assert re.search("unread +1 in its mailbox", told)
+
+
+def test_a_letter_begins_no_flow_before_its_time_unless_it_cancels_it(shell, shop):
+    given = ('{"item": "pen"}', "--id", "later", "--delay", "3600")
+    shell("flow", "start", "checkout", *given)
+    shell("flow", "signal", "later", "approved", "true")
+    assert not re.search(READY, shell("flow", "show", "later").stdout)
+    shell("flow", "cancel", "later")
+    told = shell("flow", "show", "later").stdout
+    assert re.search(READY, told)
+    assert "2 in its mailbox" in told
+
+
+def test_a_flow_that_is_stuck_is_found_and_says_why(shell, shop):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "fine")
+    for flow in ("stuck", "ended"):
+        given = ("--attribute", "holdfast.stuck=NonDeterminism: expected\nfound")
+        shell("flow", "start", "checkout", '{"item": "pen"}', "--id", flow, *given)
+    shell("flow", "terminate", "ended")
+    (row,) = shell("flow", "ls", "--stuck", "-o", "jsonl").lines
+    assert (row["id"], row["stuck"]) == ("stuck", "NonDeterminism: expected\nfound")
+    assert shell("flow", "ls").stdout.count("pending (stuck)") == 1
+    told = shell("flow", "show", "stuck").stdout
+    assert "stuck       NonDeterminism: expected" in told
+    assert "stuck" not in fields(shell("flow", "show", "fine"))
+    assert "stuck" not in fields(shell("flow", "show", "ended"))
+    ended = shell("flow", "ls", "--stuck", "--status", "terminated", "-o", "jsonl")
+    assert (ended.code, ended.lines) == (0, [])

@@ -60,3 +60,11 @@ def test_a_file_in_place_of_a_module_is_answered_with_the_module(shell, written,
     done = shell("worker", written)
     assert done.code == 2
     assert done.stderr.endswith(f"write it as {meant}\n")
+
+
+def test_a_worker_whose_store_is_down_at_its_start_ends_for_a_supervisor(shell, monkeypatch):
+    module = f"idle_{shell.folder.name.replace('-', '_')}"
+    (shell.folder / f"{module}.py").write_text("import holdfast\n\napp = holdfast.App('idle')\n")
+    monkeypatch.syspath_prepend(shell.folder)
+    done = shell("worker", f"{module}:app", HOLDFAST_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert (done.code, done.stdout) == (69, "")

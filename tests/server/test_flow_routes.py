@@ -157,6 +157,19 @@ async def test_flows_are_found_by_name_status_prefix_and_attributes(shop):
     assert (await shop.api.get(FLOWS, "after=never-was")).status == 404
 
 
+async def test_flows_that_are_stuck_are_found(shop):
+    await shop.start("checkout", id="fine", attributes={"by": "ann"})
+    await shop.start(
+        "checkout", id="stuck", attributes={"holdfast.stuck": "NonDeterminism: CANARY"}
+    )
+    reader = await shop.may(Scope.READ)
+    got = await reader.get(FLOWS, "stuck=true")
+    assert [flow["id"] for flow in got.document["flows"]] == ["stuck"]
+    assert b"CANARY" not in got.body
+    ended = await reader.get(FLOWS, "stuck=true&status=failed")
+    assert (ended.status, ended.document["flows"]) == (200, [])
+
+
 async def test_pages_of_flows_join_without_gaps(shop):
     for number in range(23):
         await shop.start("checkout", id=f"f/{number:02}#")

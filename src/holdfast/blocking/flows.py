@@ -359,6 +359,7 @@ class Flows:
         parent: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        stuck: bool = False,
         after: str | None = None,
         limit: int = 100,
     ) -> list[FlowInfo]:
@@ -372,6 +373,7 @@ class Flows:
                 parent=parent,
                 created_after=created_after,
                 created_before=created_before,
+                stuck=stuck,
                 after=after,
                 limit=limit,
             )
@@ -383,9 +385,12 @@ class Flows:
         name: str | None = None,
         status: Statuses = None,
         attributes: Mapping[str, Any] | None = None,
+        stuck: bool = False,
     ) -> dict[InstanceStatus, int]:
         """How many flows match, by status."""
-        return self._portal.run(self._flows.count(name=name, status=status, attributes=attributes))
+        return self._portal.run(
+            self._flows.count(name=name, status=status, attributes=attributes, stuck=stuck)
+        )
 
     def purge(
         self,

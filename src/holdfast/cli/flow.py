@@ -6,6 +6,7 @@ their own modules. No verb makes a store that is not there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -19,10 +20,12 @@ from holdfast.cli.flow_start import attributes_of, fork, start
 from holdfast.cli.flow_watch import watch
 from holdfast.cli.flow_words import (
     commit_row,
+    end_words,
+    host_column,
     host_words,
-    is_parked,
     outcome_lines,
     traceback_of,
+    unread_words,
 )
 from holdfast.cli.invocation import current, global_options
 from holdfast.cli.output import (
@@ -37,9 +40,10 @@ from holdfast.cli.work_enqueue import instant
 from holdfast.flows.info import FlowInfo
 from holdfast.flows.recording import Recording, record_flow
 from holdfast.host import Holdfast
-from holdfast.model.instance import InstanceStatus
+from holdfast.model.instance import LETTERS_MAX, InstanceStatus, Letter
 from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.names import InstanceId, check_key
+from holdfast.ports.instance_store import InstanceStore
 
 _COLUMNS = {
     "id": "ID",
@@ -82,6 +86,7 @@ for command in (
 @click.option("--status", type=click.Choice(_STATUSES), multiple=True, help="Only with this one.")
 @click.option("--prefix", help="Only ids that begin so.")
 @click.option("--attribute", multiple=True, help="NAME=VALUE: only those that have it.")
+@click.option("--stuck", is_flag=True, help="Only live ones that cannot go on by any host's code.")
 @click.option("--parent", help="Only children of this flow.")
 @click.option("--created-after", help="Only those made then or later: as for `start --at`.")
 @click.option(
@@ -115,8 +120,11 @@ def list_flows(
     found = signals.run(ask)
     rows = [document_of(info) for info in found]
     if invocation.output == "table":
+        now = datetime.now(UTC)
         for info, row in zip(found, rows, strict=True):
-            row["host"] = "(waits)" if is_parked(info) else info.host
+            row["host"] = host_column(info, now)
+            if info.stuck is not None:
+                row["status"] = f"{info.status.value} (stuck)"
     more = found[-1].id if len(found) >= limit else None
     if invocation.output == "json":
         emit_document({"flows": rows, "next_after": more})
@@ -136,15 +144,18 @@ def show(flow_id: str, with_input: bool, with_history: bool, traceback: bool) ->
     """Show one flow: its status, its outcome, what its code says of it, and which host has it."""
     invocation = current()
 
-    async def ask(_: signals.Signals) -> tuple[FlowInfo, list[dict[str, Any]] | None]:
+    async def ask(
+        _: signals.Signals,
+    ) -> tuple[FlowInfo, Sequence[Letter], list[dict[str, Any]] | None]:
         async with invocation.host() as host:
             info = await host.flows.get(flow_id).status()
+            letters = await _store(host).letters(info.id, after=0, limit=LETTERS_MAX)
             if not with_history:
-                return info, None
+                return info, letters, None
             recording = await _record(host, flow_id)
-            return info, [commit_row(row) for row in recording.rows]
+            return info, letters, [commit_row(row, info) for row in recording.rows]
 
-    info, commits = signals.run(ask)
+    info, letters, commits = signals.run(ask)
     document = document_of(info, with_input=with_input)
     if invocation.output != "table":
         if commits is not None:
@@ -153,8 +164,12 @@ def show(flow_id: str, with_input: bool, with_history: bool, traceback: bool) ->
         return
     for field in _NOT_IN_TABLES:
         del document[field]
+    if info.stuck is None:
+        del document["stuck"]
     document["outcome"] = outcome_lines(info)
-    document["host"] = host_words(info, datetime.now(UTC))
+    document["host"] = host_words(info, letters, datetime.now(UTC))
+    if letters:
+        document["unread"] = unread_words(letters, LETTERS_MAX)
     emit_fields("table", document)
     raised = traceback_of(info)
     if traceback and raised is not None:
@@ -175,29 +190,37 @@ def history(flow_id: str) -> None:
     """
     invocation = current()
 
-    async def ask(_: signals.Signals) -> Recording:
+    async def ask(_: signals.Signals) -> tuple[Recording, FlowInfo]:
         async with invocation.host() as host:
-            return await _record(host, flow_id)
+            recording = await _record(host, flow_id)
+            return recording, await host.flows.get(flow_id).status()
 
-    recording = signals.run(ask)
+    recording, info = signals.run(ask)
     if invocation.output == "json":
         emit_document(recording.document())
         return
-    rows = [commit_row(row) for row in recording.rows]
+    rows = [commit_row(row, info) for row in recording.rows]
     emit_rows(invocation.output, "history", rows, _HISTORY_COLUMNS)
+    ended = end_words(info, recording.rows)
+    if ended is not None:
+        say(ended)
 
 
 async def _record(host: Holdfast, flow_id: str) -> Recording:
     # Asked for first: a backend that keeps no flows says so.
     handle = host.flows.get(check_key(flow_id))
+    return await record_flow(_store(host), InstanceId(handle.id))
+
+
+def _store(host: Holdfast) -> InstanceStore:
     store = host.driver.instances
     assert store is not None
-    return await record_flow(store, InstanceId(handle.id))
+    return store
 
 
 def document_of(info: FlowInfo, *, with_input: bool = False) -> dict[str, Any]:
     """A flow as one flat record; its input may be large, and is shown to those who ask."""
-    document = asdict(info)
+    document = asdict(info) | {"stuck": info.stuck}
     if not with_input:
         del document["input"]
     return document

@@ -91,7 +91,7 @@ class _Watch:
     async def _look(self) -> FlowInfo:
         info = await self._handle.status()
         for row in await read_rows(self._store, self._handle.id, after=self._version):
-            self._tell("commit", commit_row(row))
+            self._tell("commit", commit_row(row, info))
             self._version = row.version
         if info.status is not self._status and info.status not in FINAL:
             self._tell("status", {"at": info.updated_at, "status": info.status.value})

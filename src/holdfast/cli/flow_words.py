@@ -11,21 +11,31 @@ from typing import Any, cast
 
 from holdfast.cli.output import Lines, cell
 from holdfast.errors import HistoryTooNew
-from holdfast.flows.events import ChildEnded, Event, Failure, StepEnded, StepRetrying, decode_events
+from holdfast.flows.events import (
+    ChildEnded,
+    Ended,
+    Event,
+    Failure,
+    StepEnded,
+    StepRetrying,
+    decode_events,
+)
 from holdfast.flows.info import FlowInfo, instant_of
 from holdfast.flows.replaying import told
-from holdfast.model.instance import FINAL, HistoryRow, InstanceStatus
+from holdfast.model.instance import CANCEL_KIND, FINAL, HistoryRow, InstanceStatus, Letter
 from holdfast.work.payload import decode_plain
 
 # A commit is one row of a table: what does not fit beside its other columns is read in JSON.
 _MESSAGE_CHARS_MAX = 120
 
 
-def commit_row(row: HistoryRow) -> dict[str, Any]:
-    """A commit as one record: its events as they are stored, and in words."""
+def commit_row(row: HistoryRow, info: FlowInfo) -> dict[str, Any]:
+    """A commit of a flow as one record: its events as they are stored, and in words."""
     events: Any = decode_plain(row.events)
+    # The error stands beside the history; of an end that was made void nobody keeps it.
+    why = _why(info) if row.version == info.version else ""
     try:
-        words = [_told(event) for event in decode_events(row.events)]
+        words = [_told(event, why) for event in decode_events(row.events)]
     except HistoryTooNew:
         # A newer release wrote it; what it means is not known here.
         words = [str(event.get("event")) for event in events]
@@ -39,8 +49,11 @@ def commit_row(row: HistoryRow) -> dict[str, Any]:
     }
 
 
-def _told(event: Event) -> str:
+def _told(event: Event, why: str) -> str:
     match event:
+        case Ended(by=by) if why or by:
+            causes = ", ".join(each.replace("/", " ", 1) for each in by or ())
+            return f"{told(event)}: {why or causes}"
         case StepEnded(error=Failure() as error):
             return f"step {event.step} failed: {_short(error.type, error.message)}"
         case StepRetrying(error=error):
@@ -56,7 +69,32 @@ def _without_events(row: HistoryRow) -> str:
     if row.worker is None:
         # No host commits without its name: a fork brought the row along.
         return "(the end of the flow that it was copied from, which no copy has)"
-    return "(nothing that its code was told or decided)"
+    # All that a host commits without an event.
+    return (
+        "(no event: a status text, attributes or a reply was set, or when the flow is to be looked "
+        "at again)"
+    )
+
+
+def end_words(info: FlowInfo, rows: Sequence[HistoryRow]) -> str | None:
+    """How a flow ended, if its history does not say that: nobody asks the code of who terminates.
+
+    The rows are those of its current run.
+    """
+    if info.status is not InstanceStatus.TERMINATED:
+        return None
+    return f"it was terminated after the version {rows[-1].version if rows else 0}: {_why(info)}"
+
+
+def _why(info: FlowInfo) -> str:
+    """The error that a flow ended with, on one line; empty if it did not."""
+    failure: Any = info.outcome
+    if info.status not in FINAL or info.status is InstanceStatus.COMPLETED:
+        return ""
+    if not isinstance(failure, dict):
+        return ""
+    kept = cast("dict[str, Any]", failure)
+    return _short(str(kept.get("type")), str(kept.get("message") or ""))
 
 
 def _short(type_: str, message: str) -> str:
@@ -109,12 +147,46 @@ def is_parked(info: FlowInfo) -> bool:
     return info.status is InstanceStatus.RUNNING and info.host is None
 
 
-def host_words(info: FlowInfo, now: datetime) -> str | None:
+def ready_since(info: FlowInfo, letters: Sequence[Letter], now: datetime) -> datetime | None:
+    """From when on any host that runs its app may take it, if nobody has it and one may.
+
+    ``letters`` are those at the beginning of its mailbox, as far as they are known.
+    """
+    if info.host is not None or info.status not in (InstanceStatus.PENDING, InstanceStatus.RUNNING):
+        return None
+    # One that has not begun is not begun by letters before its time, unless one cancels it.
+    begun = info.status is InstanceStatus.RUNNING
+    since = [
+        instant_of(letter.sent_at_us) for letter in letters if begun or letter.kind == CANCEL_KIND
+    ]
+    if info.due_at is not None and info.due_at <= now:
+        since.append(info.due_at)
+    return min(since, default=None)
+
+
+def host_column(info: FlowInfo, now: datetime) -> str | None:
+    """Which host has a flow, in a list; of letters a list knows nothing."""
+    if ready_since(info, (), now) is not None:
+        return "(ready)"
+    return "(waits)" if is_parked(info) else info.host
+
+
+def unread_words(letters: Sequence[Letter], asked: int) -> str:
+    """How many letters nobody has read yet, where at most ``asked`` were asked for."""
+    more = " or more" if len(letters) >= asked else ""
+    return f"{len(letters)}{more} in its mailbox"
+
+
+def host_words(info: FlowInfo, letters: Sequence[Letter], now: datetime) -> str | None:
     """Which host has a flow, or what it waits for while none does."""
+    since = ready_since(info, letters, now)
+    if since is not None:
+        return (
+            f"(none: ready since {cell(since)}, and no host has taken it; does one run an app with "
+            f"flow {info.name!r}?)"
+        )
     if not is_parked(info):
         return info.host
     if info.due_at is None:
         return "(none: it waits for a signal, a child or a step in a queue)"
-    if info.due_at > now:
-        return f"(none: it waits until {cell(info.due_at)})"
-    return "(none: it waits for a host that runs it)"
+    return f"(none: it waits until {cell(info.due_at)})"

@@ -9,6 +9,9 @@ from holdfast.codec import encode_json
 from holdfast.errors import UsageError
 from holdfast.names import check_key
 
+# Why a flow cannot go on, while no host's code fits its history.
+STUCK = "holdfast.stuck"
+
 # A few scalars, each looked at by every filter.
 ATTRIBUTES_MAX = 64
 
@@ -27,7 +30,7 @@ def with_attributes(before: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     for name, value in given.items():
         if value is not None and not isinstance(value, (str, int, float)):
             raise UsageError(f"attribute {name!r} is a string, a number or a boolean: {value!r}")
-        merged[check_key(name)] = value
+        merged[check_key(name, "the name of an attribute")] = value
     merged = {name: merged[name] for name in sorted(merged) if merged[name] is not None}
     if len(merged) > ATTRIBUTES_MAX:
         raise UsageError(f"a flow has at most {ATTRIBUTES_MAX} attributes, not {len(merged)}")

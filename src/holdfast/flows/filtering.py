@@ -8,15 +8,15 @@ from typing import Any
 
 from holdfast.codec import encode_json
 from holdfast.errors import UsageError
-from holdfast.flows.attributes import ATTRIBUTES_BYTES_MAX
-from holdfast.model.instance import FINAL, InstanceFilter, InstanceStatus
+from holdfast.flows.attributes import ATTRIBUTES_BYTES_MAX, STUCK
+from holdfast.model.instance import FINAL, LIVE, InstanceFilter, InstanceStatus
 from holdfast.names import InstanceId, check_key
 
 Statuses = InstanceStatus | str | Iterable[InstanceStatus | str] | None
 """One status, several, or all of them."""
 
 
-def flow_filter(
+def flow_filter(  # noqa: PLR0913 - as many as callers have
     *,
     name: str | None = None,
     status: Statuses = None,
@@ -25,23 +25,32 @@ def flow_filter(
     parent: str | None = None,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
+    stuck: bool = False,
 ) -> InstanceFilter:
     """The flows to look at.
 
     Raises:
-        UsageError: A status is unknown, an instant has no time zone, or attributes are no JSON.
+        UsageError: A status is unknown, an instant has no time zone, or an attribute is no string,
+            number or boolean.
     """
+    statuses = _statuses(status)
+    nobody = False
+    if stuck:
+        # What was terminated while it was stuck keeps the reason, and needs no repair.
+        statuses = tuple(each for each in statuses or LIVE if each in LIVE)
+        nobody = not statuses
     return InstanceFilter(
         kind="flow",
         names=() if name is None else (name,),
-        statuses=_statuses(status),
+        statuses=statuses,
         prefix=prefix,
         parent=None if parent is None else InstanceId(check_key(parent)),
-        attributes=None
-        if not attributes
-        else encode_json(dict(attributes), "the attributes", limit=ATTRIBUTES_BYTES_MAX),
+        attributes=_attributes(attributes) if attributes else None,
         created_from_us=_micros(created_after, "created_after"),
         created_before_us=_micros(created_before, "created_before"),
+        has_attribute=STUCK if stuck else None,
+        # Nothing ended before 1970.
+        ended_before_us=0 if nobody else None,
     )
 
 
@@ -76,6 +85,16 @@ def _statuses(status: Statuses) -> tuple[InstanceStatus, ...]:
     except ValueError:
         known = ", ".join(InstanceStatus)
         raise UsageError(f"{status!r} is no status of a flow; known: {known}") from None
+
+
+def _attributes(attributes: Mapping[str, Any]) -> str:
+    for name, value in attributes.items():
+        if not isinstance(value, (str, int, float)):
+            # None of them was ever set so: nothing would be found, whatever there is.
+            raise UsageError(
+                f"attribute {name!r} is looked for by a string, a number or a boolean: {value!r}"
+            )
+    return encode_json(dict(attributes), "the attributes", limit=ATTRIBUTES_BYTES_MAX)
 
 
 def _micros(instant: datetime | None, what: str) -> int | None:

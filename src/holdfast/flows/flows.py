@@ -333,7 +333,7 @@ class Flows:
     def get(self, id: str, flow: None = None) -> FlowHandle[Any]: ...
     def get(self, id: str, flow: Flow[..., Any] | None = None) -> FlowHandle[Any]:  # noqa: A002
         """A handle to the flow of this id; nothing is asked. Without ``flow``: plain JSON."""
-        return FlowHandle(self._desk, InstanceId(check_key(id)), flow)
+        return FlowHandle(self._desk, InstanceId(check_key(id, "the id of a flow")), flow)
 
     async def list(  # noqa: PLR0913 - the filters are the public promise
         self,
@@ -345,16 +345,19 @@ class Flows:
         parent: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        stuck: bool = False,
         after: FlowInfo | str | None = None,
         limit: int = 100,
     ) -> list[FlowInfo]:
         """A page of flows, the oldest first.
 
         ``after`` is the last flow of the page before, or its ``id``; pages skip nothing that was
-        there before the first of them and still matches.
+        there before the first of them and still matches. With ``stuck`` only live ones that cannot
+        go on, because no host's code fits their history; ``FlowInfo.stuck`` says why.
 
         Raises:
-            UsageError: A status is unknown, or the limit is out of range.
+            UsageError: A status is unknown, an attribute is no string, number or boolean, or the
+                limit is out of range.
             FlowNotFound: The flow whose id ``after`` is is gone.
         """
         wanted = flow_filter(
@@ -365,6 +368,7 @@ class Flows:
             parent=parent,
             created_after=created_after,
             created_before=created_before,
+            stuck=stuck,
         )
         if not 1 <= limit <= LIST_LIMIT_MAX:
             raise UsageError(f"limit is from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
@@ -382,9 +386,10 @@ class Flows:
         name: str | None = None,
         status: Statuses = None,
         attributes: Mapping[str, Any] | None = None,
+        stuck: bool = False,
     ) -> dict[InstanceStatus, int]:
-        """How many flows match, by status."""
-        wanted = flow_filter(name=name, status=status, attributes=attributes)
+        """How many flows match, by status; the filters are those of ``list``."""
+        wanted = flow_filter(name=name, status=status, attributes=attributes, stuck=stuck)
         return dict(await self._desk.store.count(wanted))
 
     async def purge(
@@ -404,7 +409,7 @@ class Flows:
             UsageError: Neither an id nor a filter was given, or a status is not final.
         """
         if id is not None:
-            return await purge_one(self._desk, InstanceId(check_key(id)))
+            return await purge_one(self._desk, InstanceId(check_key(id, "the id of a flow")))
         if name is None and status is None and older_than is None:
             raise UsageError("which flows? give an id, or a filter such as status= or older_than=")
         before_us = None

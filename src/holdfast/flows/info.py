@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from holdfast.flows.arguments import text_of
+from holdfast.flows.attributes import STUCK
 from holdfast.flows.events import Event, decode_events
 from holdfast.flows.step_run import StepRun
-from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus
+from holdfast.model.instance import FINAL, HistoryRow, InstanceRecord, InstanceStatus
 from holdfast.names import InstanceId
 from holdfast.work.payload import decode_plain
 
@@ -59,6 +60,12 @@ class FlowInfo:
     due_at: datetime | None
     cursor: str = field(repr=False)
     steps: tuple[RunningStep, ...] | None = None
+
+    @property
+    def stuck(self) -> str | None:
+        """Why it cannot go on, if it lives and its code does not do what its history says."""
+        reason = None if self.status in FINAL else self.attributes.get(STUCK)
+        return None if reason is None else str(reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 They are never failed for it, because a corrected release resumes them. They stay ours, with nothing
 running, for a while that grows from time to time; then anybody may try, we as well. Meanwhile their
-attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(attributes=…)``; the first
+attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(stuck=True)``; the first
 commit after they went on takes it away.
 
 What a newer release wrote is left to its hosts at once, and treated so only if it comes back.
@@ -17,14 +17,13 @@ import msgspec
 
 from holdfast.errors import HistoryTooNew
 from holdfast.flows.activation import LiveFlow
+from holdfast.flows.attributes import STUCK
 from holdfast.model.instance import Committed
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.logs import printable
 
 if TYPE_CHECKING:
     from holdfast.flows.household import Household
-
-ATTRIBUTE = "holdfast.stuck"
 
 # Soon at first: in a rolling upgrade, a host of the right release is there. Rarely at last: what
 # is wrong is repaired by people.
@@ -50,9 +49,9 @@ class Stuck:
 
     def enter(self, live: LiveFlow) -> None:
         """A flow is about to be replayed: if it goes on now, it is not stuck any more."""
-        if ATTRIBUTE in live.row.attributes:
+        if STUCK in live.row.attributes:
             attributes = cast("dict[str, Any]", msgspec.json.decode(live.row.attributes))
-            self._marked[live.id] = attributes.pop(ATTRIBUTE, "")
+            self._marked[live.id] = attributes.pop(STUCK, "")
             live.mark(msgspec.json.encode(attributes).decode())
 
     def hold(self, live: LiveFlow, error: Exception) -> None:
@@ -123,7 +122,7 @@ class Stuck:
             return
         self._marked[live.id] = said
         attributes = cast("dict[str, Any]", msgspec.json.decode(live.row.attributes))
-        attributes[ATTRIBUTE] = said
+        attributes[STUCK] = said
         commit = live.row.beside(
             due_at_us=self._home.clock.now_us(),
             attributes=msgspec.json.encode(attributes).decode(),

@@ -138,6 +138,7 @@ async def _page(
             status=wanted.status or None,
             prefix=wanted.prefix,
             attributes=_attributes(wanted.attribute),
+            stuck=wanted.stuck,
             after=after,
             limit=most,
         )

@@ -120,6 +120,7 @@ class FlowsQuery(Request, rename={"show_input": "showInput"}):
     Attributes:
         attribute: ``name=value``; a value that reads as a number or as true or false is that, and
             text that does so stands in double quotes.
+        stuck: Only live ones that cannot go on by the code of any host.
         after: The ``next_after`` of the page before.
     """
 
@@ -132,6 +133,7 @@ class FlowsQuery(Request, rename={"show_input": "showInput"}):
         list[Annotated[str, Meta(max_length=1024, pattern=r"^[^=]+=[^\x00-\x1f]*" + END)]],
         Meta(max_length=ATTRIBUTES_MAX),
     ] = field(default_factory=list[str])
+    stuck: bool = False
     show_input: bool = False
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_MAX)] = limits.PAGE_DEFAULT
     after: FlowId | None = None

@@ -46,7 +46,7 @@ TITLES = {
     "session-ended": (409, "The worker's session has ended"),
     "duplicate": (409, "A live item has this unique key"),
     "queue-draining": (409, "The queue takes no more items"),
-    "conflict": (409, "Somebody else was first"),
+    "conflict": (409, "Not as things stand now"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "Only JSON is understood"),
     "misdirected": (421, "This server has another name"),
