@@ -177,7 +177,7 @@ class Duties:
             host=means.host,
             log=means.logs.logger("holdfast.work"),
             claim_batch=means.claim_batch,
-            poll_s=poll_of(handlers, means.flows),
+            poll_s=poll_of(handlers, means.flows, means.runtime),
         )
 
     def _make_flow_host(self) -> FlowHost | None:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import Clock
 from holdfast.errors import FlowEnded, FlowNotFound, UnsupportedByDriver, UsageError
 from holdfast.flows.bell import FlowBell
 from holdfast.flows.claiming import FlowClaimer
@@ -125,7 +124,7 @@ class FlowDesk:
 
     async def _end_elsewhere(self, id: InstanceId) -> End | None:  # noqa: A002 - it is one
         """Watch a flow that runs on another host, or on none; ``None`` when it came here."""
-        watch = _Watch(self.bell, self.runtime.clock, id)
+        watch = _Watch(self.bell, self.runtime, id)
         try:
             while True:
                 record = await self._watched(id, watch.asks_us())
@@ -150,7 +149,7 @@ class FlowDesk:
             FlowEnded: It ended without a reply.
             FlowNotFound: There is no such flow.
         """
-        watch = _Watch(self.bell, self.runtime.clock, id)
+        watch = _Watch(self.bell, self.runtime, id)
         try:
             while True:
                 reply = await self.reply_so_far(id, message, wait_us=watch.asks_us())
@@ -192,9 +191,11 @@ class FlowDesk:
 class _Watch:
     """One who waits for a flow elsewhere: when it looks, and when it leaves a note for that."""
 
-    def __init__(self, bell: FlowBell, clock: Clock, id: str) -> None:  # noqa: A002 - it is one
+    def __init__(self, bell: FlowBell, runtime: Runtime, id: str) -> None:  # noqa: A002 - it is one
         self._bell = bell
-        self._clock = clock
+        self._clock = runtime.clock
+        self._poll_s = POLL_S * runtime.patience
+        self._note_s = _NOTE_S * runtime.patience
         self._alarm = Alarm()
         self._noted_until = -math.inf
         self._looks = 0
@@ -205,15 +206,15 @@ class _Watch:
         self._alarm.reset()
         now = self._clock.monotonic()
         # It outlives the look behind this one, also if that is answered late.
-        if self._noted_until - now > _NOTE_S / 2:
+        if self._noted_until - now > self._note_s / 2:
             return 0
-        self._noted_until = now + _NOTE_S
+        self._noted_until = now + self._note_s
         self._looks = 0
-        return round(_NOTE_S * 1e6)
+        return round(self._note_s * 1e6)
 
     async def pause(self) -> None:
         """Sleep until a ring or the next look."""
-        poll_s = POLL_DEAF_S if self._bell.deaf else POLL_S
+        poll_s = POLL_DEAF_S if self._bell.deaf else self._poll_s
         pause_s = _DOUBTS_S[self._looks] if self._looks < len(_DOUBTS_S) else poll_s
         self._looks += 1
         if await self._alarm.sleep(min(pause_s, poll_s)):

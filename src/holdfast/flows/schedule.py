@@ -15,6 +15,7 @@ from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import NewInstance
 from holdfast.model.options import seconds
 from holdfast.names import InstanceId, JobId
+from holdfast.runtime.runtime import Runtime
 from holdfast.work.claiming import POLL_S
 from holdfast.work.current import current
 from holdfast.work.handler import Handler, HandlerOptions
@@ -50,11 +51,11 @@ def start_handler(desk: FlowDesk) -> Handler[Any, Any]:
     return Handler[Any, Any](start, QUEUE, HandlerOptions())
 
 
-def poll_of(handlers: Sequence[Handler[Any, Any]], options: FlowOptions) -> float:
+def poll_of(handlers: Sequence[Handler[Any, Any]], options: FlowOptions, runtime: Runtime) -> float:
     """How long a worker of these waits for a ring before it looks without one.
 
     Only ticks of schedules come to the queue of flows: alone, it is looked at as flows are.
     """
     if all(handler.queue == QUEUE for handler in handlers):
         return seconds(options.poll, "poll")
-    return POLL_S
+    return POLL_S * runtime.patience

@@ -131,6 +131,7 @@ class SimulatedStore:
         session_ttl_s: float = _SESSION_TTL_S,
         flows: FlowOptions | None = None,
         tick_s: float = TICK_S,
+        patience: float = 1.0,
     ) -> Holdfast:
         """The features of one host, running. Call it on that host; close what it returns.
 
@@ -140,6 +141,7 @@ class SimulatedStore:
         self._connections += 1
         runtime = SimulatedRuntime(host, self.faults, number=self._connections)
         runtime.tick_s = tick_s
+        runtime.patience = patience
         plan = HostPlan(
             name=host.machine,
             id=HostId(runtime.new_id()),

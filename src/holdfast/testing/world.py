@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from holdfast.app import App
 from holdfast.drivers.memory import MemoryFactory
+from holdfast.errors import UsageError
 from holdfast.host import Holdfast
 from holdfast.model.flow_options import FlowOptions
-from holdfast.model.options import LeaseOptions
+from holdfast.model.options import Duration, LeaseOptions, seconds
 from holdfast.names import HostId
 from holdfast.testing.crashing import CrashingStore, CrashPoint
 from holdfast.testing.faults import FaultPlan, Faults
@@ -24,6 +25,7 @@ from holdfast.testing.history import History
 from holdfast.testing.loop import StepLimit
 from holdfast.testing.loop_host import current_host
 from holdfast.testing.simulation import SimHost, Simulation
+from holdfast.testing.standstill import NOBODY_SERVES, Standstill
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ SESSION_TTL_S = 10.0
 # months of sleep; nor does anybody look around where no ring is lost and no machine is suspended.
 _KEPT_S = 365 * 86_400.0
 _TICK_S = 86_400.0
+_PATIENCE = 720.0
 _FLOWS = FlowOptions(poll=3600.0)
 
 # One look takes back so many; a test has fewer.
@@ -41,6 +44,9 @@ _RECLAIM_MAX = 1000
 
 # A store in memory answers at once; one in the next rack takes about so long.
 _LATENCY_S = 0.001
+
+# Longer than most stories wait before they send something to a flow, and some 20 s of real time.
+LIMIT_S = 30 * 86_400.0
 
 _names = itertools.count()
 
@@ -50,6 +56,14 @@ class World:
 
     ``run`` runs a story; inside of it ``connect`` gives a connected host for the story's own code,
     and ``serve`` starts others, which run an app until they are crashed or the story ends.
+
+    Args:
+        seed: The order in which hosts take their turns; one seed is one run.
+        session_ttl_s: How long after its crash a host's flows and jobs are taken over.
+        crash: Where a host is to die.
+        limit: The story has failed if nothing happened to any flow or job for so long, by the
+            world's own time, though some are not done; it does not count while a host is at one,
+            or one has a time at which it goes on.
     """
 
     def __init__(
@@ -58,7 +72,9 @@ class World:
         *,
         session_ttl_s: float = SESSION_TTL_S,
         crash: CrashPoint | None = None,
+        limit: Duration = LIMIT_S,
     ) -> None:
+        self._limit_s = seconds(limit, "limit", zero=False)
         self.simulation = Simulation(seed, drift_max=0.0, wall_jumps=False)
         plan = FaultPlan(ttl_s=session_ttl_s, latency_s=_LATENCY_S, jitter=False)
         self.faults = Faults(self.simulation, plan)
@@ -70,8 +86,8 @@ class World:
         )
         self._serving: dict[str, tuple[SimHost, asyncio.Task[None]]] = {}
         self._burials: list[asyncio.Task[None]] = []
-        # Whether any host could run flows and jobs.
-        self._has_app = False
+        # What hosts could run.
+        self._apps: list[App] = []
 
     @property
     def now(self) -> datetime:
@@ -82,29 +98,40 @@ class World:
         """Run ``story`` on a host of its own until it returns, and give what it returned.
 
         Raises:
-            UsageError: It was called inside a running event loop.
-            Deadlock: Everybody waits for something that will never happen.
+            UsageError: It was called inside a running event loop, or with no function.
+            Deadlock: Everybody waits for something that will never happen; it says what.
             Unhandled: A task failed and nobody looked.
             StepLimit: The story does not end: somebody waits, and looks again and again, for what
                 never comes; a note says what may be missing.
         """
+        if asyncio.iscoroutine(story):
+            story.close()
+        if not callable(story):
+            raise UsageError(
+                "World.run() takes the function of a story, and calls it with the world: give "
+                f"`story`, not {'`story(world)`' if asyncio.iscoroutine(story) else repr(story)}"
+            )
         try:
             return self.simulation.run(lambda _: self._main(story))
         except StepLimit as error:
             error.add_note(
                 "perhaps something waits for what nobody sends: give result() a timeout"
-                if self._has_app
-                else "no host has an app, so that nobody runs flows and jobs: let the story begin "
-                "with `await world.serve(app)`"
+                if self._apps
+                else NOBODY_SERVES
             )
             raise
 
     async def _main(self, story: Callable[[World], Coroutine[Any, Any, T]]) -> T:
         # A memory store lives as long as somebody has it open.
         keep = await self.store.open(HostId("world"))
+        watch = Standstill(keep, self.simulation.clock, self._apps, self._limit_s).watch()
+        watching = asyncio.ensure_future(watch)
+        telling = self.simulation.start_host("story").spawn(story(self), name="story")
         try:
-            return await self.simulation.start_host("story").spawn(story(self), name="story")
+            await asyncio.wait((telling, watching), return_when=asyncio.FIRST_COMPLETED)
+            return telling.result() if telling.done() else watching.result()
         finally:
+            watching.cancel()
             for name in list(self._serving):
                 self.crash(name)
             await keep.close()
@@ -123,9 +150,16 @@ class World:
 
     async def connect_on(self, host: SimHost, app: App | None = None) -> Holdfast:
         """The same for the code of another host, which must be what calls it."""
-        self._has_app = self._has_app or app is not None
+        if app is not None:
+            self._apps.append(app)
         return await self.store.connect(
-            host, LeaseOptions(), app=app, session_ttl_s=_KEPT_S, flows=_FLOWS, tick_s=_TICK_S
+            host,
+            LeaseOptions(),
+            app=app,
+            session_ttl_s=_KEPT_S,
+            flows=_FLOWS,
+            tick_s=_TICK_S,
+            patience=_PATIENCE,
         )
 
     async def serve(self, app: App, name: str = "host") -> None:

@@ -110,7 +110,8 @@ class Scheduler:
                 raise error
         if any(moved):
             return 0.0
-        pause_s = _SLEEP_MOST_S if due.next_due_s is None else min(_SLEEP_MOST_S, due.next_due_s)
+        most_s = _SLEEP_MOST_S * self._runtime.patience
+        pause_s = most_s if due.next_due_s is None else min(most_s, due.next_due_s)
         # Nothing but what this host cannot read is due: look for more, but do not spin.
         return max(pause_s, _PAUSE_LEAST_S) if due.schedules and not readable else pause_s
 

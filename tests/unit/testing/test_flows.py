@@ -16,7 +16,7 @@ from holdfast.errors import NonDeterminism, UsageError
 from holdfast.flows.recording import recording_of
 from holdfast.names import HostId
 from holdfast.testing import World, check_replay, crash_at_every_commit
-from holdfast.testing.loop import StepLimit
+from holdfast.testing.loop import Deadlock, StepLimit
 
 pytest_plugins = ["holdfast.testing.flows"]
 
@@ -161,6 +161,58 @@ def test_a_story_that_does_not_end_says_what_may_be_missing(holdfast_world, serv
     with pytest.raises(StepLimit) as caught:
         holdfast_world.run(story)
     assert re.search(said, *caught.value.__notes__)
+
+
+async def start_and_wait(world: World, app: holdfast.App, *, serves: bool, timeout=None) -> str:
+    if serves:
+        await world.serve(app)
+    async with await world.connect() as hf:
+        handle = await hf.flows.start("waits", {"sleeps": 86_400}, id="f")
+        return await handle.result(timeout)
+
+
+@pytest.mark.parametrize(
+    ("serves", "said"),
+    [
+        (True, "'f' of 'waits' waits for signal 'go'\nlet the story send"),
+        (False, "'f' of 'waits' is taken by no host\nno host has an app.*await world.serve"),
+    ],
+)
+def test_a_story_that_stands_still_says_who_waits_for_what(serves, said):
+    world = World(limit=86_400)
+    with pytest.raises(Deadlock, match=f"nothing happened for 1 days.*\n  flow {said}"):
+        world.run(lambda world: start_and_wait(world, waiting_app(), serves=serves))
+
+
+def test_what_goes_on_at_a_time_of_its_own_does_not_stand_still():
+    async def story(world: World) -> str:
+        app = waiting_app()
+        await world.serve(app)
+        async with await world.connect() as hf:
+            # The flow is in a step for hours and then sleeps for a day, and the story comes before
+            # the limit is over.
+            handle = await hf.flows.start("waits", {"sleeps": 86_400})
+            await asyncio.sleep(86_400 + 5 * 3600)
+            await handle.signal("go", "on")
+            return await handle.result()
+
+    assert World(limit=7200).run(story) == "on"
+
+
+def test_a_day_of_sleep_costs_little_also_where_a_host_works_on_a_queue(holdfast_world):
+    async def story(world: World) -> None:
+        with pytest.raises(TimeoutError):
+            await start_and_wait(world, waiting_app(), serves=True, timeout=86_400)
+
+    holdfast_world.run(story)
+    # What looks after the store once a minute is most of it; polls every few seconds made 450,000.
+    assert holdfast_world.simulation.loop.steps < 70_000
+
+
+def test_a_story_is_given_as_a_function(holdfast_world):
+    for story in (run_reminder(holdfast_world), None):
+        with pytest.raises(UsageError, match="takes the function of a story"):
+            holdfast_world.run(story)
 
 
 def test_a_crash_that_was_asked_for_makes_no_noise(caplog):
