@@ -312,6 +312,8 @@ def test_the_shell_script_of_the_documentation_runs_a_flow(fleet, tmp_path):
         assert done.stdout.splitlines() == [path, f"completed: {end}"]
 
 
+# Half a minute by itself; on a machine that runs other tests as well, a few times that.
+@pytest.mark.timeout(300)
 def test_schemathesis_finds_nothing(fleet, token, tmp_path):
     """Requests that fit the OpenAPI document, and many that do not, against the real server."""
     server = fleet.start("--max-wait", "0.05")
@@ -335,7 +337,7 @@ def test_schemathesis_finds_nothing(fleet, token, tmp_path):
         env=environ(),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:]

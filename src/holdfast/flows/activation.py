@@ -150,6 +150,26 @@ class LiveFlow:
         self.row.mark(attributes)
         self.run.has_attributes(attributes)
 
+    def write_mark(self) -> None:
+        """Write what it is marked with, if nothing else is written now."""
+        if self.closed or self.committing or not self.row.marked:
+            return
+        if self.idle:
+            self._home.woke(self)
+        commit = self.row.beside(due_at_us=self.run.due_at_us)
+
+        def written(answer: Committed | None) -> None:
+            if answer is None or not answer.ok:
+                self.committing = False
+                self._home.lost(self, fenced=answer is not None)
+                return
+            self._stands(commit, answer)
+            if not self.closed:
+                self._go_on()
+
+        self.committing = True
+        self._home.commit(self, commit, written)
+
     def step_happened(self, run: StepRun, event: StepEnded | StepRetrying) -> None:
         """An attempt of a local step ended."""
         if self.closed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from holdfast.codec import encode_json
 from holdfast.errors import UsageError
 from holdfast.names import check_key
@@ -17,6 +19,15 @@ ATTRIBUTES_MAX = 64
 
 # Attributes stand in an index; what is larger belongs into the input.
 ATTRIBUTES_BYTES_MAX = 16 * 1024
+
+
+def unstuck(attributes: str) -> str:
+    """Attributes as a store has them, without what says that a flow cannot go on."""
+    if STUCK not in attributes:
+        return attributes
+    members: dict[str, Any] = msgspec.json.decode(attributes)
+    members.pop(STUCK, None)
+    return msgspec.json.encode(members).decode()
 
 
 def with_attributes(before: Mapping[str, Any], given: Mapping[str, Any]) -> str:

@@ -47,6 +47,7 @@ async def load(home: Household, live: LiveFlow, claimed: ClaimedInstance) -> Non
         home.telemetry.flows_counted("replayed")
     home.stuck_flows.enter(live)
     live.begin(rows, letters)
+    live.write_mark()
     await look_for_taken(home, live)
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.errors import Conflict, FlowExists, FlowNotFound, UsageError
 from holdfast.flows import letters
+from holdfast.flows.attributes import unstuck
 from holdfast.flows.events import (
     Event,
     Failure,
@@ -186,7 +187,7 @@ class Operations:
             request=runtime.new_id() if id is None else _request(self._id, text, history),
             history=history,
             retention_us=RETENTION_US if flow is None else round(flow.retention_s * 1e6),
-            attributes=record.attributes,
+            attributes=unstuck(record.attributes),
             headers=record.headers,
         )
         (started,) = await self._desk.starter.submit((new,))

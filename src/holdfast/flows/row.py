@@ -47,8 +47,13 @@ class FlowRow:
         self.noted = False
 
     def mark(self, attributes: str) -> None:
-        """Write these attributes with the next decision."""
+        """Write these attributes with the next commit."""
         self.attributes = self._marked = attributes
+
+    @property
+    def marked(self) -> bool:
+        """Whether attributes are to be written that no commit has."""
+        return self._marked is not None
 
     def decided(
         self,
@@ -98,6 +103,7 @@ class FlowRow:
         kind: str = "",
     ) -> Commit:
         """A commit that no decision of the code stands behind; its id ends with ``kind``."""
+        marked, self._marked = self._marked, None
         return Commit(
             id=self.id,
             token=self.token,
@@ -105,7 +111,7 @@ class FlowRow:
             commit=f"{self.token}.{self.version + 1}{kind}",
             events=encode_events(events),
             due_at_us=due_at_us,
-            attributes=attributes,
+            attributes=marked if attributes is None else attributes,
             release=release,
         )
 

@@ -2,8 +2,8 @@
 
 They are never failed for it, because a corrected release resumes them. They stay ours, with nothing
 running, for a while that grows from time to time; then anybody may try, we as well. Meanwhile their
-attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(stuck=True)``; the first
-commit after they went on takes it away.
+attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(stuck=True)``; whoever has
+code that fits takes it away at once.
 
 What a newer release wrote is left to its hosts at once, and treated so only if it comes back.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import HistoryTooNew
 from holdfast.flows.activation import LiveFlow
-from holdfast.flows.attributes import STUCK
+from holdfast.flows.attributes import STUCK, unstuck
 from holdfast.model.instance import Committed
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.logs import printable
@@ -51,8 +51,11 @@ class Stuck:
         """A flow is about to be replayed: if it goes on now, it is not stuck any more."""
         if STUCK in live.row.attributes:
             attributes = cast("dict[str, Any]", msgspec.json.decode(live.row.attributes))
-            self._marked[live.id] = attributes.pop(STUCK, "")
-            live.mark(msgspec.json.encode(attributes).decode())
+            self._marked[live.id] = attributes.get(STUCK, "")
+            live.mark(unstuck(live.row.attributes))
+        else:
+            # It went on elsewhere: should it be stuck here again, the store does not know it.
+            self._marked.pop(live.id, None)
 
     def hold(self, live: LiveFlow, error: Exception) -> None:
         """Keep a flow that cannot go on, tell about it, and let it go later."""
