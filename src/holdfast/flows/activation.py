@@ -66,7 +66,9 @@ class LiveFlow:
         "suspended",
     )
 
-    def __init__(self, home: Home, claimed: ClaimedInstance, session: LiveSession) -> None:
+    def __init__(
+        self, home: Home, claimed: ClaimedInstance, session: LiveSession, at_us: int
+    ) -> None:
         self._home = home
         self.id = claimed.id
         self.row = FlowRow(claimed)
@@ -80,9 +82,7 @@ class LiveFlow:
         self._read_after = 0
         # The instants at which the last look into the mailbox began that saw all of it, and the one
         # that is under way. A claim is such a look; one that was just started has no deadline yet.
-        self._read_us = self._reading_us = 0
-        if claimed.version != claimed.base:
-            self._read_us = home.clock.now_us()
+        self._read_us, self._reading_us = at_us, 0
         self.committing = self.suspended = self.closed = self.idle = False
         # Whether the newest commit is the one that ends it.
         self.ending = False
@@ -501,7 +501,7 @@ class LiveFlow:
         """
         if self._read_us >= due_us:
             return False
-        late = now_us - due_us > _LATE_US and self.run.awaits_letters
+        late = now_us - due_us > _LATE_US
         if not self._reading and (self._mail or late):
             self._read()
         return self._reading

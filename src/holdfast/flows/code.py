@@ -26,17 +26,33 @@ if TYPE_CHECKING:
 # The rule that a saga which undoes goes on when the main coroutine has ended.
 UNDOES_TO_ITS_END = "holdfast.saga.undoes-to-its-end"
 
+# A saga is told so often that what it waits for is gone: once for each thing that it undoes so. One
+# that has more of them, or swallows what it is told, keeps its flow from ending until it is
+# terminated.
+_IN_VAIN_MAX = 1000
+
 
 class FlowCode:
     """The running code of one run. ``ending`` is what it ends with, once that is certain."""
 
-    __slots__ = ("_asked_to_cancel", "_loop", "_run", "_spins", "_warned", "ending", "main")
+    __slots__ = (
+        "_asked_to_cancel",
+        "_loop",
+        "_run",
+        "_spins",
+        "_undoing",
+        "_warned",
+        "ending",
+        "main",
+    )
 
     def __init__(self, run: FlowRun, loop: FlowLoop) -> None:
         self._run = run
         self._loop = loop
         self._asked_to_cancel = False
         self._warned = False
+        # Whether sagas undid when the main coroutine ended.
+        self._undoing = False
         self._spins: tuple[Exception, Heard] | None = None
         self.ending: Ending | None = None
         self.main: asyncio.Task[Any] | None = loop.begin(
@@ -65,8 +81,11 @@ class FlowCode:
             loop.run(run.at_us / 1e6)
             if self._spins is not None:
                 self._break_off(self._spins[0])
-            elif main.done() and self.ending is None:
-                self._wind_up(main)
+            elif main.done():
+                if self.ending is None:
+                    self._wind_up(main)
+                elif self._undoing:
+                    self._wind_on()
         except UsageError as error:
             # The code spins; what it would do next is unknown, and would be so at each replay.
             self._break_off(error)
@@ -125,11 +144,28 @@ class FlowCode:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
         self.ending = ending_of(self._run.flow, main, self._run.out.failed_last)
         self._loop.forget(main)
-        if self._loop.living:
-            undoing = self._loop.protecting
-            spare = undoing and self._run.asking.takes_new_way(UNDOES_TO_ITS_END)
-            self._loop.cancel_tasks(all_of_them=not spare)
+        if not self._loop.living:
+            return
+        self._undoing = self._loop.protecting and self._run.asking.keeps(UNDOES_TO_ITS_END)
+        if self._undoing:
+            self._wind_on()
+        else:
+            self._loop.cancel_tasks(all_of_them=True)
             self._loop.run()
+
+    def _wind_on(self) -> None:
+        """End what no saga that undoes has need of: other tasks, and in the end what it left."""
+        loop = self._loop
+        loop.cancel_tasks()
+        loop.run()
+        for _ in range(_IN_VAIN_MAX):
+            if not loop.protecting or self._run.expects:
+                break
+            # It waits for a task that was cancelled, and for nothing that could still happen.
+            loop.cancel_protected()
+            loop.run()
+        loop.cancel_tasks()
+        loop.run()
 
     def _harvest_timers(self) -> None:
         run = self._run

@@ -172,6 +172,13 @@ class Patched(_Event, frozen=True, tag="patched"):
     id: str
 
 
+class Ruled(Patched, frozen=True, tag="ruled"):
+    """The same of a rule of ours, by which the code went another way than in older releases.
+
+    They do not know this event, and leave the flow to hosts that keep the rule.
+    """
+
+
 class Ended(_Event, frozen=True, tag="ended"):
     """The flow ended with this status; its outcome stands in its row.
 
@@ -235,10 +242,10 @@ Fed = (
     | ChildEnded
     | CancelRequested
 )
-Decided = StepIntended | StepSent | TimerSet | ChildStarted | SignalSent | Patched | Ended
+Decided = StepIntended | StepSent | TimerSet | ChildStarted | SignalSent | Patched | Ruled | Ended
 Event = Fed | Decided | Rewound | Retried | Forked
 
-DECIDED = (StepIntended, StepSent, TimerSet, ChildStarted, SignalSent, Patched, Ended)
+DECIDED = (StepIntended, StepSent, TimerSet, ChildStarted, SignalSent, Patched, Ruled, Ended)
 """The kinds of events that flow code decides."""
 
 

@@ -34,6 +34,10 @@ _PATIENCE_S = 5.0
 # A fleet of hosts whose rings are lost asks this often while all its slots are taken.
 _TICK_S = 0.05
 
+# A flow that commits all the time is asked for so often when somebody has operated on it. What its
+# commits are answered says the rest.
+_LOOKS_MAX = 3
+
 
 class FlowHost:
     """Runs the flows of an app on one host, until stopped. Used once."""
@@ -66,6 +70,8 @@ class FlowHost:
         # Whether rings were missed since the last look at all flows that are here, and whether
         # that look is under way.
         self._missed = self._looking = False
+        # The flows whose status is being read, and whether it may be another since that was asked.
+        self._looked_at: dict[LiveFlow, bool] = {}
         self._ended: asyncio.Future[None] | None = None
         self._heed_no_more: Callable[[], object] = lambda: None
         home.freed = self._on_freed
@@ -187,7 +193,7 @@ class FlowHost:
             if rung and not got:
                 self.home.telemetry.flows_counted("missed")
         for each in claimed.instances:
-            self.begin(each, session)
+            self.begin(each, session, claimed.at_us)
         for id in claimed.letters:  # noqa: A001 - it is one
             self._on_mail(id)
 
@@ -202,8 +208,11 @@ class FlowHost:
 
     # -- beginning --------------------------------------------------------------------------------
 
-    def begin(self, claimed: ClaimedInstance, session: LiveSession) -> bool:
-        """Run a flow that is owned by this host's session; whether it begins here."""
+    def begin(self, claimed: ClaimedInstance, session: LiveSession, at_us: int = 0) -> bool:
+        """Run a flow that is owned by this host's session; whether it begins here.
+
+        ``at_us`` is when it was claimed, with the letters that it had then.
+        """
         if self._stopping:
             self._return(claimed, session)
             return False
@@ -212,7 +221,7 @@ class FlowHost:
             # An answer that came too late: its session is lost, and what hung on it is taken over,
             # perhaps by this host itself.
             return False
-        live = self.home.enter(claimed, session)
+        live = self.home.enter(claimed, session, at_us)
         if claimed.version == claimed.base and not (claimed.letters and may_hide_a_wish(claimed)):
             live.begin((), claimed.letters)
         else:
@@ -272,7 +281,25 @@ class FlowHost:
             self._looking = False
 
     async def _look_at_status(self, live: LiveFlow) -> None:
-        """Somebody suspended the flow, resumed it, or took it from us."""
+        """Somebody suspended the flow, resumed it, or took it from us.
+
+        One look at a time: of two the answer of the older one may come last.
+        """
+        if live in self._looked_at:
+            self._looked_at[live] = True
+            return
+        self._looked_at[live] = True
+        looks = 0
+        try:
+            while self._looked_at[live] and not live.closed:
+                self._looked_at[live] = False
+                looks += 1
+                await self._look_once(live, last=looks >= _LOOKS_MAX)
+        finally:
+            del self._looked_at[live]
+
+    async def _look_once(self, live: LiveFlow, *, last: bool) -> None:
+        version = live.row.version
 
         async def read() -> Any:
             return await self.home.store.get(live.id)
@@ -283,6 +310,10 @@ class FlowHost:
             self._log.debug("the status of flow %s was not read: %s", live.id, error)
             return
         if live.closed:
+            return
+        if live.row.version != version and not last:
+            # A commit was answered meanwhile, and may have said something newer.
+            self._looked_at[live] = True
             return
         ours = record is not None and record.token == live.row.token
         if ours and live.ending:

@@ -82,13 +82,13 @@ class Household:
         self._parking = Parking(clock, park_grace_s, self._park)
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def enter(self, claimed: ClaimedInstance, session: LiveSession) -> LiveFlow:
-        """Take in a flow that this host owns now. It takes a slot."""
+    def enter(self, claimed: ClaimedInstance, session: LiveSession, at_us: int) -> LiveFlow:
+        """Take in a flow that this host owns since ``at_us``. It takes a slot."""
         before = self.lives.get(claimed.id)
         if before is not None:
             # We lost it, and have not heard of that yet.
             self.drop(before)
-        live = LiveFlow(self, claimed, session)
+        live = LiveFlow(self, claimed, session, at_us)
         self.lives[live.id] = live
         self._count(1)
         return live

@@ -66,8 +66,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self.owner: Any = None
         # Tasks that have not ended. Held here, because asyncio itself keeps them weakly.
         self.living: dict[int, NumberedTask[Any]] = {}
-        # Of these, those that go on when the others are cancelled, as the flow ends.
-        self._protected: set[int] = set()
+        # Of these, those that go on when the others are cancelled, as the flow ends; and those that
+        # they made, each with the one that it is protected for.
+        self._protected: dict[int, int] = {}
+        # Those that ``cancel_tasks`` has cancelled: their clean-up is not cancelled as well.
+        self._cancelled: set[int] = set()
         self._timers: dict[int, Timer] = {}
         # Timers set and cancelled since ``take_timers`` was asked last.
         self.armed: list[Timer] = []
@@ -186,19 +189,36 @@ class FlowLoop(asyncio.AbstractEventLoop):
             raise Evicted
 
     def protect(self, task: asyncio.Task[Any]) -> None:
-        """Let a task, and what it makes, go on to its end when ``cancel_tasks`` ends the others."""
+        """Let a task go on to its end when ``cancel_tasks`` ends the others.
+
+        So does what it makes, until it has ended itself.
+        """
         assert isinstance(task, NumberedTask)
-        self._protected.add(task.number)
+        self._protected[task.number] = task.number
+
+    @property
+    def timing(self) -> bool:
+        """Whether a timer is set."""
+        return bool(self._timers)
 
     @property
     def protecting(self) -> bool:
         """Whether one of those has not ended."""
-        return not self._protected.isdisjoint(self.living)
+        return any(number in self.living for number in self._protected.values())
 
-    def cancel_tasks(self, *, all_of_them: bool) -> None:
-        """Cancel the tasks that have not ended, in order of creation."""
+    def cancel_tasks(self, *, all_of_them: bool = False) -> None:
+        """Cancel the tasks that have not ended, in order of creation, each of them once."""
         for number, task in list(self.living.items()):
-            if all_of_them or number not in self._protected:
+            if number in self._cancelled:
+                continue
+            if all_of_them or self._protected.get(number) not in self.living:
+                self._cancelled.add(number)
+                task.cancel()
+
+    def cancel_protected(self) -> None:
+        """Cancel the tasks that the others were ended without, and what they made."""
+        for number, task in list(self.living.items()):
+            if self._protected.get(number) in self.living:
                 task.cancel()
 
     @contextmanager
@@ -350,12 +370,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
             self.living[number] = task
             if not main:
                 task.add_done_callback(self.forget)
-            if self._protected and self._is_protected(asyncio.current_task(self)):
-                self._protected.add(number)
+            if self._protected:
+                self._protect_with(asyncio.current_task(self), number)
         return task
 
-    def _is_protected(self, task: asyncio.Task[Any] | None) -> bool:
-        return isinstance(task, NumberedTask) and task.number in self._protected
+    def _protect_with(self, maker: asyncio.Task[Any] | None, number: int) -> None:
+        if isinstance(maker, NumberedTask) and maker.number in self._protected:
+            self._protected[number] = self._protected[maker.number]
 
     def forget(self, task: asyncio.Task[Any]) -> None:
         """A task has ended."""

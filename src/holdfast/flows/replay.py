@@ -37,7 +37,7 @@ from holdfast.flows.replaying import (
     told,
     told_call,
 )
-from holdfast.flows.rewinding import Item, Rewind, VoidChild
+from holdfast.flows.rewinding import Item, Rewind, VoidChild, calls_in
 from holdfast.model.instance import HistoryRow, InstanceStatus
 from holdfast.names import JobId
 
@@ -441,11 +441,19 @@ class Replay:
                 )
 
     def _begun_now(self) -> Iterator[tuple[int, str]]:
-        """The calls that the history does not know, each with its number."""
+        """The calls that the history does not know, each with its number.
+
+        What a retry begins again, or a step with ``once`` that did not begin, is none of them: it
+        has the name that it had.
+        """
         calling, children = self._run.calling, self._run.children
+        known = calls_in([*chain.from_iterable(self._rows), *self._ahead])
         for step, call in calling.fresh.items():
-            yield call.number, f"step {step}"
+            if f"step/{step}" not in known:
+                yield call.number, f"step {step}"
         for decided, _ in self._run.out:
+            if origin_of(decided) in known:
+                continue
             if isinstance(decided, (StepSent, StepIntended)) and decided.step in calling.steps:
                 yield calling.steps[decided.step].number, f"step {decided.step}"
             elif isinstance(decided, ChildStarted) and decided.child in children.open:

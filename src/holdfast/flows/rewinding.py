@@ -33,6 +33,7 @@ from holdfast.flows.events import (
     encode_events,
     failure_in,
     first_events,
+    origin_of,
 )
 from holdfast.flows.failures import OUTCOME_UNKNOWN, unknown_outcome
 from holdfast.model.instance import HistoryRow, InstanceStatus
@@ -107,6 +108,22 @@ def flat(items: Iterable[Item]) -> list[Event]:
     for item in items:
         events.extend(item.kept if isinstance(item, Rewind) else [item])
     return events
+
+
+def calls_in(items: Iterable[Item]) -> frozenset[str]:
+    """The steps and children that a history knows, void ones as well: ``step/pay#0``."""
+    origins: set[str | None] = set()
+    for item in items:
+        if not isinstance(item, Rewind):
+            origins.add(origin_of(item))
+            continue
+        origins.update(map(origin_of, item.kept))
+        steps = {*item.failed_steps, *item.begun, *item.unbegun, *item.begun_steps}
+        origins.update(f"step/{step}" for step in steps)
+        void = (child.started.child for child in item.children)
+        children = {*item.failed_children, *item.begun_children, *void}
+        origins.update(f"child/{child}" for child in children)
+    return frozenset(origin for origin in origins if origin is not None)
 
 
 def _new_rewind(event: Rewound | Retried, kept: Standing, number: int) -> Rewind:
@@ -190,8 +207,9 @@ class _Salvage:
 
     def _intended(self, item: StepIntended | StepUnbegun) -> None:
         if isinstance(item, StepUnbegun):
-            if self._open.pop(item.step, None) is None and item.step in self._rewind.begun_steps:
-                # What intended it stands, and what says that it did not begin is void.
+            self._open.pop(item.step, None)
+            if item.step in self._rewind.begun_steps:
+                # What intended it first stands, and what says that it did not begin is void.
                 self._rewind.unbegun.add(item.step)
             return
         self._rewind.unbegun.discard(item.step)

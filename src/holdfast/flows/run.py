@@ -286,9 +286,11 @@ class FlowRun:
         return not self.calling.fresh and not self.calling.running
 
     @property
-    def awaits_letters(self) -> bool:
-        """Whether letters can bring it further: signals, or the ends of jobs and children."""
-        return bool(self.inbox.waiting or self.calling.jobs or self.children.open)
+    def expects(self) -> bool:
+        """Whether anything is under way that its code could hear of, without being asked."""
+        return bool(
+            self.calling.steps or self.children.open or self.inbox.waiting or self.loop.timing
+        )
 
     @property
     def unwritten(self) -> bool:

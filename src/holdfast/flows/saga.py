@@ -75,7 +75,7 @@ class Saga(AwaitedBlock):
         undoing.result()
         if cancelled is None or isinstance(error, asyncio.CancelledError):
             return
-        if run.asking.takes_new_way(HEARS_CANCEL):
+        if run.asking.keeps(HEARS_CANCEL):
             # Whoever asked waits for it: code that gets over the error would never hear of it.
             raise asyncio.CancelledError(*cancelled.args) from error
 
@@ -87,19 +87,25 @@ class Saga(AwaitedBlock):
                 undone = undo()
                 if inspect.isawaitable(undone):
                     await undone
-            except Exception as failed:
+            except Exception as failed:  # noqa: BLE001 - the others are undone all the same
                 _note(error, f"undoing failed: {message_of(failed)}")
-                run = the_flow("saga()")
-                if not run.replaying:
-                    run.log.log(
-                        logging.ERROR,
-                        "a saga of flow %r could not undo a step: %r",
-                        *(run.id, failed),
-                        exc_info=failed,
-                        extra={"flow": run.id},
-                    )
-            except asyncio.CancelledError:
+                _tell(failed)
+            except asyncio.CancelledError as cancelled:
+                # By its own code, or because it waits for a task that ended with the flow.
                 _note(error, "undoing was cancelled")
+                _tell(cancelled)
+
+
+def _tell(failed: BaseException) -> None:
+    run = the_flow("saga()")
+    if not run.replaying:
+        run.log.log(
+            logging.ERROR,
+            "a saga of flow %r could not undo a step: %r",
+            *(run.id, failed),
+            exc_info=failed,
+            extra={"flow": run.id},
+        )
 
 
 def _note(error: BaseException, text: str) -> None:

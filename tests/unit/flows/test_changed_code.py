@@ -8,7 +8,15 @@ import pytest
 
 import holdfast
 from holdfast import App, NonDeterminism, Retry
-from holdfast.flows.events import NULL, Failure, Forked, Patched, StepEnded, StepRetrying
+from holdfast.flows.events import (
+    NULL,
+    Failure,
+    Forked,
+    Patched,
+    StepEnded,
+    StepRetrying,
+    StepUnbegun,
+)
 from holdfast.flows.rewinding import fork_history
 from holdfast.model.instance import HistoryRow, InstanceStatus
 from holdfast.names import Token
@@ -113,6 +121,60 @@ def test_a_step_that_was_recorded_before_its_code_heard_of_it_is_not_run_by_anot
     driven.write(StepEnded(at=driven.now_us, step="b#0", result=NULL, ahead=True))
     with pytest.raises(NonDeterminism, match="b#0, which has run"):
         deployed(driven, renamed)
+
+
+@pytest.mark.parametrize("where", ["here", "queue", "once"])
+def test_a_flow_that_is_retried_by_code_without_a_step_begins_what_failed_again(where):
+    """It has the name that it had: nothing new stands in the place of what was left out."""
+    options = {"here": {}, "queue": {"queue": "q"}, "once": {"once": True}}
+    tried = steps_of(bad=options[where])["bad"]
+
+    async def before() -> str:
+        await a()
+        await b()
+        return await tried()
+
+    async def mended() -> str:
+        await a()
+        return await tried()
+
+    broken[0] = True
+    driven = Driven(flow(before))
+    driven.work(2)
+    driven.end("bad#0", ValueError("broken"))
+    assert driven.status is InstanceStatus.FAILED
+    driven.flow = flow(mended)
+    retry(driven)
+    begun = [*driven.steps, *(job.id for job in driven.decisions[-1].jobs)]
+    assert begun == (["f/bad#0@0.1"] if where == "queue" else ["bad#0"])
+    driven.end("bad#0", "fine")
+    assert driven.outcome == "fine"
+
+
+def test_a_step_that_did_not_begin_is_none_that_stands_in_the_place_of_another():
+    pay = steps_of(bad={"once": True})["bad"]
+
+    async def before() -> str:
+        async def rest() -> None:
+            await a()
+            await b()
+            await holdfast.wait_signal("go")
+
+        return (await asyncio.gather(pay(), rest()))[0]
+
+    async def mended() -> str:
+        async def rest() -> None:
+            await a()
+            await holdfast.wait_signal("go")
+
+        return (await asyncio.gather(pay(), rest()))[0]
+
+    driven = Driven(flow(before))
+    driven.steps.pop("bad#0")
+    driven.work()
+    driven.write(StepUnbegun(at=driven.now_us, step="bad#0"))
+    deployed(driven, mended)
+    assert list(driven.steps) == ["bad#0"]
 
 
 def test_a_renamed_step_is_found_in_a_flow_that_was_retried_as_well():

@@ -422,6 +422,35 @@ def test_a_step_that_never_began_runs_after_a_retry_though_what_says_so_is_void(
     assert replays(driven)
 
 
+def test_a_step_that_was_held_back_twice_runs_after_a_retry_that_makes_both_void():
+    async def code() -> list[object]:
+        async def late() -> str:
+            try:
+                return await ship()
+            except holdfast.StepFailed:
+                await charge()
+                raise
+
+        return await asyncio.gather(wire(1), late())
+
+    driven = run_of(code)
+    driven.steps.pop("wire#0")
+    driven.end("ship#0", ValueError("no truck"))
+    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
+    driven.crash()
+    # It is intended anew, and held back again.
+    driven.steps.pop("wire#0")
+    driven.write(StepEnded(at=driven.now_us, step="charge#0", result=msgspec.Raw(b"1"), ahead=True))
+    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
+    driven.crash()
+    assert driven.status is InstanceStatus.FAILED
+    retry(driven)
+    assert sorted(driven.steps) == ["ship#0", "wire#0"]
+    driven.work()
+    assert driven.outcome == [1, "home"]
+    assert replays(driven)
+
+
 def test_a_step_that_began_at_last_is_unknown_after_a_retry():
     async def code() -> list[object]:
         return await asyncio.gather(wire(1), ship())

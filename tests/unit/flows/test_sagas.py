@@ -218,7 +218,7 @@ def test_what_older_releases_recorded_of_sagas_is_replayed_by_what_they_did():
     driven.work(1)
     # As the release before wrote it: the cancel is heard no more, and the code goes on.
     driven.write(StepEnded(at=driven.now_us, step="unbook#1", input=msgspec.Raw(b"null")))
-    driven.rows = [row for row in driven.rows if "patched" not in row.events]
+    driven.rows = [row for row in driven.rows if "ruled" not in row.events]
     driven.write(StepEnded(at=driven.now_us, step="add#0", result=msgspec.Raw(b"2")))
     driven.write(Ended(at=driven.now_us, status="completed"))
     assert Driven(flow(swallows), rows=driven.rows).run.ended

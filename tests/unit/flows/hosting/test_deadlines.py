@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast import App
+from holdfast import App, FlowCancelled
 from holdfast.errors import HoldfastError
 from holdfast.flows.events import SignalReceived, TimerFired
+from holdfast.flows.host import FlowHost
 from holdfast.flows.intake import Intake
 from holdfast.model.instance import Letter
 from holdfast.testing import World
@@ -269,3 +270,101 @@ def test_a_deadline_passes_though_the_mailbox_cannot_be_read():
     found, looks = World().run(lambda world: own_host(world, app, suspended))
     assert found == "too late"
     assert looks
+
+
+# -- what else comes in time ----------------------------------------------------------------------
+
+
+def stoppable() -> App:
+    app = App("stoppable")
+
+    @app.step
+    async def charge() -> str:
+        return "charged"
+
+    @app.step
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    @app.flow
+    async def flow() -> str:
+        stops: list[str] = []
+        holdfast.on_update("stop")(lambda: stops.append("stopped"))
+        # It stays in the memory of its host.
+        working = asyncio.ensure_future(work())
+        await asyncio.sleep(DEADLINE_S)
+        working.cancel()
+        return stops[0] if stops else await charge()
+
+    return app
+
+
+@pytest.mark.parametrize("how", ["cancel", "update"])
+def test_a_host_that_stood_still_looks_for_whatever_was_sent_before_a_timer(how, monkeypatch):
+    # As if its timers came before the rings that it could not hear.
+    on_mail = FlowHost._on_mail
+
+    def later(host: FlowHost, id_: str) -> None:
+        asyncio.get_running_loop().call_later(0.05, on_mail, host, id_)
+
+    monkeypatch.setattr(FlowHost, "_on_mail", later)
+    app = stoppable()
+
+    async def story(world: World) -> str:
+        await world.serve(app, "one")
+        async with await world.connect() as hf:
+            handle = await hf.flows.start(app.flows["flow"])
+            await asyncio.sleep(5)
+            world.simulation.hosts["one"].pause(25)
+            await asyncio.sleep(5)
+            if how == "update":
+                await handle.update("stop")
+                return await handle.result()
+            await handle.cancel()
+            with pytest.raises(FlowCancelled):
+                await handle.result()
+            return "stopped"
+
+    assert World().run(story) == "stopped"
+
+
+def test_a_claim_saw_the_mailbox_when_it_was_made_and_not_when_it_was_answered():
+    app = App("late")
+
+    @app.flow
+    async def flow() -> str:
+        await holdfast.wait_signal("first")
+        try:
+            return await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)
+        except TimeoutError:
+            return "too late"
+
+    async def story(world: World) -> str:
+        async with await world.connect(app) as hf, await world.connect() as other:
+            hf._desk.store = hf._desk.claimer._store = spy = Spy(hf._driver.instances)
+            handle = await other.flows.start(flow)
+            async with hf.running():
+                await asyncio.sleep(0.1)
+                await handle.signal("first")
+                # It is parked by now, and a signal that nobody waits for has it claimed.
+                await asyncio.sleep(18.8)
+                assert handle.id not in hf._desk.host.home.lives
+                answered, claimed = asyncio.Event(), asyncio.Event()
+
+                async def claim(request):
+                    found = await hf._driver.instances.claim(request)
+                    if found.instances:
+                        claimed.set()
+                        await answered.wait()
+                    return found
+
+                spy.__dict__["claim"] = claim
+                await handle.signal("other")
+                await claimed.wait()
+                await asyncio.sleep(0.5)
+                await handle.signal("ok", "in time")
+                await asyncio.sleep(1.2)
+                answered.set()
+                return await handle.result()
+
+    assert World().run(story) == "in time"

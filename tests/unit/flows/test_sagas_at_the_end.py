@@ -1,0 +1,179 @@
+"""Flows whose main coroutine has ended while a saga undoes: it undoes, and then the flow ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import pytest
+
+import holdfast
+from holdfast import App
+from holdfast.flows.events import Ruled
+from tests.unit.flows.driving import Driven
+
+YEARS_S = 10 * 365 * 86_400
+
+app = App("endings")
+
+
+@app.step
+def book() -> str:
+    return "booked"
+
+
+@app.step
+def unbook(number: int = 0) -> int:
+    return number
+
+
+@app.step
+def bad() -> None: ...
+
+
+def flow(function):
+    return App("a").flow(name="f")(function)
+
+
+async def part(undo, *args) -> None:
+    async with holdfast.saga() as saga:
+        await book()
+        saga.add(undo, *args)
+        await bad()
+
+
+def failed(code, crashes: bool = False) -> Driven:
+    """A flow of which a part undoes, and that ends around it when it is told ``over``."""
+    driven = Driven(flow(code))
+    driven.end("book#0", "booked")
+    driven.end("bad#0", ValueError("no"))
+    driven.signal("over")
+    if crashes:
+        driven.crash()
+    return driven
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_an_undo_has_left_behind_does_not_keep_its_flow_from_ending(crashes):
+    async def undo() -> None:
+        await unbook()
+        ack = asyncio.create_task(holdfast.wait_signal("ack"))
+        late = asyncio.create_task(asyncio.sleep(60))
+        await asyncio.wait([ack, late], return_when=asyncio.FIRST_COMPLETED)
+
+    async def code() -> str:
+        task = asyncio.create_task(part(undo))
+        await holdfast.wait_signal("over")
+        del task
+        return "done"
+
+    driven = failed(code, crashes)
+    driven.end("unbook#0", 0)
+    assert not driven.run.ended
+    driven.elapse(61)
+    assert driven.outcome == "done"
+    driven.crash()
+    assert driven.run.ended
+
+
+def test_what_an_undo_left_behind_before_the_flow_ended_is_cancelled_with_it():
+    async def undo() -> None:
+        left = asyncio.create_task(holdfast.wait_signal("ack"))
+        await unbook()
+        del left
+
+    async def code() -> str:
+        with contextlib.suppress(holdfast.StepFailed):
+            await part(undo)
+        return "done"
+
+    driven = Driven(flow(code))
+    driven.end("book#0", "booked")
+    driven.end("bad#0", ValueError("no"))
+    driven.end("unbook#0", 0)
+    assert driven.outcome == "done"
+    assert "Ruled" not in driven.told()
+
+
+def test_an_update_that_comes_while_an_ended_flow_undoes_does_not_keep_it():
+    async def code() -> str:
+        @holdfast.on_update
+        async def approve() -> str:
+            return await holdfast.wait_signal("second-eye", str)
+
+        task = asyncio.create_task(part(unbook, 1))
+        await holdfast.wait_signal("over")
+        del task
+        return "done"
+
+    driven = failed(code)
+    driven.letter("update", "approve", {})
+    assert not driven.run.ended
+    driven.end("unbook#0", 1)
+    assert driven.outcome == "done"
+    (reply,) = driven.decisions[-1].replies
+    assert "error" in reply.payload
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_an_undo_that_waits_for_a_task_that_ended_with_the_flow_is_told_so(crashes, caplog):
+    """The others of its saga are undone."""
+
+    async def code() -> str:
+        orders: asyncio.Queue[tuple[int, asyncio.Event]] = asyncio.Queue()
+
+        async def desk() -> None:
+            while True:
+                number, done = await orders.get()
+                await unbook(number)
+                done.set()
+
+        async def ask(number: int) -> None:
+            done = asyncio.Event()
+            orders.put_nowait((number, done))
+            await done.wait()
+
+        async def undo() -> None:
+            async with holdfast.saga() as saga:
+                saga.add(unbook, 3)
+                saga.add(ask, 1)
+                saga.add(ask, 2)
+                await bad()
+
+        tasks = asyncio.create_task(desk()), asyncio.create_task(undo())
+        await holdfast.wait_signal("over")
+        del tasks
+        return "done"
+
+    driven = Driven(flow(code))
+    driven.end("bad#0", ValueError("no"))
+    with caplog.at_level(logging.ERROR):
+        driven.signal("over")
+        if crashes:
+            driven.crash()
+    assert driven.stopped == ["unbook#0"]
+    assert len([each for each in caplog.records if "could not undo" in each.getMessage()]) == 2
+    assert list(driven.steps) == ["unbook#1"]
+    driven.end("unbook#1", 3)
+    assert driven.outcome == "done"
+    driven.elapse(YEARS_S)
+    assert driven.run.ended
+
+
+def test_hosts_that_do_not_keep_the_rule_leave_the_flow_to_others():
+    """They know no such event, and so go no other way from it than the flow has."""
+
+    async def code() -> str:
+        task = asyncio.create_task(part(unbook, 1))
+        await holdfast.wait_signal("over")
+        del task
+        return "done"
+
+    driven = failed(code)
+    (rule,) = [event for event in driven.history() if isinstance(event, Ruled)]
+    assert rule.id == "holdfast.saga.undoes-to-its-end"
+    assert '"event":"ruled"' in driven.rows[-1].events
+    driven.crash()
+    driven.end("unbook#0", 1)
+    assert driven.outcome == "done"
