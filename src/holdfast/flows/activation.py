@@ -18,6 +18,7 @@ from holdfast.flows.home import Home
 from holdfast.flows.intake import Happened, Intake, Taken
 from holdfast.flows.letters import CANCEL
 from holdfast.flows.local_steps import LocalSteps
+from holdfast.flows.mailbox import Mailbox
 from holdfast.flows.rousing import Rouser
 from holdfast.flows.row import FlowRow
 from holdfast.flows.step_run import StepRun
@@ -31,10 +32,6 @@ from holdfast.model.instance import (
 )
 from holdfast.runtime.session import LiveSession
 
-# A timer that is fired so late tells of a host that stood still: rings that came meanwhile may not
-# have been handled. One that is fired sooner costs no look into the mailbox.
-_LATE_US = 200_000
-
 
 class LiveFlow:
     """A flow in the memory of its owner."""
@@ -44,11 +41,7 @@ class LiveFlow:
         "_begun",
         "_home",
         "_intake",
-        "_mail",
-        "_read_after",
-        "_read_us",
-        "_reading",
-        "_reading_us",
+        "_mailbox",
         "_rouser",
         "_still",
         "_suspending",
@@ -77,12 +70,9 @@ class LiveFlow:
         self._intake = Intake()
         self._rouser = Rouser(home.clock)
         # Until its history was read, nothing can be fed: what happens meanwhile waits.
-        self._begun = self._mail = self._reading = False
+        self._begun = False
         self._untouched = claimed.first
-        self._read_after = 0
-        # The instants at which the last look into the mailbox began that saw all of it, and the one
-        # that is under way. A claim is such a look; one that was just started has no deadline yet.
-        self._read_us, self._reading_us = at_us, 0
+        self._mailbox = Mailbox(at_us)
         self.committing = self.suspended = self.closed = self.idle = False
         # Whether the newest commit is the one that ends it.
         self.ending = False
@@ -129,7 +119,7 @@ class LiveFlow:
             self._put_letters(letters)
             if len(letters) >= LETTERS_MAX:
                 # There may be more behind those that a claim brings along.
-                self._mail, self._read_us = True, 0
+                self._mailbox.forget()
         self._advance()
 
     def _wish_to_cancel(self, letters: Sequence[Letter]) -> Letter | None:
@@ -192,25 +182,18 @@ class LiveFlow:
         """There may be letters."""
         if self.closed or self._still:
             return
-        if not self._begun or self.committing or self._intake.waiting or self._reading:
-            self._mail = True
+        if not self._begun or self.committing or self._intake.waiting or self._mailbox.looking:
+            self._mailbox.rung = True
         else:
             self._read()
 
     def delivered(self, letters: Sequence[Letter]) -> None:
         """Letters were read."""
-        self._reading = False
+        self._mailbox.looking = False
         if self.closed:
             return
-        took = False
-        more = len(letters) >= LETTERS_MAX
-        if not self._still:
-            took = self._put_letters(letters)
-            if not more:
-                self._read_us = self._reading_us
-        self._mail = self._mail or more
-        # Those that it cannot take stay there, and must not hide what stands behind them.
-        self._read_after = letters[-1].number if more and not took else 0
+        took = not self._still and self._put_letters(letters)
+        self._mailbox.looked(letters, heard=not self._still, took=took)
         if took or (self._intake.waiting and not self._still):
             self._wake()
         elif not self.committing:
@@ -230,7 +213,7 @@ class LiveFlow:
         self._still = suspended or self.leaving
         if not self._still:
             # What was rung meanwhile was not heard, and what was read is forgotten.
-            self._mail, self._read_us = True, 0
+            self._mailbox.forget()
         if self.committing or not self._begun:
             self._suspending = suspended
             return
@@ -433,8 +416,9 @@ class LiveFlow:
         self.steps.forget()
         # What happened meanwhile happened to the run that is over: the identities of steps begin
         # anew. Letters are in the mailbox still, and are read by the new run.
-        self._mail = self._mail or bool(self._intake.waiting)
-        self._read_us = 0
+        if self._intake.waiting:
+            self._mailbox.rung = True
+        self._mailbox.see_anew()
         self._intake = Intake()
         self.run.close()
         self.row.base = commit.version - 1
@@ -460,10 +444,11 @@ class LiveFlow:
             self.committing = True
             home.transact(self, self.steps.transactions.pop(0))
             return
-        if self._mail and not self._reading:
+        mailbox = self._mailbox
+        if mailbox.rung and not mailbox.looking:
             self._read()
         self._rouser.set(self.run.due_at_us, self._roused)
-        if self.run.waiting and not self._reading:
+        if self.run.waiting and not mailbox.looking:
             if self._intake.unknown is not None:
                 home.stuck(self, HistoryTooNew(f"a letter of the kind {self._intake.unknown!r}"))
             elif not self.idle:
@@ -472,10 +457,7 @@ class LiveFlow:
             home.woke(self)
 
     def _read(self) -> None:
-        self._mail, self._reading = False, True
-        if not self._read_after:
-            self._reading_us = self._home.clock.now_us()
-        self._home.read_mail(self, after=self._read_after)
+        self._home.read_mail(self, after=self._mailbox.look(self._home.clock.now_us()))
 
     def _roused(self, due_us: int) -> None:
         """Something that it waits for has come due."""
@@ -483,8 +465,10 @@ class LiveFlow:
             # What is under way sets the timer again.
             return
         now_us = self._home.clock.now_us()
-        if self._reads_first(due_us, now_us):
-            # What was read sets the timer again, if it does not come before it.
+        if self._mailbox.comes_first(due_us, now_us):
+            # What is read sets the timer again, if it does not come before it.
+            if not self._mailbox.looking:
+                self._read()
             return
         due = self.run.due(now_us)
         if due:
@@ -493,15 +477,3 @@ class LiveFlow:
             self._wake()
         else:
             self._rest()
-
-    def _reads_first(self, due_us: int, now_us: int) -> bool:
-        """Whether letters that were sent before this instant may be unread; they are read then.
-
-        Once: after a look that began behind it, what is due is fired, whatever comes meanwhile.
-        """
-        if self._read_us >= due_us:
-            return False
-        late = now_us - due_us > _LATE_US
-        if not self._reading and (self._mail or late):
-            self._read()
-        return self._reading
