@@ -1,17 +1,20 @@
 """Finds out that a story waits for what never comes, and says who waits for what.
 
 Owns nothing: it looks at the store of a ``World`` from outside, now and then. Hosts have timers of
-their own, so that virtual time goes on also where nothing ever happens again.
+their own, so that virtual time goes on also where nothing ever happens again. Must never call it a
+deadlock while something may happen by itself: a flow, a job or a schedule that has its time, or a
+function of an app that acts when it likes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NoReturn, TypeVar
 
 from holdfast.app import App
-from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.flows.recording import record_flow, replayed
 from holdfast.flows.run import FlowRun
@@ -19,34 +22,55 @@ from holdfast.model.instance import LIVE as LIVE_FLOWS
 from holdfast.model.instance import InstanceFilter, InstanceRecord, InstanceStatus
 from holdfast.model.job import LIVE as LIVE_JOBS
 from holdfast.model.job import JobFilter, JobRecord, JobState
+from holdfast.model.schedule import ScheduleRecord
 from holdfast.ports.driver import Driver
 from holdfast.testing.loop import Deadlock
+from holdfast.testing.loop_host import LoopHost
+from holdfast.testing.simulation import Simulation
+
+T = TypeVar("T")
 
 # Looks within the time that nothing may happen.
 _LOOKS = 10
 
-# A test has fewer flows and jobs; of more, the first are looked at.
+# What a store is asked for at once; all pages are read, because the one thing that goes on by
+# itself may be on the last.
 _PAGE = 500
 
 # Flows and jobs that are named; a reader has seen enough then.
 _NAMED_MAX = 10
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NOBODY_SERVES = (
     "no host has an app, so that nobody runs flows and jobs: let the story begin with "
     "`await world.serve(app)`"
 )
 
-_Seen = tuple[Sequence[InstanceRecord], Sequence[JobRecord]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What is not done, and what makes more of it at its time."""
+
+    flows: Sequence[InstanceRecord] = ()
+    jobs: Sequence[JobRecord] = ()
+    schedules: Sequence[ScheduleRecord] = ()
 
 
 class Standstill:
     """Watches one store for a time in which nothing happens though something is not done."""
 
-    def __init__(self, driver: Driver, clock: Clock, apps: Sequence[App], limit_s: float) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        simulation: Simulation,
+        hosted: Sequence[tuple[LoopHost, App]],
+        limit_s: float,
+    ) -> None:
         self._driver = driver
-        self._clock = clock
+        self._simulation = simulation
         # The world's own list: what is served later counts as well.
-        self._apps = apps
+        self._hosted = hosted
         self._limit_s = limit_s
 
     async def watch(self) -> NoReturn:
@@ -55,7 +79,7 @@ class Standstill:
         Raises:
             Deadlock: For so long no flow and no job has changed, and none will by itself.
         """
-        before: _Seen = ((), ())
+        before = _Seen()
         looks = 0
         while True:
             await asyncio.sleep(self._limit_s / _LOOKS)
@@ -66,46 +90,73 @@ class Standstill:
                 raise Deadlock(await self._told(seen))
 
     async def _look(self) -> _Seen:
-        instances, jobs = self._driver.instances, self._driver.jobs
+        instances, jobs, schedules = (
+            self._driver.instances,
+            self._driver.jobs,
+            self._driver.schedules,
+        )
         assert instances is not None
         assert jobs is not None
-        live = InstanceFilter(kind="flow", statuses=LIVE_FLOWS)
-        return (
-            await instances.list(live, after=None, limit=_PAGE),
-            await jobs.list(JobFilter(states=LIVE_JOBS), after=None, limit=_PAGE),
+        assert schedules is not None
+        flows = InstanceFilter(kind="flow", statuses=LIVE_FLOWS)
+        live = JobFilter(states=LIVE_JOBS)
+        return _Seen(
+            flows=await _all_pages(
+                lambda after: instances.list(flows, after=after, limit=_PAGE),
+                lambda flow: flow.cursor,
+            ),
+            jobs=await _all_pages(
+                lambda after: jobs.list(live, after=after, limit=_PAGE), lambda job: job.cursor
+            ),
+            schedules=await _all_pages(
+                lambda after: schedules.list(after=after, limit=_PAGE),
+                lambda schedule: schedule.name,
+            ),
         )
 
     def _stands(self, seen: _Seen) -> bool:
         """Whether something is not done, and nobody is at it, nor will be at a time that is set."""
-        flows, jobs = seen
-        now = self._clock.now()
+        now = self._simulation.clock.now()
+        now_us = (now - _EPOCH) // timedelta(microseconds=1)
         return (
-            bool(flows or jobs)
-            and all(job.state is JobState.READY for job in jobs)
-            and all(flow.owner is None for flow in flows)
-            and all(flow.due_at is None or flow.due_at <= now for flow in flows)
+            bool(seen.flows or seen.jobs)
+            and all(job.state is JobState.READY for job in seen.jobs)
+            and all(flow.owner is None for flow in seen.flows)
+            and all(flow.due_at is None or flow.due_at <= now for flow in seen.flows)
+            # One that is overdue is fired by nobody.
+            and all(each.paused or each.next_at_us <= now_us for each in seen.schedules)
+            and not self._acts()
         )
 
+    def _acts(self) -> bool:
+        """Whether a host leads or ticks: what such functions do, and when, no store knows."""
+        return any(app.leaders or app.periodics for host, app in self._hosted if not host.crashed)
+
     async def _told(self, seen: _Seen) -> str:
-        flows, jobs = seen
         days = self._limit_s / 86_400
-        lines = [f"nothing happened for {days:g} days, and the story does not end:"]
-        lines += [
-            f"  flow {flow.id!r} of {flow.name!r} {await self._why(flow)}"
-            for flow in flows[:_NAMED_MAX]
+        lines = [
+            f"nothing happened for {days:g} days, and the story does not end:",
+            *await self._undone(seen),
         ]
-        lines += [
-            f"  job {job.id!r} of queue {job.queue!r} is taken by no host"
-            for job in jobs[:_NAMED_MAX]
-        ]
-        if not self._apps:
-            lines.append(NOBODY_SERVES)
-        else:
+        if self._hosted:
             lines.append(
                 "let the story send what they wait for, or give result() a timeout; if it does so "
                 "later than this, give World(limit=…) more time"
             )
         return "\n".join(lines)
+
+    async def _undone(self, seen: _Seen) -> list[str]:
+        lines = [
+            f"  flow {flow.id!r} of {flow.name!r} {await self._why(flow)}"
+            for flow in seen.flows[:_NAMED_MAX]
+        ]
+        lines += [
+            f"  job {job.id!r} of queue {job.queue!r} is taken by no host"
+            for job in seen.jobs[:_NAMED_MAX]
+        ]
+        if lines and not self._hosted:
+            lines.append(NOBODY_SERVES)
+        return lines
 
     async def _why(self, flow: InstanceRecord) -> str:
         if flow.status is InstanceStatus.PENDING:
@@ -116,7 +167,7 @@ class Standstill:
             return "is ready, and no host takes it"
         assert self._driver.instances is not None
         definition = next(
-            (app.flows[flow.name] for app in self._apps if flow.name in app.flows), None
+            (app.flows[flow.name] for _, app in self._hosted if flow.name in app.flows), None
         )
         if definition is None:
             return "is taken by no host any more"
@@ -125,6 +176,17 @@ class Standstill:
                 return f"waits for {_awaited(run)}"
         except HoldfastError as error:
             return f"cannot go on: {error}"
+
+
+async def _all_pages(
+    page_after: Callable[[str | None], Awaitable[Sequence[T]]], place: Callable[[T], str]
+) -> Sequence[T]:
+    found: list[T] = []
+    while True:
+        page = await page_after(place(found[-1]) if found else None)
+        found += page
+        if len(page) < _PAGE:
+            return found
 
 
 def _awaited(run: FlowRun) -> str:

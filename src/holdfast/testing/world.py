@@ -23,7 +23,7 @@ from holdfast.testing.crashing import CrashingStore, CrashPoint
 from holdfast.testing.faults import FaultPlan, Faults
 from holdfast.testing.history import History
 from holdfast.testing.loop import StepLimit
-from holdfast.testing.loop_host import current_host
+from holdfast.testing.loop_host import LoopHost, current_host
 from holdfast.testing.simulation import SimHost, Simulation
 from holdfast.testing.standstill import NOBODY_SERVES, Standstill
 
@@ -63,7 +63,8 @@ class World:
         crash: Where a host is to die.
         limit: The story has failed if nothing happened to any flow or job for so long, by the
             world's own time, though some are not done; it does not count while a host is at one,
-            or one has a time at which it goes on.
+            one has a time at which it goes on, a schedule has a tick to come, or a host runs an
+            app with leaders or ``every``, which may do something at any time.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class World:
         )
         self._serving: dict[str, tuple[SimHost, asyncio.Task[None]]] = {}
         self._burials: list[asyncio.Task[None]] = []
-        # What hosts could run.
-        self._apps: list[App] = []
+        # What hosts could run, also those that have crashed.
+        self._hosted: list[tuple[LoopHost, App]] = []
 
     @property
     def now(self) -> datetime:
@@ -116,7 +117,7 @@ class World:
         except StepLimit as error:
             error.add_note(
                 "perhaps something waits for what nobody sends: give result() a timeout"
-                if self._apps
+                if self._hosted
                 else NOBODY_SERVES
             )
             raise
@@ -124,8 +125,8 @@ class World:
     async def _main(self, story: Callable[[World], Coroutine[Any, Any, T]]) -> T:
         # A memory store lives as long as somebody has it open.
         keep = await self.store.open(HostId("world"))
-        watch = Standstill(keep, self.simulation.clock, self._apps, self._limit_s).watch()
-        watching = asyncio.ensure_future(watch)
+        watch = Standstill(keep, self.simulation, self._hosted, self._limit_s).watch()
+        watching = self.simulation.loop.create_task(watch, name="watch")
         telling = self.simulation.start_host("story").spawn(story(self), name="story")
         try:
             await asyncio.wait((telling, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +152,7 @@ class World:
     async def connect_on(self, host: SimHost, app: App | None = None) -> Holdfast:
         """The same for the code of another host, which must be what calls it."""
         if app is not None:
-            self._apps.append(app)
+            self._hosted.append((host, app))
         return await self.store.connect(
             host,
             LeaseOptions(),

@@ -1,0 +1,151 @@
+"""What a world takes for a story that can never end, and what goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.testing import World, standstill
+from holdfast.testing.loop import Deadlock
+
+LIMIT_S = 600.0
+
+# Far longer than nothing may happen.
+LATER_S = 3600.0
+
+
+def make_app() -> holdfast.App:
+    app = holdfast.App("still")
+
+    @app.flow
+    async def waits() -> str:
+        return await holdfast.wait_signal("go", str)
+
+    @app.flow
+    async def sleeps() -> str:
+        await asyncio.sleep(LATER_S)
+        return "slept"
+
+    return app
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(limit=LIMIT_S)
+    # Some ten times what these stories take: one that does not end fails soon.
+    world.simulation.loop.steps_max = 200_000
+    return world
+
+
+@pytest.fixture
+def _small_pages(monkeypatch):
+    monkeypatch.setattr(standstill, "_PAGE", 2)
+
+
+@pytest.mark.usefixtures("_small_pages")
+@pytest.mark.parametrize("waiting", [2, 3, 4])
+def test_a_flow_that_goes_on_counts_however_many_wait_before_it(world, waiting):
+    async def story(world: World) -> str:
+        await world.serve(make_app())
+        async with await world.connect() as hf:
+            for _ in range(waiting):
+                await hf.flows.start("waits")
+            return await (await hf.flows.start("sleeps")).result()
+
+    assert world.run(story) == "slept"
+
+
+@pytest.mark.usefixtures("_small_pages")
+def test_a_job_that_is_due_later_counts_however_many_wait_before_it(world):
+    app = make_app()
+
+    @app.handler("later")
+    async def later(_: None) -> str:
+        return "done"
+
+    async def story(world: World) -> str:
+        await world.serve(app)
+        async with await world.connect() as hf:
+            for _ in range(2):
+                await hf.work.enqueue("nobody", None)
+            return await (await hf.work.enqueue("later", None, delay=LATER_S)).result()
+
+    assert world.run(story) == "done"
+
+
+@pytest.mark.usefixtures("_small_pages")
+def test_more_than_a_page_of_flows_that_wait_stand_still(world):
+    async def story(world: World) -> None:
+        await world.serve(make_app())
+        async with await world.connect() as hf:
+            handles = [await hf.flows.start("waits", id=f"w{n}") for n in range(5)]
+            await handles[0].result()
+
+    with pytest.raises(Deadlock, match=r"(?s)'w0' of 'waits' waits for signal 'go'.*'w4' of"):
+        world.run(story)
+
+
+async def signalled(world: World, app: holdfast.App, hosts: list[holdfast.Holdfast]) -> str:
+    """Wait for a flow that something in ``app`` signals, through what is in ``hosts``."""
+    await world.serve(app)
+    async with await world.connect() as hf:
+        hosts.append(hf)
+        return await (await hf.flows.start("waits", id="w")).result()
+
+
+@pytest.mark.parametrize("by", ["cron", "every", "leader"])
+def test_what_an_app_does_at_its_time_may_be_what_a_flow_waits_for(world, by):
+    app, hosts = make_app(), list[holdfast.Holdfast]()
+
+    async def act(*_: object) -> None:
+        await hosts[0].flows.get("w").signal("go", by)
+
+    if by == "cron":
+        # The world begins at noon.
+        app.cron("0 13 * * *", key="act")(act)
+    elif by == "every":
+        app.every(LATER_S, key="act")(act)
+    else:
+
+        @app.leader("act")
+        async def lead(lease: holdfast.Lease) -> None:
+            await asyncio.sleep(LATER_S)
+            await act(lease)
+
+    assert world.run(lambda world: signalled(world, app, hosts)) == by
+
+
+def test_a_schedule_that_ticks_whenever_the_world_looks_goes_on(world):
+    app, hosts, ticks = make_app(), list[holdfast.Holdfast](), list[object]()
+
+    # Ten looks are within the limit.
+    @app.cron("* * * * *")
+    async def act(tick: object) -> None:
+        ticks.append(tick)
+        if len(ticks) == 15:
+            await hosts[0].flows.get("w").signal("go", "on")
+
+    assert world.run(lambda world: signalled(world, app, hosts)) == "on"
+
+
+def test_what_is_paused_or_has_crashed_does_nothing_any_more(world):
+    app = make_app()
+
+    @app.every(LATER_S)
+    async def rarely() -> None: ...
+
+    async def story(world: World) -> None:
+        await world.serve(app, "ticks")
+        await world.serve(make_app(), "runs")
+        async with await world.connect() as hf:
+            await hf.schedules.create("nightly", "nobody", cron="@daily")
+            await hf.schedules.pause("nightly")
+            handle = await hf.flows.start("waits", id="w")
+            world.crash("ticks")
+            await handle.result()
+
+    with pytest.raises(Deadlock, match="'w' of 'waits' waits for signal 'go'"):
+        world.run(story)
+    assert world.simulation.now < 2 * LIMIT_S
