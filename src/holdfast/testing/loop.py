@@ -31,7 +31,11 @@ _SWEEP_LEAST = 256
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and nothing is scheduled, so nothing will ever happen. Shows who waits."""
+    """What is waited for will never happen. Shows who waits.
+
+    Nothing is ready and nothing is scheduled; or, in a ``World``, nothing that is scheduled changes
+    what is waited for.
+    """
 
 
 class StepLimit(RuntimeError):
@@ -76,6 +80,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """The clock of the host that asks; true time outside of all hosts."""
         host = current.get()
         return self._now if host is None else host.local_at(self._now)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing else is ready or scheduled than the callback that asks."""
+        return not self._runnable and not any(
+            handle.live and not handle.host.crashed for _, _, handle in self._timers
+        )
 
     # Callbacks.
 

@@ -77,13 +77,17 @@ class Standstill:
         """Look until cancelled.
 
         Raises:
-            Deadlock: For so long no flow and no job has changed, and none will by itself.
+            Deadlock: Nothing but this watch would ever run again; or for so long no flow and no
+                job has changed, and none will by itself.
         """
         before = _Seen()
         looks = 0
         while True:
             await asyncio.sleep(self._limit_s / _LOOKS)
             seen = await self._look()
+            # The timer of this watch keeps the loop from seeing it by itself.
+            if self._simulation.loop.idle:
+                raise Deadlock(await self._told_idle(seen))
             looks = looks + 1 if seen == before and self._stands(seen) else 0
             before = seen
             if looks >= _LOOKS:
@@ -143,6 +147,15 @@ class Standstill:
                 "let the story send what they wait for, or give result() a timeout; if it does so "
                 "later than this, give World(limit=…) more time"
             )
+        return "\n".join(lines)
+
+    async def _told_idle(self, seen: _Seen) -> str:
+        lines = [
+            "nothing is ready and nothing is scheduled, and the story does not end:",
+            *await self._undone(seen),
+            "where its code waits:",
+            self._simulation.loop.dump(),
+        ]
         return "\n".join(lines)
 
     async def _undone(self, seen: _Seen) -> list[str]:

@@ -100,7 +100,8 @@ class World:
 
         Raises:
             UsageError: It was called inside a running event loop, or with no function.
-            Deadlock: Everybody waits for something that will never happen; it says what.
+            Deadlock: Everybody waits for something that will never happen; it says what. At once
+                where nobody has anything to do any more, else after ``limit``.
             Unhandled: A task failed and nobody looked.
             StepLimit: The story does not end: somebody waits, and looks again and again, for what
                 never comes; a note says what may be missing.

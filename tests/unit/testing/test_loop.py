@@ -72,6 +72,23 @@ def test_a_failing_task_cancels_its_group():
     assert ended == [1.0]
 
 
+def test_idle_is_a_loop_that_only_the_asker_keeps_awake():
+    async def main():
+        loop, host = asyncio.get_running_loop(), LoopHost("a")
+        found = [loop.idle]
+        loop.call_later(5, found.clear).cancel()
+        found.append(loop.idle)
+        sleeping = on(host, asyncio.sleep(5))
+        found.append(loop.idle)
+        await asyncio.sleep(1)
+        found.append(loop.idle)
+        loop.crash(host)
+        found.append(loop.idle)
+        return found, sleeping.done()
+
+    assert run(main()) == ([True, True, False, False, True], False)
+
+
 def test_timeouts_fire_on_virtual_time():
     async def main():
         with pytest.raises(TimeoutError):

@@ -149,3 +149,29 @@ def test_what_is_paused_or_has_crashed_does_nothing_any_more(world):
     with pytest.raises(Deadlock, match="'w' of 'waits' waits for signal 'go'"):
         world.run(story)
     assert world.simulation.now < 2 * LIMIT_S
+
+
+async def wait_for_ever(world: World) -> None:
+    await asyncio.Event().wait()
+
+
+async def wait_unconnected(world: World) -> None:
+    async with await world.connect() as hf:
+        await hf.flows.start("waits", id="w")
+    await wait_for_ever(world)
+
+
+@pytest.mark.parametrize(
+    ("story", "said"),
+    [
+        (wait_for_ever, "does not end:\nwhere its code waits:"),
+        (wait_unconnected, "  flow 'w' of 'waits' is taken by no host\nno host has an app"),
+    ],
+)
+def test_a_story_in_which_nobody_has_anything_to_do_ends_at_once(story, said):
+    world = World()
+    world.simulation.loop.steps_max = 1000
+    with pytest.raises(Deadlock, match="nothing is ready and nothing is scheduled") as caught:
+        world.run(story)
+    assert said in str(caught.value)
+    assert f"story#0/story at {story.__name__}" in str(caught.value)
