@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
+from holdfast.drivers.sqlite.instance_store import SqliteInstanceStore
+from holdfast.flows.recording import record_flow
 from tests.cli.flow_apps import Shop
 
 
@@ -23,10 +26,13 @@ def shop(shell):
     return made
 
 
+MORE_ENDED = "more ended flows were not checked; --limit N checks so many in all, live ones first"
+
+
 def check(shell, shop, *arguments, **environ):
     done = shell("flow", "replay-check", shop.name, *arguments, "--json", **environ)
     found = done.document
-    assert done.code == (found["mismatched"] + found["left_out"]["live"] > 0), done.stderr
+    assert done.code == (found["mismatched"] > 0 or found["left_out"]["live"]), done.stderr
     return found
 
 
@@ -62,27 +68,59 @@ def test_no_number_of_ended_flows_hides_a_live_one(shell, shop, monkeypatch):
     shop.reach_the_wait("third")
     found = check(shell, shop)
     assert [row["id"] for row in found["flows"]] == ["waits", "third", "ended"]
-    assert found["left_out"] == {"live": 0, "ended": 1}
+    assert found["left_out"] == {"live": False, "ended": True}
     told = shell("flow", "replay-check", shop.name)
     assert told.code == 0
     assert told.stderr.splitlines() == [
         "holdfast: 2 live and 1 ended flows checked, 0 do not fit",
-        "holdfast: 1 newer ended flows were not checked: --limit N checks more",
+        f"holdfast: {MORE_ENDED}",
     ]
     more = check(shell, shop, "--limit", "3")
     assert [row["id"] for row in more["flows"]] == ["waits", "third", "ended"]
-    assert check(shell, shop, "--limit", "4")["left_out"] == {"live": 0, "ended": 0}
+    assert check(shell, shop, "--limit", "4")["left_out"] == {"live": False, "ended": False}
 
 
 def test_a_limit_that_leaves_live_flows_out_is_no_pass(shell, shop):
     shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "later")
     found = check(shell, shop, "--limit", "1")
     assert [row["id"] for row in found["flows"]] == ["waits"]
-    assert found["left_out"] == {"live": 1, "ended": 1}
+    assert found["left_out"] == {"live": True, "ended": True}
     told = shell("flow", "replay-check", shop.name, "--limit", "1")
     assert told.code == 1
-    assert "1 live flows were NOT checked" in told.stderr
+    assert "more live flows were NOT checked: leave --limit away" in told.stderr
     assert shell("flow", "replay-check", shop.name, "--limit", "2").code == 0
+
+
+def test_a_flow_that_ends_meanwhile_stands_for_none_that_was_left_out(shell, shop, monkeypatch):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "later")
+
+    async def ending(store, id_):
+        recording = await record_flow(store, id_)
+        await store.terminate(id_, outcome="{}")
+        return recording
+
+    monkeypatch.setattr("holdfast.cli.flow_check.record_flow", ending)
+    found = check(shell, shop, "--limit", "1", "--status", "pending", "--status", "running")
+    assert [row["id"] for row in found["flows"]] == ["waits"]
+    assert found["left_out"] == {"live": True, "ended": False}
+
+
+def test_what_was_left_out_is_not_counted(shell, shop, monkeypatch):
+    async def counting(*_args):
+        pytest.fail("a count reads the whole store")
+
+    monkeypatch.setattr(SqliteInstanceStore, "count", counting)
+    monkeypatch.setattr("holdfast.cli.flow_check._ENDED_MAX", 1)
+    assert check(shell, shop)["checked"] == 2
+    assert check(shell, shop, "--limit", "1")["left_out"] == {"live": False, "ended": True}
+
+
+def test_flows_that_are_started_while_it_checks_do_not_keep_it_from_ending(
+    shell, shop, monkeypatch
+):
+    monkeypatch.setattr("holdfast.cli.flow_check._STARTED_WITHIN", timedelta(hours=-1))
+    found = check(shell, shop)
+    assert [row["id"] for row in found["flows"]] == ["ended"]
 
 
 def test_a_branch_for_flows_that_have_begun_fits_both(shell, shop):
@@ -121,6 +159,8 @@ def test_a_live_flow_that_the_app_lacks_is_no_pass_unless_it_is_anothers(shell, 
     assert check(shell, shop, "--status", "pending")["mismatched"] == 1
     assert check(shell, shop, "--name", "check_out")["checked"] == 0
     assert check(shell, shop, "--name", "checkout")["mismatched"] == 3
+    for chosen in (("--name", "checkout"), ("--id", "waits")):
+        assert "--only-defined" not in shell("flow", "replay-check", shop.name, *chosen).stderr
 
 
 def test_files_are_checked_without_a_store(shell, shop):
@@ -170,6 +210,10 @@ def test_the_table_and_the_lines_of_a_history_are_for_reading(shell, shop):
         (("{app}", "broken.json"), "no history"),
         (("{app}", "broken.json", "--id", "waits"), "leave options that choose"),
         (("{app}", "broken.json", "--only-defined"), "leave options that choose"),
+        (("{app}", "broken.json", "--limit", "1"), "leave options that choose"),
+        (("{app}", "--only-defined", "--name", "checkout"), "leave --only-defined away"),
+        (("{app}", "--only-defined", "--id", "waits"), "leave --only-defined away"),
+        (("{app}", "--id", ""), "the id of a flow must not be empty"),
     ],
 )
 def test_wrong_use_is_refused(shell, shop, arguments, said):
