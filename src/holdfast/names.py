@@ -67,15 +67,19 @@ def check_key(key: str, what: str = "a key") -> str:
         bad = _FORBIDDEN.search(key)
         if bad is not None:
             raise InvalidName(
-                f"key {key[:40]!r} holds the character U+{ord(bad.group()):04X} at position "
+                f"{_named(key, what)} holds the character U+{ord(bad.group()):04X} at position "
                 f"{bad.start()}; control characters and lone surrogates are not allowed"
             )
         size = len(key.encode())
     if size > KEY_BYTES_MAX:
         raise InvalidName(
-            f"key {key[:40]!r}… is {size} bytes long; at most {KEY_BYTES_MAX} are allowed"
+            f"{_named(key, what)}… is {size} bytes long; at most {KEY_BYTES_MAX} are allowed"
         )
     return key
+
+
+def _named(key: str, what: str) -> str:
+    return f"{what.removeprefix('a ')} {key[:40]!r}"
 
 
 def check_namespace(namespace: str) -> str:

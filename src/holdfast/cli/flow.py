@@ -42,7 +42,7 @@ from holdfast.flows.recording import Recording, record_flow
 from holdfast.host import Holdfast
 from holdfast.model.instance import LETTERS_MAX, InstanceStatus, Letter
 from holdfast.model.lease import LIST_LIMIT_MAX
-from holdfast.names import InstanceId, check_key
+from holdfast.names import InstanceId
 from holdfast.ports.instance_store import InstanceStore
 
 _COLUMNS = {
@@ -208,7 +208,7 @@ def history(flow_id: str) -> None:
 
 async def _record(host: Holdfast, flow_id: str) -> Recording:
     # Asked for first: a backend that keeps no flows says so.
-    handle = host.flows.get(check_key(flow_id))
+    handle = host.flows.get(flow_id)
     return await record_flow(_store(host), InstanceId(handle.id))
 
 

@@ -153,7 +153,7 @@ def _each(
         async with invocation.host() as host:
             flows = host.flows
             # Nothing is done if one of them cannot be a flow.
-            for each in [check_key(flow_id) for flow_id in flow_ids]:
+            for each in [check_key(flow_id, "the id of a flow") for flow_id in flow_ids]:
                 try:
                     await audit.record(host, f"flow {verb}", each)
                     await act(flows, each)

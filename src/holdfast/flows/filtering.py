@@ -44,7 +44,7 @@ def flow_filter(  # noqa: PLR0913 - as many as callers have
         names=() if name is None else (name,),
         statuses=statuses,
         prefix=prefix,
-        parent=None if parent is None else InstanceId(check_key(parent)),
+        parent=None if parent is None else InstanceId(check_key(parent, "the id of a parent")),
         attributes=_attributes(attributes) if attributes else None,
         created_from_us=_micros(created_after, "created_after"),
         created_before_us=_micros(created_before, "created_before"),

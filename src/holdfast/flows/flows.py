@@ -376,7 +376,8 @@ class Flows:
         if isinstance(after, FlowInfo):
             cursor = after.cursor
         elif after is not None:
-            cursor = (await self._desk.record(InstanceId(check_key(after)))).cursor
+            known = InstanceId(check_key(after, "the id of a flow"))
+            cursor = (await self._desk.record(known)).cursor
         records = await self._desk.store.list(wanted, after=cursor, limit=limit)
         return [info_of(record) for record in records]
 

@@ -179,7 +179,9 @@ class Operations:
             history = tuple(without_attempts(each, at) for each in history)
         runtime = self._desk.runtime
         new = NewInstance(
-            id=InstanceId(runtime.ordered_id() if id is None else check_key(id)),
+            id=InstanceId(
+                runtime.ordered_id() if id is None else check_key(id, "the id of a flow")
+            ),
             kind="flow",
             name=record.name,
             input=text,

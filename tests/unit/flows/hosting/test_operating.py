@@ -294,6 +294,8 @@ async def test_fork_copies_a_part_of_the_history(fleet):
         await handle.fork(at="what#0")
     with pytest.raises(UsageError, match="version 99"):
         await handle.fork(at=99)
+    with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
+        await handle.fork(at=2, id="")
 
 
 async def test_a_fork_begins_its_step_with_the_first_attempt(fleet):

@@ -216,6 +216,14 @@ async def test_which_name_is_wrong_is_told(fleet):
         await hf.flows.start(waits, "signal", id=5)
     with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
         hf.flows.get("")
+    with pytest.raises(UsageError, match=r"^the id of a flow 'a\\nb' holds the character U\+000A "):
+        hf.flows.get("a\nb")
+    with pytest.raises(UsageError, match=r"^the id of a flow 'x{40}'… is 513 bytes long; "):
+        hf.flows.get("x" * 513)
+    with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
+        await hf.flows.list(after="")
+    with pytest.raises(UsageError, match=r"^the id of a parent must not be empty$"):
+        await hf.flows.list(parent="")
     with pytest.raises(UsageError, match=r"^the name of a signal is a str, not int$"):
         await handle.signal(5)
     with pytest.raises(UsageError, match=r"^the name of an update is a str, not int$"):
