@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 
+from holdfast.drivers.sqlite.instance_store import SqliteInstanceStore
+from holdfast.flows.handle import FlowHandle
+from holdfast.model.instance import InstanceStatus
 from tests.cli.flow_apps import SHOP, Shop
 
 SAID = "no money\\nin the " + "deep " * 40 + "pocket"
@@ -160,6 +164,22 @@ def test_a_signal_that_does_not_fit_is_seen_with_the_end_that_it_led_to(shell, s
     assert "InvalidPayload: signal 'approved'" in last
 
 
+def test_a_watch_tells_the_error_of_an_end_that_came_while_it_looked(shell, failed, monkeypatch):
+    looks, status = [], FlowHandle.status
+
+    async def late(handle):
+        info = await status(handle)
+        looks.append(info)
+        if len(looks) > 1:
+            return info
+        return replace(info, status=InstanceStatus.RUNNING, outcome=None, version=info.version - 1)
+
+    monkeypatch.setattr(FlowHandle, "status", late)
+    *_, commit, running, ended = shell("flow", "watch", failed, "-o", "jsonl").lines
+    assert "the flow's end (failed): holdfast.errors.StepFailed: " in commit["what"]
+    assert (running["status"], ended["status"]) == ("running", "failed")
+
+
 def test_a_table_leaves_out_what_only_programs_need(shell, failed):
     assert not {"cursor", "steps"} & set(fields(shell("flow", "show", failed)))
     assert {"cursor", "steps"} <= shell("flow", "show", failed, "--json").document.keys()
@@ -196,6 +216,26 @@ def test_a_flow_that_has_letters_and_that_nobody_takes_says_so(shell, shop):
     told = shell("flow", "show", "time").stdout
     assert re.search(READY + r"'sleeper'", told)
     assert re.search("unread +1 in its mailbox", told)
+
+
+def test_no_more_letters_are_read_than_a_table_tells_of(shell, shop, monkeypatch):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
+    asked, letters = [], SqliteInstanceStore.letters
+
+    async def counting(store, id_, *, after, limit):
+        asked.append(limit)
+        return await letters(store, id_, after=after, limit=limit)
+
+    for number in range(11):
+        shell("flow", "signal", "o", "approved", "true", "--id", f"{number}")
+        if number == 8:
+            assert re.search("unread +9 in its mailbox", shell("flow", "show", "o").stdout)
+    monkeypatch.setattr(SqliteInstanceStore, "letters", counting)
+    assert re.search("unread +10 or more in its mailbox", shell("flow", "show", "o").stdout)
+    assert asked == [10]
+    for output in ("json", "jsonl"):
+        assert shell("flow", "show", "o", "-o", output).document["id"] == "o"
+    assert asked == [10]
 
 
 def test_a_letter_begins_no_flow_before_its_time_unless_it_cancels_it(shell, shop):

@@ -40,7 +40,7 @@ from holdfast.cli.work_enqueue import instant
 from holdfast.flows.info import FlowInfo
 from holdfast.flows.recording import Recording, record_flow
 from holdfast.host import Holdfast
-from holdfast.model.instance import LETTERS_MAX, InstanceStatus, Letter
+from holdfast.model.instance import InstanceStatus, Letter
 from holdfast.model.lease import LIST_LIMIT_MAX
 from holdfast.names import InstanceId
 from holdfast.ports.instance_store import InstanceStore
@@ -65,6 +65,9 @@ _HISTORY_COLUMNS = {
 
 # The place of a flow in a page is for programs, and its running steps are known to its host alone.
 _NOT_IN_TABLES = ("cursor", "steps")
+
+# Unread letters are read to be counted, and each may be as long as a payload.
+_UNREAD_MAX = 10
 
 _STATUSES = [status.value for status in InstanceStatus]
 
@@ -149,7 +152,7 @@ def show(flow_id: str, with_input: bool, with_history: bool, traceback: bool) ->
     ) -> tuple[FlowInfo, Sequence[Letter], list[dict[str, Any]] | None]:
         async with invocation.host() as host:
             info = await host.flows.get(flow_id).status()
-            letters = await _store(host).letters(info.id, after=0, limit=LETTERS_MAX)
+            letters = await _unread(host, info) if invocation.output == "table" else ()
             if not with_history:
                 return info, letters, None
             recording = await _record(host, flow_id)
@@ -169,7 +172,7 @@ def show(flow_id: str, with_input: bool, with_history: bool, traceback: bool) ->
     document["outcome"] = outcome_lines(info)
     document["host"] = host_words(info, letters, datetime.now(UTC))
     if letters:
-        document["unread"] = unread_words(letters, LETTERS_MAX)
+        document["unread"] = unread_words(letters, _UNREAD_MAX)
     emit_fields("table", document)
     raised = traceback_of(info)
     if traceback and raised is not None:
@@ -210,6 +213,10 @@ async def _record(host: Holdfast, flow_id: str) -> Recording:
     # Asked for first: a backend that keeps no flows says so.
     handle = host.flows.get(flow_id)
     return await record_flow(_store(host), InstanceId(handle.id))
+
+
+async def _unread(host: Holdfast, info: FlowInfo) -> Sequence[Letter]:
+    return await _store(host).letters(info.id, after=0, limit=_UNREAD_MAX)
 
 
 def _store(host: Holdfast) -> InstanceStore:

@@ -90,8 +90,14 @@ class _Watch:
 
     async def _look(self) -> FlowInfo:
         info = await self._handle.status()
-        for row in await read_rows(self._store, self._handle.id, after=self._version):
-            self._tell("commit", commit_row(row, info))
+        rows = await read_rows(self._store, self._handle.id, after=self._version)
+        known = info
+        if rows and rows[-1].version > info.version:
+            # A row that came since may be the end, whose error stands beside the history. What is
+            # returned stays the status from before the rows: behind these there may be more.
+            known = await self._handle.status()
+        for row in rows:
+            self._tell("commit", commit_row(row, known))
             self._version = row.version
         if info.status is not self._status and info.status not in FINAL:
             self._tell("status", {"at": info.updated_at, "status": info.status.value})
