@@ -169,7 +169,8 @@ class Arguments:
 
         A list gives arguments by position, an object by name; an object that does not, or any other
         value, is the one argument of a function that takes one. To leave no doubt, give that as a
-        list of one.
+        list of one: an object of which only some members are parameters is refused where there are
+        several of them and the first takes anything.
 
         Raises:
             UsageError, InvalidPayload: It does not fit the parameters.
@@ -196,17 +197,28 @@ class Arguments:
 
         Raises:
             InvalidPayload: It does not, and says which of its members are no parameters.
+            UsageError: It would fit whatever it is, and some of its members are parameters.
         """
+        first = self._names[0]
+        mixed = len(self._names) > 1 and not value.keys().isdisjoint(self._names)
+        if mixed and (self._codecs or self._resolved())[first].kind is Any:
+            raise UsageError(
+                f"{self.what} has {self._lacking(value)} (to give all of the object as {first!r}, "
+                "put it into a list)"
+            )
         try:
             self.decode(raw)
         except InvalidPayload as error:
-            unknown = next(name for name in value if name not in self._names)
-            near = difflib.get_close_matches(str(unknown), self._names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InvalidPayload(
-                f"{error} (the object is taken for {self._names[0]!r}, because there is no "
-                f"parameter {unknown!r}{hint})"
+                f"{error} (the object is taken for {first!r}, because there is "
+                f"{self._lacking(value)})"
             ) from error
+
+    def _lacking(self, value: Mapping[str, Any]) -> str:
+        """What says which member of an object is no parameter."""
+        unknown = next(name for name in value if name not in self._names)
+        near = difflib.get_close_matches(str(unknown), self._names, n=1)
+        return f"no parameter {unknown!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
     def _by_name(self, value: Mapping[str, Any]) -> bool:
         """Whether the members of an object are arguments, and not the object itself is one."""

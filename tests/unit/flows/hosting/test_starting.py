@@ -92,6 +92,32 @@ async def test_a_misspelt_parameter_is_named(fleet):
     assert await handle.result(timeout=5) == 1
 
 
+async def test_an_object_that_names_some_arguments_is_not_one_itself(fleet):
+    app = App("a")
+
+    @app.flow
+    async def loose(order: Any, amount: int = 1) -> list[Any]:
+        return [order, amount]
+
+    @app.flow
+    async def alone(order: Any) -> Any:
+        return order
+
+    hf, spy = await fleet.spied(app)
+    with pytest.raises(UsageError, match=r"no parameter 'amuont'; did you mean 'amount'\? \(to "):
+        await hf.flows.start("loose", {"order": 7, "amuont": 2})
+    with pytest.raises(UsageError, match=r"no parameter 'x' \(to give all of .* as 'order', put"):
+        await hf.flows.start("loose", {"order": 7, "x": 2})
+    assert spy.calls["start"] == 0
+    whole = {"order": 7, "amuont": 2}
+    for flow, given, returned in (
+        ("loose", [whole], [whole, 1]),
+        ("loose", {"x": 2}, [{"x": 2}, 1]),
+        ("alone", whole, whole),
+    ):
+        assert await (await hf.flows.start(flow, given)).result(timeout=5) == returned
+
+
 async def test_what_json_can_say_is_taken_as_its_type(fleet):
     app = shop()
     hf, _ = await fleet.run(app)
