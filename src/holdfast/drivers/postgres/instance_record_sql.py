@@ -64,13 +64,29 @@ _MATCHES = compose(
     wanted=_AS_JSONB.replace("{text}", "$7::text"),
 )
 
-# A page in order of creation.
+# A page in order of creation, of what a window of $14 rows holds: a filter that few rows match must
+# not let one statement read the whole namespace.
+#
+# page       ends its reading with the last row that it needs, wherever the window ends.
+# looked_to  the last row of the window, if it was gone through and there is one: the next window
+#            begins behind it. Found in the same snapshot, and by index alone; of a page that is
+#            full, and behind the last row of all, there is none.
 LIST = compose(
     """
-SELECT {columns} FROM {s}.instance i
-WHERE i.namespace = $1 AND i.number > $12
-        AND {matches}
-ORDER BY i.number LIMIT $13
+WITH page AS MATERIALIZED (
+    SELECT {columns} FROM (
+        SELECT * FROM {s}.instance WHERE namespace = $1 AND number > $12
+        ORDER BY number LIMIT $14::bigint
+    ) i
+    WHERE {matches}
+    ORDER BY i.number LIMIT $13::bigint
+)
+SELECT p.*, CASE WHEN (SELECT count(*) FROM page) < $13::bigint THEN (
+    SELECT number FROM {s}.instance WHERE namespace = $1 AND number > $12
+    ORDER BY number OFFSET $14::bigint - 1 LIMIT 1
+) END AS looked_to
+FROM (VALUES (1)) one LEFT JOIN page p ON true
+ORDER BY p.number
 """,
     columns=_COLUMNS,
     matches=_MATCHES,

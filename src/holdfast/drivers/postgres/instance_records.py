@@ -17,6 +17,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
+# Rows that one statement of a listing looks at. Even where each must be fetched from a disk, that
+# ends long before the command timeout; and many more than the round trip to the next costs.
+_WINDOW_ROWS = 10_000
+
 # Rows of one reading. Whoever replays a longer history reads on.
 _HISTORY_MAX = 10_000
 
@@ -26,6 +30,7 @@ class InstanceReader:
 
     def __init__(self, tables: JobTables) -> None:
         self._tables = tables
+        self.window_rows = _WINDOW_ROWS
         self._get_sql = tables.text(instance_record_sql.GET)
         self._watch_sql = tables.text(instance_record_sql.WATCH)
         self._history_sql = tables.text(instance_record_sql.HISTORY)
@@ -49,15 +54,22 @@ class InstanceReader:
     async def page(
         self, wanted: InstanceFilter, *, after: str | None, limit: int
     ) -> Sequence[InstanceRecord]:
-        """A page of instances in order of creation."""
-        rows = await self._tables.fetch(
-            self._list_sql,
-            *_filter(wanted),
-            _number(after),
-            max(0, min(limit, LIST_LIMIT_MAX)),
-            write=False,
-        )
-        return [_record(row) for row in rows]
+        """A page of instances in order of creation, from as many windows as it takes."""
+        most = max(0, min(limit, LIST_LIMIT_MAX))
+        number: int | None = _number(after)
+        page: list[InstanceRecord] = []
+        while number is not None:
+            rows = await self._tables.fetch(
+                self._list_sql,
+                *_filter(wanted),
+                number,
+                most - len(page),
+                self.window_rows,
+                write=False,
+            )
+            page += [_record(row) for row in rows if row["id"] is not None]
+            number = rows[0]["looked_to"]
+        return page
 
     async def count(self, wanted: InstanceFilter) -> dict[InstanceStatus, int]:
         """How many match, by status."""
