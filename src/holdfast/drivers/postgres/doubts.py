@@ -24,6 +24,11 @@ _SHORT_S = 6.0
 _BUSY_FIRST_S = 0.02
 _BUSY_MOST_S = 1.0
 
+# The same where nothing of what was seen could be had: a stranger may keep a row locked for days,
+# and that must not cost a statement a second on each host for as long. Who leaves it rings nobody,
+# so it is looked for again before the next poll.
+_OUTRUN_MOST_S = 10.0
+
 # Topics that are remembered; HTTP workers name as many as they like. Forgetting costs a wait for
 # the next poll, should the gap have been met.
 _TOPICS_MAX = 10_000
@@ -64,7 +69,7 @@ class Doubts:
 
     def busy(self, topics: Sequence[str]) -> float:
         """Somebody is on his way: how soon to look again."""
-        return _longer(self._busy, topics)
+        return _longer(self._busy, topics, _BUSY_MOST_S)
 
     def calm(self, topics: Iterable[str]) -> None:
         """Nobody is on his way any more."""
@@ -73,18 +78,22 @@ class Doubts:
 
     def outrun(self, topics: Sequence[str]) -> float:
         """Others were taking what was seen: how soon to look whether they left any."""
-        return _longer(self._outrun, topics)
+        return _longer(self._outrun, topics, _OUTRUN_MOST_S)
+
+    def behind(self, topics: Iterable[str]) -> bool:
+        """Whether others were ahead at the last look, so that looking often is in vain."""
+        return bool(self._outrun) and not self._outrun.keys().isdisjoint(topics)
 
     def served(self, topics: Iterable[str]) -> None:
-        """Whatever was seen was had."""
+        """Whatever was seen was had, or some of it: who is ahead lets others through."""
         if self._outrun:
             for topic in topics:
                 self._outrun.pop(topic, None)
 
 
-def _longer(known: dict[str, float], topics: Sequence[str]) -> float:
+def _longer(known: dict[str, float], topics: Sequence[str], most_s: float) -> float:
     before = [known.get(topic, _BUSY_FIRST_S / 2) for topic in topics]
-    pause_s = min(_BUSY_MOST_S, 2 * max(before, default=_BUSY_FIRST_S / 2))
+    pause_s = min(most_s, 2 * max(before, default=_BUSY_FIRST_S / 2))
     _remember(known, topics, pause_s)
     return pause_s
 

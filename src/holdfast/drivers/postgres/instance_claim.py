@@ -34,7 +34,8 @@ from holdfast.names import InstanceId, Token
 # Whoever else claims takes some of what was seen: so many more are looked at than are wanted.
 _SPARE = 10
 
-# Others took what was seen: looked for again so often. Each round lost means that they got some.
+# Others took what was seen: looked for again so often. Each round lost means that they got some, or
+# keep it locked; who lost all rounds looks once, until he gets some.
 _ROUNDS_MAX = 3
 
 # One step must end within the command timeout whatever its caller asks for.
@@ -123,17 +124,19 @@ class InstanceClaimer:
 
     async def _take_all(self, request: InstanceClaimRequest, limit: int, answer: _Answer) -> None:
         """Fill ``answer`` up to ``limit``, and leave a note if there was less and one is wanted."""
+        topics = [f"instances/{request.kind}/{name}" for name in request.names]
         standing = False
-        for number in range(_ROUNDS_MAX):
+        for number in range(1 if self._doubts.behind(topics) else _ROUNDS_MAX):
             await self._attempt(request, limit, answer, wait_us=request.wait_us)
             if number == 0:
                 # The rounds behind it see the note that it left.
                 standing = answer.standing
             if len(answer.instances) >= limit or not answer.more:
                 break
+        if answer.instances:
+            self._doubts.served(topics)
         if len(answer.instances) >= limit:
             return
-        topics = [f"instances/{request.kind}/{name}" for name in request.names]
         pauses_s: list[float | None] = []
         if request.wait_us > 0:
             pauses_s += await self._look_again(request, limit, answer, topics, standing=standing)

@@ -59,10 +59,18 @@ def test_who_stays_on_his_way_is_asked_for_less_and_less():
 
 def test_who_is_outrun_again_and_again_looks_less_and_less():
     found = Doubts()
+    assert not found.behind(["a"])
     assert [found.outrun(["a"]) for _ in range(3)] == pytest.approx([0.02, 0.04, 0.08])
     assert not found.unseen(["a"])
+    assert (found.behind(["a", "b"]), found.behind(["b"])) == (True, False)
     found.served(["a", "b"])
+    assert not found.behind(["a", "b"])
     assert found.outrun(["a"]) == pytest.approx(0.02)
+
+
+def test_what_somebody_keeps_locked_is_looked_at_every_ten_seconds():
+    found = Doubts()
+    assert [found.outrun(["a"]) for _ in range(11)][-3:] == pytest.approx([5.12, 10.0, 10.0])
 
 
 def test_topics_without_end_are_forgotten(monkeypatch):

@@ -212,6 +212,38 @@ async def test_what_others_were_taking_and_left_is_looked_for_soon(
     await other.close()
 
 
+async def test_what_somebody_keeps_locked_costs_one_look_for_each_claim(
+    driver: PostgresDriver, postgres_url: str
+) -> None:
+    store, other = driver.instances, await asyncpg.connect(postgres_url)
+    fetch, looks = driver._connections.fetch, 0
+
+    async def counting(text, *args, **more):
+        nonlocal looks
+        looks += text in (store._claimer._claim_sql, store._claimer._waiting_sql)
+        return await fetch(text, *args, **more)
+
+    driver._connections.fetch = counting
+    (kept,) = await store.start([new("kept")])
+    async with other.transaction():
+        await other.execute("SELECT FROM holdfast.instance WHERE id = $1 FOR UPDATE", kept.id)
+        pauses, costs = [], []
+        for _ in range(12):
+            looks = 0
+            pauses.append((await store.claim(ask(1))).next_due_s)
+            costs.append(looks)
+        assert pauses[-1] == 10
+        assert costs == [3, *[1] * 11]
+        # Who gets some is let through: the next race that is lost may be a short one.
+        for limit in (1, 2):
+            await store.start([new(f"one of {limit}")])
+            assert len((await store.claim(ask(limit))).instances) == 1
+            assert (await store.claim(ask(0))).instances == ()
+            assert (await store.claim(ask(1))).next_due_s in (0.02, 0.04)
+    assert len((await store.claim(ask(1))).instances) == 1
+    await other.close()
+
+
 async def test_what_an_older_release_had_before_its_time_begins_when_it_is_lost(
     driver: PostgresDriver, postgres_url: str
 ) -> None:
