@@ -31,6 +31,14 @@ _PROVE_WITHIN_S = 5.0
 # How long opening waits for the first proof; without one it goes on, deaf.
 _START_WITHIN_S = 2.0
 
+# How long the next connection waits to learn whether the database answers: a pool of which all
+# connections are taken must not keep the host deaf.
+_PROBE_WITHIN_S = 1.0
+
+# After so many failures in a row, at which the database answered, something else keeps wake-ups
+# away. One is a connection that was dropped, or a server that came back just then.
+_FAILURES_TOLD = 2
+
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MOST_S = 10.0
 
@@ -69,6 +77,7 @@ class PostgresWakeups:
         self._hearing = False
         self._closed = False
         self._warned = False
+        self._suspicions = 0
 
     @property
     def deaf(self) -> bool:
@@ -142,7 +151,7 @@ class PostgresWakeups:
                     await self._until_lost_or_due(connection)
                 self._now_deaf()
                 if not connection.is_closed():
-                    await self._warn("a notification to oneself did not arrive")
+                    await self._warn("a notification to oneself did not arrive", certain=True)
             except Exception as error:  # noqa: BLE001 - whatever it is, connect again
                 self._now_deaf()
                 await self._warn(type(error).__name__)
@@ -204,6 +213,7 @@ class PostgresWakeups:
             self._context.logger.info("wake-ups arrive again")
         again, self._hearing = self._settled.is_set() and not self._hearing, True
         self._warned = False
+        self._suspicions = 0
         self._settled.set()
         if again:
             self._listeners.tell(MISSED)
@@ -215,18 +225,22 @@ class PostgresWakeups:
             # Who waits for a ring must poll from now on.
             self._listeners.tell(MISSED)
 
-    async def _warn(self, why: str) -> None:
+    async def _warn(self, why: str, *, certain: bool = False) -> None:
         """Say once that wake-ups do not arrive, unless the database itself is away.
 
-        That is told by all who ask it for more, and an address to listen at would not help.
+        That is told by all who ask it for more, and an address to listen at would not help. It is
+        ``certain`` where a connection is open and nothing arrives on it; else a failure counts.
         """
         if self._warned or self._closed:
             return
         try:
-            await self._connections.fetch("SELECT 1", write=False)
+            async with asyncio.timeout(_PROBE_WITHIN_S):
+                await self._connections.fetch("SELECT 1", write=False)
         except Exception:  # noqa: BLE001 - whatever it is, listening goes on
+            self._suspicions = 0
             return
-        if not self._closed:
+        self._suspicions += 1
+        if not self._closed and (certain or self._suspicions >= _FAILURES_TOLD):
             self._warned = True
             self._context.logger.warning(
                 "wake-ups do not arrive (%s), so waiters poll; behind a pooler give listen_url "

@@ -39,6 +39,15 @@ async def test_a_connection_that_was_lost_is_no_pooler(
     assert "pooler" not in caplog.text
 
 
+async def away(*_args: object, **_options: object) -> list[object]:
+    raise StoreUnavailable("cannot connect")
+
+
+async def never(*_args: object, **_options: object) -> list[object]:
+    await asyncio.Event().wait()
+    return []
+
+
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_pooler_is_suspected_only_if_the_database_answers(
     driver: PostgresDriver,
@@ -46,11 +55,57 @@ async def test_a_pooler_is_suspected_only_if_the_database_answers(
     caplog: pytest.LogCaptureFixture,
     answers: bool,
 ) -> None:
-    async def away(*_args: object, **_options: object) -> list[object]:
-        raise StoreUnavailable("cannot connect")
-
     caplog.set_level(logging.WARNING, logger="holdfast")
     if not answers:
         monkeypatch.setattr(driver.wakeups._connections, "fetch", away)
-    await driver.wakeups._warn("a notification to oneself did not arrive")
+    await driver.wakeups._warn("a notification to oneself did not arrive", certain=True)
     assert ("behind a pooler" in caplog.text) is answers
+
+
+async def test_one_failure_is_a_restart_and_the_second_in_a_row_is_told(
+    driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="holdfast")
+    wakeups = driver.wakeups
+    await wakeups._warn("OSError")
+    wakeups._now_hearing()
+    await wakeups._warn("OSError")
+    with monkeypatch.context() as patch:
+        patch.setattr(wakeups._connections, "fetch", away)
+        await wakeups._warn("OSError")
+    await wakeups._warn("OSError")
+    assert caplog.text == ""
+    for _ in range(3):
+        await wakeups._warn("OSError")
+    assert caplog.text.count("behind a pooler") == 1
+
+
+async def test_a_pool_that_is_busy_holds_up_no_listening(
+    driver: PostgresDriver,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("holdfast.drivers.postgres.wakeups._PROBE_WITHIN_S", 0.05)
+    connections, failed, again = driver.wakeups._connections, asyncio.Event(), asyncio.Event()
+    connect = connections.connect
+
+    async def failing_once(dsn: str) -> object:
+        if not failed.is_set():
+            failed.set()
+            raise OSError("refused")
+        return await connect(dsn)
+
+    def hears(wakeup: object) -> None:
+        if wakeup == MISSED and not driver.wakeups.deaf:
+            again.set()
+
+    monkeypatch.setattr(connections, "connect", failing_once)
+    monkeypatch.setattr(connections, "fetch", never)
+    driver.wakeups.subscribe(hears)
+    other = await asyncpg.connect(postgres_url)
+    assert await other.fetch(_END_LISTENERS)
+    await other.close()
+    await asyncio.wait_for(again.wait(), 10)
+    assert failed.is_set()
+    assert "pooler" not in caplog.text
