@@ -451,10 +451,12 @@ async def _surely(settling: Coroutine[Any, Any, None]) -> None:
     """Finish ``settling`` though the caller is cancelled: half a word helps nobody."""
     task = asyncio.ensure_future(settling)
     try:
-        await asyncio.shield(task)
+        # Not by `shield`: from Python 3.14 on that tells of errors which come when nobody
+        # waits any more.
+        await asyncio.wait((task,))
     except asyncio.CancelledError:
-        await asyncio.wait([task])
-        task.result()
+        await asyncio.wait((task,))
+    task.result()
 
 
 @contextlib.contextmanager

@@ -75,7 +75,10 @@ class FlowClaimer:
             self._ask(names, limit, wait_s), name="holdfast-flow-claim"
         )
         try:
-            return await asyncio.shield(asking)
+            # Not by `shield`: from Python 3.14 on that tells of errors which come when nobody
+            # waits any more.
+            await asyncio.wait((asking,))
+            return asking.result()
         except asyncio.CancelledError:
             self.later(self._give_back(asking, unwanted))
             raise

@@ -148,7 +148,10 @@ async def _left_in_time(call: Callable[[], Any], limit: asyncio.Timeout, grace_s
     """Await a body in a task of its own, which can be left if it swallows the end of its time."""
     body = asyncio.ensure_future(call())
     try:
-        return await asyncio.shield(body)
+        # Not by `shield`: from Python 3.14 on that tells of errors which come when nobody
+        # waits any more.
+        await asyncio.wait((body,))
+        return body.result()
     except asyncio.CancelledError:
         body.cancel()
         body.add_done_callback(_drop)

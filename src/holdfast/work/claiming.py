@@ -169,7 +169,10 @@ class Claimer:
             self.ask(wants, limit, job=job, wait_s=wait_s), name="holdfast-claim"
         )
         try:
-            return await asyncio.shield(asking)
+            # Not by `shield`: from Python 3.14 on that tells of errors which come when nobody
+            # waits any more.
+            await asyncio.wait((asking,))
+            return asking.result()
         except asyncio.CancelledError:
             self.later(self._give_back(asking))
             raise

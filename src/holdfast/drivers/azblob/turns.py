@@ -39,7 +39,10 @@ class Turns:
         self._running.add(task)
         task.add_done_callback(lambda done: self._forget(key, done))
         try:
-            return await asyncio.shield(task)
+            # Not by `shield`: from Python 3.14 on that tells of errors which come when nobody
+            # waits any more.
+            await asyncio.wait((task,))
+            return task.result()
         except asyncio.CancelledError:
             if self._closed and task.cancelled():
                 raise StoreUnavailable("the driver was closed") from None

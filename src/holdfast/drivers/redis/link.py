@@ -135,8 +135,10 @@ class Link:
             opening = self._opening = asyncio.get_running_loop().create_task(self._open())
             opening.add_done_callback(self._opened)
         try:
-            # Who gives up waiting leaves the connection to those who come after.
-            return await asyncio.shield(opening)
+            # Who gives up waiting leaves the connection to those who come after. Not by `shield`:
+            # from Python 3.14 on that tells of an error which comes when nobody waits.
+            await asyncio.wait((opening,))
+            return opening.result()
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():

@@ -53,7 +53,10 @@ class LongReads:
                 raise StoreUnavailable("the SQLite driver is closed")
             reading = asyncio.ensure_future(asyncio.to_thread(read))
             try:
-                return await asyncio.shield(reading)
+                # Not by `shield`: from Python 3.14 on that tells of an error which comes when
+                # nobody waits, as the one of an interrupt does.
+                await asyncio.wait((reading,))
+                return reading.result()
             except asyncio.CancelledError:
                 # Nobody else may use the connection before the thread has let go of it.
                 self.connection.interrupt()

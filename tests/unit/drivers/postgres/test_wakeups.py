@@ -14,6 +14,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ports.wakeups import MISSED
 from tests.unit.drivers.postgres.jobs import open_host
 
+pytestmark = pytest.mark.service
+
 _END_LISTENERS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND query ILIKE '%NOTIFY%' AND pid <> pg_backend_pid()
