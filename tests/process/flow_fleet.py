@@ -78,6 +78,11 @@ class FlowFleet:
 
     # -- what they said -------------------------------------------------------------------------
 
+    def hear_out(self) -> None:
+        """Read what all hosts have said up to now; each is read by a thread of its own."""
+        for actor in self.everybody:
+            actor.ask("results", ids=[], limit=1.0)
+
     def ran(self) -> list[dict[str, Any]]:
         """Every beginning of a body, in order of time."""
         said = [{"by": actor.name, **m} for actor in self.everybody for m in actor.all("ran")]

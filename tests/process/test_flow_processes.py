@@ -132,6 +132,7 @@ def test_identical_hosts_never_run_one_flow_at_once(store, cast, loop):
     names = [f"flow-{number}" for number in range(60)]
     fleet.start("count", 3, 0.01, ids=names)
     assert fleet.results(names) == [3] * len(names)
+    fleet.hear_out()
     # Nobody died, so that nothing was run twice.
     assert set(fleet.runs().values()) == {1}
     assert len(fleet.runs()) == 3 * len(names)

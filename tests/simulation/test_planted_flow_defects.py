@@ -212,7 +212,11 @@ def read_mail_before_the_history(patch: pytest.MonkeyPatch) -> None:
 
     def mail(self):
         if not (
-            self.closed or self._still or self.committing or self._intake.waiting or self._reading
+            self.closed
+            or self._still
+            or self.committing
+            or self._intake.waiting
+            or self._mailbox.looking
         ):
             self._read()
 
