@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from holdfast.flows.run import FlowRun, Heard
 
 
-# The rule that a saga which undoes goes on when the main coroutine has ended.
-UNDOES_TO_ITS_END = "holdfast.saga.undoes-to-its-end"
+# The rule for what goes on when the main coroutine has ended: sagas undo to their end, and nobody
+# waits in vain.
+ENDS_IN_ORDER = "holdfast.ends-in-order"
 
-# A saga is told so often that what it waits for is gone: once for each thing that it undoes so. One
-# that has more of them, or swallows what it is told, keeps its flow from ending until it is
-# terminated.
+# Tasks are told so often that what they wait for is gone: once for each thing that a saga undoes.
+# One that has more of them, or swallows what it is told, keeps its flow from ending until somebody
+# terminates it.
 _IN_VAIN_MAX = 1000
 
 
@@ -37,10 +38,10 @@ class FlowCode:
 
     __slots__ = (
         "_asked_to_cancel",
+        "_ends_in_order",
         "_loop",
         "_run",
         "_spins",
-        "_undoing",
         "_warned",
         "ending",
         "main",
@@ -51,8 +52,8 @@ class FlowCode:
         self._loop = loop
         self._asked_to_cancel = False
         self._warned = False
-        # Whether sagas undid when the main coroutine ended.
-        self._undoing = False
+        # Whether more than one cancel is needed to end its tasks.
+        self._ends_in_order = False
         self._spins: tuple[Exception, Heard] | None = None
         self.ending: Ending | None = None
         self.main: asyncio.Task[Any] | None = loop.begin(
@@ -84,7 +85,7 @@ class FlowCode:
             elif main.done():
                 if self.ending is None:
                     self._wind_up(main)
-                elif self._undoing:
+                else:
                     self._wind_on()
         except UsageError as error:
             # The code spins; what it would do next is unknown, and would be so at each replay.
@@ -144,28 +145,32 @@ class FlowCode:
         """The main coroutine has ended: end the other tasks, however long their clean-up takes."""
         self.ending = ending_of(self._run.flow, main, self._run.out.failed_last)
         self._loop.forget(main)
-        if not self._loop.living:
-            return
-        self._undoing = self._loop.protecting and self._run.asking.keeps(UNDOES_TO_ITS_END)
-        if self._undoing:
-            self._wind_on()
-        else:
-            self._loop.cancel_tasks(all_of_them=True)
+        if self._loop.living:
+            spares = self._loop.protecting and self._run.asking.keeps(ENDS_IN_ORDER)
+            self._loop.cancel_tasks(all_of_them=not spares)
             self._loop.run()
+            self._wind_on()
 
     def _wind_on(self) -> None:
-        """End what no saga that undoes has need of: other tasks, and in the end what it left."""
-        loop = self._loop
-        loop.cancel_tasks()
-        loop.run()
+        """End what is left of tasks that were cancelled, once nobody has need of it."""
+        loop, run = self._loop, self._run
+        if not loop.living:
+            return
+        if not self._ends_in_order:
+            wanted = loop.protecting or not run.expects
+            self._ends_in_order = wanted and run.asking.keeps(ENDS_IN_ORDER)
+            if not self._ends_in_order:
+                return
         for _ in range(_IN_VAIN_MAX):
-            if not loop.protecting or self._run.expects:
-                break
-            # It waits for a task that was cancelled, and for nothing that could still happen.
-            loop.cancel_protected()
+            if not loop.protecting:
+                # What sagas have left behind, and updates that came while they undid.
+                loop.cancel_tasks()
+                loop.run()
+            if not loop.living or run.expects:
+                return
+            # They wait for a task that has ended, and for nothing that could still happen.
+            loop.cancel_all()
             loop.run()
-        loop.cancel_tasks()
-        loop.run()
 
     def _harvest_timers(self) -> None:
         run = self._run

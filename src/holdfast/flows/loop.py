@@ -69,7 +69,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         # Of these, those that go on when the others are cancelled, as the flow ends; and those that
         # they made, each with the one that it is protected for.
         self._protected: dict[int, int] = {}
-        # Those that ``cancel_tasks`` has cancelled: their clean-up is not cancelled as well.
+        # Those that ``cancel_tasks`` has cancelled, and what these have made since.
         self._cancelled: set[int] = set()
         self._timers: dict[int, Timer] = {}
         # Timers set and cancelled since ``take_timers`` was asked last.
@@ -195,6 +195,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """
         assert isinstance(task, NumberedTask)
         self._protected[task.number] = task.number
+        # What it leaves behind is not the clean-up of who made it.
+        self._cancelled.discard(task.number)
 
     @property
     def timing(self) -> bool:
@@ -207,7 +209,10 @@ class FlowLoop(asyncio.AbstractEventLoop):
         return any(number in self.living for number in self._protected.values())
 
     def cancel_tasks(self, *, all_of_them: bool = False) -> None:
-        """Cancel the tasks that have not ended, in order of creation, each of them once."""
+        """Cancel the tasks that have not ended, in order of creation, each of them once.
+
+        What one of them makes then, to clean up, is not cancelled.
+        """
         for number, task in list(self.living.items()):
             if number in self._cancelled:
                 continue
@@ -215,11 +220,10 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 self._cancelled.add(number)
                 task.cancel()
 
-    def cancel_protected(self) -> None:
-        """Cancel the tasks that the others were ended without, and what they made."""
-        for number, task in list(self.living.items()):
-            if self._protected.get(number) in self.living:
-                task.cancel()
+    def cancel_all(self) -> None:
+        """Cancel all tasks that have not ended, whatever was done to them before."""
+        for task in list(self.living.values()):
+            task.cancel()
 
     @contextmanager
     def being_the_running_loop(self) -> Generator[None, None, None]:
@@ -370,13 +374,19 @@ class FlowLoop(asyncio.AbstractEventLoop):
             self.living[number] = task
             if not main:
                 task.add_done_callback(self.forget)
-            if self._protected:
-                self._protect_with(asyncio.current_task(self), number)
+            if self._protected or self._cancelled:
+                self._inherit(asyncio.current_task(self), number)
         return task
 
-    def _protect_with(self, maker: asyncio.Task[Any] | None, number: int) -> None:
-        if isinstance(maker, NumberedTask) and maker.number in self._protected:
-            self._protected[number] = self._protected[maker.number]
+    def _inherit(self, maker: asyncio.Task[Any] | None, number: int) -> None:
+        """Let a new task be cancelled when its maker would be."""
+        if not isinstance(maker, NumberedTask):
+            return
+        root = self._protected.get(maker.number)
+        if root in self.living:
+            self._protected[number] = root
+        elif maker.number in self._cancelled:
+            self._cancelled.add(number)
 
     def forget(self, task: asyncio.Task[Any]) -> None:
         """A task has ended."""

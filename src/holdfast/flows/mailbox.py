@@ -28,13 +28,13 @@ class Mailbox:
         self._seen_us, self._asked_us = at_us, 0
 
     def forget(self) -> None:
-        """What was read has to be read again."""
+        """What was read has to be read again, from the first."""
         self.rung = True
         self.see_anew()
 
     def see_anew(self) -> None:
-        """What was seen says nothing of the timers that are set now."""
-        self._seen_us = 0
+        """What was seen says nothing of the timers that are set, and the code that waits, now."""
+        self._seen_us = self._after = 0
 
     def look(self, now_us: int) -> int:
         """A look begins; returns the number behind which it does."""
@@ -49,7 +49,8 @@ class Mailbox:
         if heard and not more:
             self._seen_us = self._asked_us
         self.rung = self.rung or more
-        self._after = letters[-1].number if more and not took else 0
+        # What nobody has heard of is still to be taken.
+        self._after = letters[-1].number if heard and more and not took else 0
 
     def comes_first(self, due_us: int, now_us: int) -> bool:
         """Whether letters that were sent before ``due_us`` may be unread.

@@ -44,6 +44,29 @@ def _nothing(future: Any, waiter: Any) -> None:
 
 _not_awaited_by = getattr(asyncio, "future_discard_from_awaited_by", _nothing)
 
+
+class _Asks:
+    """Finds out whether there is any callback: each is compared with it, and is another one."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def __eq__(self, other: object) -> bool:
+        self.found = True
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def is_awaited(future: asyncio.Future[Any]) -> bool:
+    """Whether anybody waits for its end now."""
+    asks: Any = _Asks()
+    future.remove_done_callback(asks)
+    return asks.found
+
+
 # A coroutine that goes on awaiting while it is being closed is left to itself after so many times.
 _CLOSE_ATTEMPTS_MAX = 50
 

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import NonDeterminism
+from holdfast.flows.effect_keys import digest_of
 from holdfast.flows.events import (
     DECIDED,
     ChildEnded,
@@ -444,20 +445,24 @@ class Replay:
         """The calls that the history does not know, each with its number.
 
         What a retry begins again, or a step with ``once`` that did not begin, is none of them: it
-        has the name that it had.
+        has the name and the input that it had.
         """
         calling, children = self._run.calling, self._run.children
         known = calls_in([*chain.from_iterable(self._rows), *self._ahead])
         for step, call in calling.fresh.items():
-            if f"step/{step}" not in known:
+            if digest_of(call.input) not in known.get(f"step/{step}", ()):
                 yield call.number, f"step {step}"
         for decided, _ in self._run.out:
-            if origin_of(decided) in known:
+            if isinstance(decided, (StepSent, StepIntended)):
+                call = calling.steps.get(decided.step)
+            elif isinstance(decided, ChildStarted):
+                call = children.open.get(decided.child)
+            else:
                 continue
-            if isinstance(decided, (StepSent, StepIntended)) and decided.step in calling.steps:
-                yield calling.steps[decided.step].number, f"step {decided.step}"
-            elif isinstance(decided, ChildStarted) and decided.child in children.open:
-                yield children.open[decided.child].number, f"child {decided.child}"
+            origin = origin_of(decided)
+            assert origin is not None
+            if call is not None and digest_of(decided.input) not in known.get(origin, ()):
+                yield call.number, origin.replace("/", " ", 1)
 
     def tell_unasked(self) -> None:
         """Say that the history holds steps that the code did not ask for again."""

@@ -56,6 +56,7 @@ class Rewind:
     and children that were begun before it, those whose failure is void are begun again, and so is
     what the end of the flow stopped. ``begun`` are the local steps that were, with digests of their
     inputs; ``unbegun`` are those with ``once`` that were intended before it, and did not begin.
+    ``called`` is all that was called, wherever it ran (``step/pay#0``), with digests of its inputs.
     ``number`` counts the retries, void ones as well: what each of them begins has ids of its own.
     """
 
@@ -67,6 +68,7 @@ class Rewind:
     children: list[VoidChild] = field(default_factory=list[VoidChild])
     begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     unbegun: set[str] = field(default_factory=set[str])
+    called: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     begun_steps: frozenset[str] = frozenset()
     begun_children: frozenset[str] = frozenset()
 
@@ -110,20 +112,31 @@ def flat(items: Iterable[Item]) -> list[Event]:
     return events
 
 
-def calls_in(items: Iterable[Item]) -> frozenset[str]:
-    """The steps and children that a history knows, void ones as well: ``step/pay#0``."""
-    origins: set[str | None] = set()
+def calls_in(items: Iterable[Item]) -> dict[str, set[str]]:
+    """The steps and children that a history knows, void ones as well, by digests of their inputs.
+
+    ``step/pay#0``: one that is called with another input is another call.
+    """
+    called: dict[str, set[str]] = {}
     for item in items:
-        if not isinstance(item, Rewind):
-            origins.add(origin_of(item))
-            continue
-        origins.update(map(origin_of, item.kept))
-        steps = {*item.failed_steps, *item.begun, *item.unbegun, *item.begun_steps}
-        origins.update(f"step/{step}" for step in steps)
-        void = (child.started.child for child in item.children)
-        children = {*item.failed_children, *item.begun_children, *void}
-        origins.update(f"child/{child}" for child in children)
-    return frozenset(origin for origin in origins if origin is not None)
+        if isinstance(item, Rewind):
+            _join(called, item.called)
+        else:
+            _join(called, _call_of(item))
+    return called
+
+
+def _call_of(event: Event) -> dict[str, set[str]]:
+    """The call that an event is of, if it says what that was given."""
+    origin = origin_of(event)
+    given = getattr(event, "input", NULL)
+    # Ends of jobs and intents do not say it.
+    return {} if origin is None or bytes(given) == bytes(NULL) else {origin: {digest_of(given)}}
+
+
+def _join(called: dict[str, set[str]], more: dict[str, set[str]]) -> None:
+    for origin, digests in more.items():
+        called.setdefault(origin, set()).update(digests)
 
 
 def _new_rewind(event: Rewound | Retried, kept: Standing, number: int) -> Rewind:
@@ -183,10 +196,15 @@ class _Salvage:
 
     def take(self, item: Item) -> None:
         """One thing that is void."""
+        if isinstance(item, Rewind):
+            self._void_retry(item)
+        else:
+            _join(self._rewind.called, _call_of(item))
+            self._take_event(item)
+
+    def _take_event(self, item: Event) -> None:
         rewind = self._rewind
         match item:
-            case Rewind():
-                self._void_retry(item)
             case SignalReceived() | UpdateReceived() | Forked() | Patched():
                 rewind.kept.append(item)
             case StepSent():
@@ -196,6 +214,7 @@ class _Salvage:
             case Ended(begun=dict() as begun):
                 for step, digest in begun.items():
                     self._begun(step, digest)
+                    _join(rewind.called, {f"step/{step}": {digest}})
             case StepEnded():
                 self._step_ended(item)
             case ChildStarted():
@@ -220,6 +239,7 @@ class _Salvage:
     def _void_retry(self, item: Rewind) -> None:
         """A retry that is void itself: what it kept is still so."""
         rewind = self._rewind
+        _join(rewind.called, item.called)
         rewind.failed_steps.extend(item.failed_steps)
         rewind.failed_children.extend(item.failed_children)
         for child in item.children:

@@ -73,7 +73,6 @@ class FlowRow:
             replies: Those to its senders that the code had no part in.
             due_at_us: When the flow is to be looked at again.
         """
-        marked, self._marked = self._marked, None
         return Commit(
             id=self.id,
             token=self.token,
@@ -84,7 +83,7 @@ class FlowRow:
             status=decision.ended or InstanceStatus.RUNNING,
             outcome=decision.outcome,
             custom=decision.custom,
-            attributes=marked if decision.attributes is None else decision.attributes,
+            attributes=self._marked if decision.attributes is None else decision.attributes,
             consumed=consumed,
             sends=decision.sends,
             starts=decision.starts,
@@ -103,7 +102,6 @@ class FlowRow:
         kind: str = "",
     ) -> Commit:
         """A commit that no decision of the code stands behind; its id ends with ``kind``."""
-        marked, self._marked = self._marked, None
         return Commit(
             id=self.id,
             token=self.token,
@@ -111,7 +109,7 @@ class FlowRow:
             commit=f"{self.token}.{self.version + 1}{kind}",
             events=encode_events(events),
             due_at_us=due_at_us,
-            attributes=marked if attributes is None else attributes,
+            attributes=self._marked if attributes is None else attributes,
             release=release,
         )
 
@@ -123,3 +121,4 @@ class FlowRow:
             self.custom = commit.custom
         if commit.attributes is not None:
             self.attributes = commit.attributes
+            self._marked = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,6 +42,7 @@ from holdfast.flows.guarding import guard_flow_code
 from holdfast.flows.inbox import Inbox
 from holdfast.flows.letters import child_ended
 from holdfast.flows.loop import ErrorHandler, FlowLoop
+from holdfast.flows.numbered import is_awaited
 from holdfast.flows.outbox import Outbox
 from holdfast.flows.reading import event_of
 from holdfast.flows.replay import Replay
@@ -287,10 +289,12 @@ class FlowRun:
 
     @property
     def expects(self) -> bool:
-        """Whether anything is under way that its code could hear of, without being asked."""
-        return bool(
-            self.calling.steps or self.children.open or self.inbox.waiting or self.loop.timing
-        )
+        """Whether anything is under way, or may come, that somebody in its code waits for."""
+        if self.loop.timing or self.answering.updates:
+            return True
+        signals = chain.from_iterable(waits.values() for waits in self.inbox.waiting.values())
+        calls = chain(self.calling.steps.values(), self.children.open.values(), signals)
+        return any(map(is_awaited, calls))
 
     @property
     def unwritten(self) -> bool:

@@ -151,6 +151,34 @@ def test_a_flow_that_is_retried_by_code_without_a_step_begins_what_failed_again(
     assert driven.outcome == "fine"
 
 
+def test_a_step_that_takes_the_place_of_another_is_found_though_a_retry_knows_its_name():
+    """With another input it is another call, and would do again what has been done."""
+    app = App("fees")
+
+    @app.step
+    def fee(amount: int) -> int:
+        return amount
+
+    @app.step
+    def charge(amount: int) -> int:
+        return amount
+
+    async def before() -> None:
+        await fee(1)
+        await charge(100)
+
+    async def folded() -> None:
+        await charge(1)
+        await charge(100)
+
+    driven = Driven(flow(before))
+    driven.work(1)
+    driven.end("charge#0", ValueError("no"))
+    driven.flow = flow(folded)
+    with pytest.raises(NonDeterminism, match="fee#0, which has run"):
+        retry(driven)
+
+
 def test_a_step_that_did_not_begin_is_none_that_stands_in_the_place_of_another():
     pay = steps_of(bad={"once": True})["bad"]
 

@@ -1,4 +1,4 @@
-"""Flows whose main coroutine has ended while a saga undoes: it undoes, and then the flow ends."""
+"""Flows whose main coroutine has ended while others go on: sagas undo, and then the flow ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import App
-from holdfast.flows.events import Ruled
+from holdfast.flows.events import Ruled, StepEnded
 from tests.unit.flows.driving import Driven
 
 YEARS_S = 10 * 365 * 86_400
@@ -161,6 +161,122 @@ def test_an_undo_that_waits_for_a_task_that_ended_with_the_flow_is_told_so(crash
     assert driven.run.ended
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("waits", ["for a task", "for a signal that nobody waits for any more"])
+def test_a_saga_that_undoes_because_its_flow_ends_does_not_keep_it(waits, crashes):
+    """Nobody undid when the main coroutine ended."""
+
+    async def code() -> str:
+        never = asyncio.Event()
+
+        async def undo() -> None:
+            if waits == "for a task":
+                await never.wait()
+            else:
+                left = asyncio.create_task(holdfast.wait_signal("ack"))
+                await unbook()
+                del left
+
+        task = asyncio.create_task(part(undo))
+        over, hurry = holdfast.wait_signal("over"), holdfast.wait_signal("hurry")
+        await asyncio.wait([over, hurry], return_when=asyncio.FIRST_COMPLETED)
+        del task
+        return "done"
+
+    driven = Driven(flow(code))
+    driven.end("book#0", "booked")
+    driven.signal("over")
+    if waits != "for a task":
+        if crashes:
+            driven.crash()
+        driven.end("unbook#0", 0)
+    assert driven.outcome == "done"
+    driven.crash()
+    assert driven.run.ended
+
+
+@pytest.mark.parametrize("undoes", [False, True])
+@pytest.mark.parametrize("how", ["task", "group", "gather"])
+def test_what_a_cancelled_task_makes_to_clean_up_is_not_cancelled(how, undoes):
+    async def release() -> None:
+        match how:
+            case "task":
+                await asyncio.create_task(unbook(7))
+            case "group":
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(unbook(7))
+            case _:
+                await asyncio.gather(asyncio.ensure_future(unbook(7)))
+
+    async def holding() -> None:
+        try:
+            await holdfast.wait_signal("never")
+        finally:
+            await release()
+
+    async def code() -> str:
+        tasks = [asyncio.create_task(holding())]
+        if undoes:
+            tasks.append(asyncio.create_task(part(unbook, 1)))
+        await holdfast.wait_signal("over")
+        return "done"
+
+    driven = Driven(flow(code))
+    if undoes:
+        driven.end("book#0", "booked")
+        driven.end("bad#0", ValueError("no"))
+    driven.signal("over")
+    driven.crash()
+    assert driven.stopped == []
+    while driven.steps:
+        driven.end(next(iter(driven.steps)), 0)
+    assert driven.outcome == "done"
+    ended = [event.step for event in driven.history() if isinstance(event, StepEnded)]
+    assert ended[-1] == ("unbook#1" if undoes else "unbook#0")
+
+
+def test_clean_up_that_waits_in_vain_is_told_so_and_the_flow_ends():
+    async def code() -> str:
+        never = asyncio.Event()
+
+        async def holding() -> None:
+            try:
+                await holdfast.wait_signal("never")
+            finally:
+                await never.wait()
+
+        task = asyncio.create_task(holding())
+        await holdfast.wait_signal("over")
+        del task
+        return "done"
+
+    driven = Driven(flow(code))
+    driven.signal("over")
+    assert driven.outcome == "done"
+    assert Driven(flow(code), rows=driven.rows).run.ended
+
+
+def test_an_undo_may_wait_for_what_an_update_brings():
+    async def code() -> str:
+        confirmed = asyncio.Event()
+        holdfast.on_update("confirm")(confirmed.set)
+
+        async def undo() -> None:
+            await confirmed.wait()
+            await unbook(1)
+
+        task = asyncio.create_task(part(undo))
+        await holdfast.wait_signal("over")
+        del task
+        return "done"
+
+    driven = failed(code, crashes=True)
+    assert not driven.run.ended
+    driven.letter("update", "confirm", {})
+    driven.end("unbook#0", 1)
+    assert driven.outcome == "done"
+
+
 def test_hosts_that_do_not_keep_the_rule_leave_the_flow_to_others():
     """They know no such event, and so go no other way from it than the flow has."""
 
@@ -172,7 +288,7 @@ def test_hosts_that_do_not_keep_the_rule_leave_the_flow_to_others():
 
     driven = failed(code)
     (rule,) = [event for event in driven.history() if isinstance(event, Ruled)]
-    assert rule.id == "holdfast.saga.undoes-to-its-end"
+    assert rule.id == "holdfast.ends-in-order"
     assert '"event":"ruled"' in driven.rows[-1].events
     driven.crash()
     driven.end("unbook#0", 1)

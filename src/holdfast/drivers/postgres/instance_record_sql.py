@@ -92,6 +92,21 @@ ORDER BY p.number
     matches=_MATCHES,
 )
 
+# The same of one parent, without windows: its children stand in an index of their own, which is
+# taken first, and there are no more of them than a flow may have.
+LIST_CHILDREN = compose(
+    """
+SELECT {columns} FROM (
+    SELECT * FROM {s}.instance WHERE parent = $6::text AND namespace = $1 OFFSET 0
+) i
+WHERE i.number > $12
+        AND {matches}
+ORDER BY i.number LIMIT $13::bigint
+""",
+    columns=_COLUMNS,
+    matches=_MATCHES,
+)
+
 COUNT = compose(
     """
 SELECT i.status, count(*) AS instances FROM (

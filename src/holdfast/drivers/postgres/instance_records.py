@@ -35,6 +35,7 @@ class InstanceReader:
         self._watch_sql = tables.text(instance_record_sql.WATCH)
         self._history_sql = tables.text(instance_record_sql.HISTORY)
         self._list_sql = tables.text(instance_record_sql.LIST)
+        self._children_sql = tables.text(instance_record_sql.LIST_CHILDREN)
         self._count_sql = tables.text(instance_record_sql.COUNT)
 
     async def get(self, id_: InstanceId, *, wait_us: int) -> InstanceRecord | None:
@@ -57,6 +58,11 @@ class InstanceReader:
         """A page of instances in order of creation, from as many windows as it takes."""
         most = max(0, min(limit, LIST_LIMIT_MAX))
         number: int | None = _number(after)
+        if wanted.parent is not None:
+            rows = await self._tables.fetch(
+                self._children_sql, *_filter(wanted), number, most, write=False
+            )
+            return [_record(row) for row in rows]
         page: list[InstanceRecord] = []
         while number is not None:
             rows = await self._tables.fetch(

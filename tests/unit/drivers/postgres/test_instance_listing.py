@@ -133,3 +133,29 @@ async def test_a_page_is_read_by_its_index_whatever_is_there(
         # Only the page that was found is sorted, which is in order already.
         assert re.findall("Sort Key: (.+)", text) == ["p.number"], text
     await connection.close()
+
+
+async def test_children_are_found_by_their_index_in_one_statement(
+    driver: PostgresDriver, postgres_url: str, asked: list[tuple[Any, ...]]
+) -> None:
+    await fill(driver, 200)
+    parent = InstanceId("i0")
+    await driver.instances.start([new(f"c{number}", parent=parent) for number in range(6)])
+    asked.clear()
+    children = InstanceFilter(parent=parent)
+    assert await names(driver, children, limit=4) == ["c0", "c1", "c2", "c3"]
+    assert len(asked) == 1
+    (third,) = [
+        each.cursor
+        for each in await driver.instances.list(children, after=None, limit=3)
+        if each.id == "c2"
+    ]
+    assert await names(driver, children, limit=10, after=third) == ["c3", "c4", "c5"]
+    connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+    for analysed in (False, True):
+        if analysed:
+            await connection.execute("ANALYZE")
+        tables = driver.jobs._claimer._tables
+        text = "\n".join(await plan(connection, tables, instance_record_sql.LIST_CHILDREN))
+        assert re.findall(r"(?:using|on) (instance_\w+)", text) == ["instance_parent"], text
+    await connection.close()

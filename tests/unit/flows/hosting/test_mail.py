@@ -22,6 +22,7 @@ from holdfast.errors import (
 from holdfast.flows.events import Failure
 from holdfast.flows.failures import update_error
 from holdfast.model.instance import LETTERS_MAX
+from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
 
@@ -353,3 +354,42 @@ async def test_more_letters_than_a_claim_brings_are_read_at_once(tmp_path, url):
             await handle.signal("n", number)
         async with holdfast.connect(place, app=app) as hf, hf.running():
             assert await handle.result(timeout=10) == list(range(count))
+
+
+async def test_letters_that_nobody_heard_of_are_read_first_when_the_flow_is_resumed(fleet):
+    """It is suspended while more letters than one look brings are on their way to it."""
+    app, ends, got = App("a"), asyncio.Event(), []
+
+    @app.step
+    async def work() -> None:
+        await ends.wait()
+
+    @app.flow
+    async def collecting() -> None:
+        async def collect() -> None:
+            while True:
+                got.append(await holdfast.wait_signal("n", int))
+
+        task = asyncio.create_task(collect())
+        await work()
+        task.cancel()
+
+    hf, spy = await fleet.spied(app)
+    handle = await hf.flows.start(collecting)
+    live = hf._desk.host.home.lives[handle.id]
+    await until(lambda: live.steps.running)
+    gate = Gate()
+    gate.shut = True
+    spy.before["letters"] = gate
+    for number in range(LETTERS_MAX + 20):
+        await handle.signal("n", number)
+    await until(lambda: gate.reached)
+    await handle.suspend()
+    await until(lambda: live.suspended)
+    gate.open()
+    await until(lambda: not live._mailbox.looking)
+    await handle.resume()
+    await until(lambda: len(got) == LETTERS_MAX + 20)
+    assert got == list(range(LETTERS_MAX + 20))
+    ends.set()
+    await handle.result(timeout=5)
