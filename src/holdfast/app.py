@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.flows.flow import RETENTION_S, Flow
+from holdfast.flows.schedule import refuse_ticks
 from holdfast.flows.scheduling import SchedulingMiddleware
 from holdfast.flows.step import Step, check_queue_mates, step_options
 from holdfast.leases.every import INTERVAL_MIN_S
@@ -284,13 +285,13 @@ class App:
             **options: As ``handler`` takes them: ``timeout``, ``retry``, ``concurrency``…
 
         Raises:
-            UsageError, InvalidName: The key is used twice, or the arguments are wrong.
+            UsageError, InvalidName: The key is used twice, it is a flow, or arguments are wrong.
         """
 
         def register(function: CronFunction) -> CronFunction:
+            refuse_ticks(function)
             name = key if key is not None else getattr(function, "__name__", "")
-            decorate = self.handler(cron_queue(name), **options)
-            handler = decorate(taking_tick(function))
+            handler = self.handler(cron_queue(name), **options)(taking_tick(function))
             self.crons[name] = cron_definition(
                 expression,
                 name,
@@ -408,8 +409,7 @@ class App:
             queue: Run it as a job of this queue, on any host whose app has the step.
             once: Record that it is about to run first, and never run it a second time: after a
                 crash the flow sees ``StepOutcomeUnknown``. Only ``retry(rerun_unknown=True)`` runs
-                it again then. One that a suspend or the stop of a host kept from beginning runs
-                later.
+                it again then. One that a suspend or a stop kept from beginning runs later.
             transactional: Run it inside a transaction of the store, ``holdfast.current().tx``:
                 what it writes there and its end become durable together, or neither.
             concurrency: How many of its executions this host runs at once.

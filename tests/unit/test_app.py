@@ -61,3 +61,14 @@ def test_what_a_decorator_is_given_in_place_of_a_function_or_a_name_is_told(defi
 
 async def flow() -> None:
     """Nothing to do."""
+
+
+def test_a_flow_is_no_function_of_a_schedule():
+    app = App("shop")
+
+    @app.flow
+    async def nightly() -> None: ...
+
+    with pytest.raises(UsageError, match=r"hf\.flows\.schedule\('nightly', nightly, cron=…\)"):
+        app.cron("@daily")(nightly)
+    assert not app.crons

@@ -142,14 +142,15 @@ class StepOutcomeUnknown(FlowError):
 class NonDeterminism(FlowError):
     """Replayed from its history, the flow's code does something else than it did.
 
-    Nothing was written. Bring back the code that it began with, or branch with
-    ``holdfast.patched()``, and it goes on.
+    Nothing was written. Bring back the code that it began with, branch with
+    ``holdfast.patched()``, or let a renamed step keep its name by ``name=``, and it goes on.
     """
 
     def __init__(self, id: str, expected: str, found: str) -> None:  # noqa: A002 - it is one
         super().__init__(
             f"flow {id!r} does not do what its history says: expected {expected}, found {found}; "
-            "branch changed code with holdfast.patched()"
+            "branch changed code with holdfast.patched(), and let a renamed step keep its name "
+            "by name="
         )
         self.id, self.expected = id, expected
         self.found = found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from holdfast.flows.desk import FlowDesk
 
 RETENTION_US = round(RETENTION_S * 1e6)
+
+
+# Steps that an error names; a reader has found his by then, or looks into the history.
+_STEPS_SHOWN = 20
 
 
 class Operations:
@@ -243,7 +247,17 @@ def _before_step(rows: Sequence[HistoryRow], step: str) -> tuple[int, int]:
                 f"step {step!r} ended in a part that a retry made void, and its end was kept: no "
                 f"copy can begin with it; give a version, such as {place.version}, that has it"
             )
-    raise UsageError(f"no step {step!r} is recorded; the flow's history names those that are")
+    known = sorted({item.step for item in _of_steps(rows)})
+    shown = ", ".join(known[:_STEPS_SHOWN]) or "none"
+    more = ", …" if len(known) > _STEPS_SHOWN else ""
+    raise UsageError(f"no step {step!r} is recorded; there is {shown}{more}")
+
+
+def _of_steps(rows: Sequence[HistoryRow]) -> Iterator[StepEnded | StepSent | StepIntended]:
+    for row in rows:
+        for event in decode_events(row.events):
+            if isinstance(event, StepEnded | StepSent | StepIntended):
+                yield event
 
 
 def _is_end(event: Event, step: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from holdfast.errors import NonDeterminism
 from holdfast.flows.effect_keys import digest_of
@@ -157,9 +157,9 @@ class Replay:
             run.calling.compare(run.calling.steps[event.step], event.input)
         decided = self._first()
         if decided is not None and not ahead:
-            raise NonDeterminism(run.id, told(event), told(decided[0]))
+            self._refuse(event, told(decided[0]))
         if not self._apply(event):
-            raise NonDeterminism(run.id, told(event), self._state())
+            self._refuse(event, self._state())
 
     def _apply(self, event: Fed) -> bool:
         run = self._run
@@ -197,9 +197,12 @@ class Replay:
             run.out.events += 1
             self._keep(recorded)
             return
-        raise NonDeterminism(
-            run.id, told(recorded), self._state() if entry is None else told(entry[0])
-        )
+        self._refuse(recorded, self._state() if entry is None else told(entry[0]))
+
+    def _refuse(self, recorded: Event, found: str) -> NoReturn:
+        # A step that has run and is not asked for says more than what came behind it.
+        self.check_unasked()
+        raise NonDeterminism(self._run.id, told(recorded), found)
 
     def _first(self) -> tuple[Event, Effect | None] | None:
         """The oldest decision that must stand in the history before anything else is fed.

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.app import App
+from holdfast.codec import decode_json
 from holdfast.errors import UsageError
+from holdfast.flows.attributes import STUCK
 from holdfast.flows.flow import Flow
 from holdfast.flows.handle import FlowHandle
 from holdfast.model.instance import FINAL, InstanceFilter, InstanceRecord
@@ -86,8 +88,8 @@ def crash_at_every_commit(
 
     Raises:
         UsageError: It is no flow of ``app``, or the arguments are not its own.
-        AssertionError: A run came to something else, or broke an invariant; it says where the
-            host died.
+        AssertionError: A run came to something else, did not do what its history says, or broke
+            an invariant; it says where the host died.
         TimeoutError: The flow made no end within ``limit_s`` of its own time, or waits, after
             ``drive`` has returned, for what nobody is left to send.
     """
@@ -125,6 +127,15 @@ def _spread(sides: list[_Side], count: int, draw: random.Random) -> list[_Side]:
     return [sides[draw.randrange(a, b)] for a, b in itertools.pairwise(edges)]
 
 
+def _stuck_in(world: World) -> str | None:
+    """Why a flow could not go on at a time, also where it could the next."""
+    for served in world.history.instances.served:
+        attributes = getattr(served.asked, "attributes", None)
+        if served.op == "commit" and attributes is not None and STUCK in attributes:
+            return str(decode_json(attributes)[STUCK])
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Story:
     app: App
@@ -137,6 +148,12 @@ class _Story:
     def run(self, point: CrashPoint) -> InstanceRecord:
         world = World(crash=point)
         record = world.run(self._tell)
+        stuck = _stuck_in(world)
+        if stuck is not None:
+            raise AssertionError(
+                f"flow {self.flow.name!r} {point} was run again, and did not do what its history "
+                f"says, so that it depends on chance, on time or on what it remembers: {stuck}"
+            )
         broken = check_instances(world.history.instances)
         if broken:
             said = "\n".join(str(violation) for violation in broken[:5])

@@ -184,6 +184,9 @@ class World:
 
     def crash(self, name: str = "host") -> None:
         """Kill a host, as SIGKILL does: nothing of it ever runs again, not even ``finally``."""
+        if name not in self._serving:
+            serving = ", ".join(map(repr, self._serving)) or "none"
+            raise UsageError(f"no host {name!r} serves in this world; there is {serving}")
         host, _ = self._serving.pop(name)
         host.crash()
         self._burials.append(asyncio.ensure_future(self.bury(host)))

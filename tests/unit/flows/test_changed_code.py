@@ -110,6 +110,43 @@ def test_a_new_step_in_the_place_of_one_that_ran_is_a_difference_wherever_the_hi
         deployed(driven, renamed)
 
 
+@pytest.mark.parametrize("behind", ["timer", "child", "signal", "end"])
+def test_a_renamed_step_is_named_whatever_came_behind_it(behind):
+    kid = App("kids").flow(name="kid")
+
+    @kid
+    async def child() -> str:
+        return ""
+
+    async def go_on() -> None:
+        match behind:
+            case "timer":
+                await asyncio.sleep(60)
+            case "child":
+                await child()
+            case "signal":
+                await holdfast.wait_signal("go")
+                await c()
+            case _:
+                pass
+
+    async def before() -> None:
+        await b()
+        await go_on()
+
+    async def renamed() -> None:
+        await d()
+        await go_on()
+
+    driven = Driven(flow(before))
+    driven.end("b#0", "b")
+    if behind == "signal":
+        driven.signal("go", 1)
+        driven.end("c#0", "c")
+    with pytest.raises(NonDeterminism, match=r"b#0, which has run, found step d#0.*by name="):
+        deployed(driven, renamed)
+
+
 def test_a_step_that_was_recorded_before_its_code_heard_of_it_is_not_run_by_another_name():
     async def before() -> str:
         return await b()

@@ -245,3 +245,35 @@ def test_a_crash_that_was_asked_for_makes_no_noise(caplog):
     crash_at_every_commit(app, flow, drive=lambda handle: handle.signal("go", id="go"))
     gc.collect()
     assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_a_flow_that_depends_on_what_no_history_holds_is_told_of():
+    app, calls = holdfast.App("chance"), []
+
+    @app.step
+    async def say(name: str) -> str:
+        return name
+
+    @app.step
+    async def shout(name: str) -> str:
+        return name
+
+    @app.flow
+    async def fickle(name: str) -> str:
+        calls.append(name)
+        # Another one each time that it is run.
+        said = await (say if len(calls) % 2 else shout)(name)
+        await asyncio.sleep(3600)
+        return said
+
+    with pytest.raises(AssertionError, match=r"NonDeterminism.*(say|shout)#0, which has run"):
+        crash_at_every_commit(app, fickle, "ann")
+
+
+def test_only_hosts_that_serve_crash(holdfast_world):
+    async def story(world: World) -> None:
+        await world.serve(make_app(), "web-1")
+        world.crash("web-9")
+
+    with pytest.raises(UsageError, match="no host 'web-9' serves in this world; there is 'web-1'"):
+        holdfast_world.run(story)

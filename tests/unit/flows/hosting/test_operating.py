@@ -290,7 +290,7 @@ async def test_fork_copies_a_part_of_the_history(fleet):
     calls.clear()
     assert await (await handle.fork(at=2)).result(timeout=5) == 3
     assert calls == [("c", 1)]
-    with pytest.raises(UsageError, match="no step 'what#0'"):
+    with pytest.raises(UsageError, match="no step 'what#0' is recorded; there is "):
         await handle.fork(at="what#0")
     with pytest.raises(UsageError, match="version 99"):
         await handle.fork(at=99)
