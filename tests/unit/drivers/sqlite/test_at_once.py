@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
+from holdfast.drivers.sqlite import writer
 from holdfast.drivers.sqlite.at_once import AtOnce
 from holdfast.drivers.sqlite.transaction import Turn
 from holdfast.errors import StoreUnavailable
@@ -16,8 +18,9 @@ from tests.unit.drivers.sqlite.test_writer import Bench, note
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncGenerator[Bench, None]:
-    """A writer that has just seen a lone operation."""
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Bench, None]:
+    """A writer that has just seen a lone operation, on a disk that is never too slow for it."""
+    monkeypatch.setattr(writer, "_INLINE_COMMIT_MAX_S", math.inf)
     made = Bench(tmp_path / "bench.db")
     await made.writer.submit(note, "first")
     yield made

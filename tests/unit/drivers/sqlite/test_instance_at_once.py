@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.drivers.sqlite import writer
 from holdfast.drivers.sqlite.driver import SqliteDriver
 from holdfast.drivers.sqlite.instance_starting import INPUT_INLINE_MAX
 from holdfast.errors import Fenced, LeaseExpired
@@ -21,8 +23,11 @@ from tests.unit.drivers.sqlite.support import TTL_US, flow, open_session, open_s
 
 
 @pytest.fixture
-async def driver(tmp_path: Path) -> AsyncGenerator[SqliteDriver, None]:
-    """A store that has just seen a lone write."""
+async def driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[SqliteDriver, None]:
+    """A store that has just seen a lone write, on a disk that is never too slow for it."""
+    monkeypatch.setattr(writer, "_INLINE_COMMIT_MAX_S", math.inf)
     opened = await open_store(tmp_path)
     await open_session(opened)
     await opened.instances.start([flow("first")])
