@@ -77,6 +77,7 @@ def test_every_prefix_of_a_history_gives_the_same_decisions():
 
 def test_a_difference_shows_what_was_expected_and_found():
     async def changed(start: int = 1) -> int:
+        await add(start, 1)
         await remote(start)
         return 0
 
