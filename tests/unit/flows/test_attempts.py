@@ -148,25 +148,26 @@ def test_a_cancelled_step_in_a_queue_lets_its_job_be_cancelled():
     assert gone.events == ()
 
 
-def test_once_is_written_before_it_runs_and_never_run_again():
-    @App("a").flow
-    async def flow() -> str:
-        try:
-            return await wire(5)
-        except StepOutcomeUnknown as error:
-            return f"unknown {error.step}"
+@App("a").flow
+async def wiring() -> str:
+    try:
+        return await wire(5)
+    except StepOutcomeUnknown as error:
+        return f"unknown {error.step}"
 
-    driven = Driven(flow)
+
+def test_once_is_written_before_it_runs_and_never_run_again():
+    driven = Driven(wiring)
     assert driven.told() == ["StepIntended"]
     assert driven.decisions[-1].durable
     assert list(driven.steps) == ["wire#0"]
-    looking = Driven(flow, rows=list(driven.rows))
+    looking = Driven(wiring, rows=list(driven.rows))
     assert looking.steps == {}
     driven.crash()
     assert driven.steps == {}
     assert driven.outcome == "unknown wire#0"
     assert driven.told() == ["StepIntended", "StepEnded", "Ended"]
-    assert Driven(flow, rows=driven.rows).run.ended
+    assert Driven(wiring, rows=driven.rows).run.ended
 
 
 def test_once_that_ended_is_known():
@@ -181,22 +182,15 @@ def test_once_that_ended_is_known():
 
 
 def test_once_that_did_not_begin_is_written_again_before_it_runs():
-    @App("a").flow
-    async def flow() -> str:
-        try:
-            return await wire(5)
-        except StepOutcomeUnknown as error:
-            return f"unknown {error.step}"
-
-    driven = Driven(flow)
+    driven = Driven(wiring)
     driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
     driven.crash()
     assert driven.told() == ["StepIntended", "StepUnbegun", "StepIntended"]
     assert list(driven.steps) == ["wire#0"]
-    ended = Driven(flow, rows=list(driven.rows))
+    ended = Driven(wiring, rows=list(driven.rows))
     assert ended.steps == {}
     ended.end("wire#0", "sent 5")
-    assert Driven(flow, rows=ended.rows).run.ended
+    assert Driven(wiring, rows=ended.rows).run.ended
     # Who has it next cannot know whether it began this time.
     driven.crash()
     assert driven.steps == {}

@@ -74,13 +74,14 @@ def test_a_signal_that_was_sent_behind_the_deadline_is_too_late(name, signals, e
     assert World().run(story) == expected[name]
 
 
-def test_a_child_that_ended_behind_the_deadline_is_too_late():
-    app = App("family")
+def family(takes_s: float) -> tuple[App, App]:
+    """A parent with a deadline for its child, and an app that knows the child alone."""
+    app, children = App("family"), App("children")
 
-    @app.flow
+    @children.flow
     async def child() -> str:
-        await asyncio.sleep(30)
-        return "late"
+        await asyncio.sleep(takes_s)
+        return "in time"
 
     @app.flow
     async def parent() -> str:
@@ -90,13 +91,17 @@ def test_a_child_that_ended_behind_the_deadline_is_too_late():
         except TimeoutError:
             return "too late"
 
-    children = App("children")
-    children.flow(name="child")(child.function)
+    return app, children
+
+
+def test_a_child_that_ended_behind_the_deadline_is_too_late():
+    app, children = family(takes_s=30)
+    app.flow(name="child")(children.flows["child"].function)
 
     async def story(world: World) -> str:
         await world.serve(app, "one")
         async with await world.connect() as hf:
-            handle = await hf.flows.start(parent)
+            handle = await hf.flows.start(app.flows["parent"])
             await asyncio.sleep(10)
             world.crash("one")
             # A host that knows the child alone.
@@ -194,26 +199,13 @@ def test_a_host_that_stood_still_takes_what_was_sent_before_the_deadline(name, s
 
 
 def test_a_child_that_ended_while_its_parents_host_stood_still_is_in_time():
-    app, children = App("family"), App("children")
-
-    @children.flow
-    async def child() -> str:
-        await asyncio.sleep(10)
-        return "in time"
-
-    @app.flow
-    async def parent() -> str:
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                return await child()
-        except TimeoutError:
-            return "too late"
+    app, children = family(takes_s=10)
 
     async def story(world: World) -> str:
         await world.serve(app, "one")
         await world.serve(children, "two")
         async with await world.connect() as hf:
-            handle = await hf.flows.start(parent)
+            handle = await hf.flows.start(app.flows["parent"])
             await asyncio.sleep(5)
             world.simulation.hosts["one"].pause(25)
             return await handle.result()
