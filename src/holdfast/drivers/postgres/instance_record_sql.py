@@ -107,15 +107,32 @@ ORDER BY i.number LIMIT $13::bigint
     matches=_MATCHES,
 )
 
+# How many match, by status, in a window of $13 rows behind the number $12, as pages have them.
+#
+# looked_at  all rows of the window that have this status: if it was full, another one follows.
+# looked_to  the last of them; the next window begins behind the last of all.
 COUNT = compose(
     """
-SELECT i.status, count(*) AS instances FROM (
-    SELECT {status} AS status FROM {s}.instance i
-    WHERE i.namespace = $1 AND i.number > 0
-        AND {matches}
-    ORDER BY i.number OFFSET 0
+SELECT {status} AS status, count(*) FILTER (WHERE {matches}) AS instances,
+    count(*) AS looked_at, max(i.number) AS looked_to
+FROM (
+    SELECT * FROM {s}.instance WHERE namespace = $1 AND number > $12
+    ORDER BY number LIMIT $13::bigint
 ) i
-GROUP BY i.status
+GROUP BY 1
+""",
+    status=_STATUS,
+    matches=_MATCHES,
+)
+
+# The same of one parent, without windows.
+COUNT_CHILDREN = compose(
+    """
+SELECT {status} AS status, count(*) AS instances FROM (
+    SELECT * FROM {s}.instance WHERE parent = $6::text AND namespace = $1 OFFSET 0
+) i
+WHERE {matches}
+GROUP BY 1
 """,
     status=_STATUS,
     matches=_MATCHES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,8 +18,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
-# Rows that one statement of a listing looks at. Even where each must be fetched from a disk, that
-# ends long before the command timeout; and many more than the round trip to the next costs.
+# Rows that one statement of a listing or a count looks at. Even where each must be fetched from a
+# disk, that ends long before the command timeout; and many more than the round trip to the next
+# costs.
 _WINDOW_ROWS = 10_000
 
 # Rows of one reading. Whoever replays a longer history reads on.
@@ -37,6 +39,7 @@ class InstanceReader:
         self._list_sql = tables.text(instance_record_sql.LIST)
         self._children_sql = tables.text(instance_record_sql.LIST_CHILDREN)
         self._count_sql = tables.text(instance_record_sql.COUNT)
+        self._count_children_sql = tables.text(instance_record_sql.COUNT_CHILDREN)
 
     async def get(self, id_: InstanceId, *, wait_us: int) -> InstanceRecord | None:
         """What is known of one instance; see the port."""
@@ -78,9 +81,23 @@ class InstanceReader:
         return page
 
     async def count(self, wanted: InstanceFilter) -> dict[InstanceStatus, int]:
-        """How many match, by status."""
-        rows = await self._tables.fetch(self._count_sql, *_filter(wanted), write=False)
-        return {InstanceStatus(row["status"]): row["instances"] for row in rows}
+        """How many match, by status, in as many windows as it takes: no row is counted twice."""
+        found: Counter[InstanceStatus] = Counter()
+        if wanted.parent is not None:
+            rows = await self._tables.fetch(self._count_children_sql, *_filter(wanted), write=False)
+            found.update({InstanceStatus(row["status"]): row["instances"] for row in rows})
+            return dict(found)
+        number: int | None = 0
+        while number is not None:
+            rows = await self._tables.fetch(
+                self._count_sql, *_filter(wanted), number, self.window_rows, write=False
+            )
+            for row in rows:
+                if row["instances"]:
+                    found[InstanceStatus(row["status"])] += row["instances"]
+            full = sum(row["looked_at"] for row in rows) >= self.window_rows
+            number = max(row["looked_to"] for row in rows) if full else None
+        return dict(found)
 
 
 def _filter(wanted: InstanceFilter) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Pages of instances on PostgreSQL: no statement reads more than its window, no row is skipped."""
+"""Pages and counts on PostgreSQL: no statement reads more than its window, no row is skipped."""
 
 from __future__ import annotations
 
@@ -117,22 +117,27 @@ async def test_a_page_that_is_full_takes_one_statement_that_ends_with_it(
     await connection.close()
 
 
+async def plans(driver: PostgresDriver, url: str, statement: Any) -> list[str]:
+    """How it is carried out, before and after the server has looked at what is there."""
+    connection = await asyncpg.connect(url, server_settings=PLANNER)
+    tables = driver.jobs._claimer._tables
+    first = "\n".join(await plan(connection, tables, statement))
+    await connection.execute("ANALYZE")
+    second = "\n".join(await plan(connection, tables, statement))
+    await connection.close()
+    return [first, second]
+
+
 @pytest.mark.parametrize("count", [0, 1, 5_000])
 async def test_a_page_is_read_by_its_index_whatever_is_there(
     driver: PostgresDriver, postgres_url: str, count: int
 ) -> None:
     await fill(driver, count)
-    connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
-    for analysed in (False, True):
-        if analysed:
-            await connection.execute("ANALYZE")
-        lines = await plan(connection, driver.jobs._claimer._tables, instance_record_sql.LIST)
-        text = "\n".join(lines)
+    for text in await plans(driver, postgres_url, instance_record_sql.LIST):
         assert "Seq Scan" not in text, text
         assert re.findall(r"using (\w+) on instance", text) == ["instance_page"] * 2, text
         # Only the page that was found is sorted, which is in order already.
         assert re.findall("Sort Key: (.+)", text) == ["p.number"], text
-    await connection.close()
 
 
 async def test_children_are_found_by_their_index_in_one_statement(
@@ -159,3 +164,68 @@ async def test_children_are_found_by_their_index_in_one_statement(
         text = "\n".join(await plan(connection, tables, instance_record_sql.LIST_CHILDREN))
         assert re.findall(r"(?:using|on) (instance_\w+)", text) == ["instance_parent"], text
     await connection.close()
+
+
+# -- counts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 3, 4, 5, 8, 21])
+async def test_windows_of_a_count_skip_nothing_and_count_nothing_twice(
+    driver: PostgresDriver, count: int
+) -> None:
+    ended = [number for number in (0, 3, 4, 5, 7, 16, 20) if number < count]
+    await fill(driver, count, *ended)
+    if count > 1:
+        await driver.instances.suspend(InstanceId("i1"))
+    everything = {
+        InstanceStatus.TERMINATED: len(ended),
+        InstanceStatus.SUSPENDED: min(count, 2) // 2,
+        InstanceStatus.PENDING: count - len(ended) - min(count, 2) // 2,
+    }
+    found = {status: number for status, number in everything.items() if number}
+    assert await driver.instances.count(InstanceFilter()) == found
+    only = {status: number for status, number in found.items() if status in ENDED.statuses}
+    assert await driver.instances.count(ENDED) == only
+    assert await driver.instances.count(InstanceFilter(names=("nobody",))) == {}
+
+
+async def test_no_statement_of_a_count_reads_more_than_its_window(
+    driver: PostgresDriver, asked: list[tuple[Any, ...]], postgres_url: str
+) -> None:
+    await fill(driver, 30, 29)
+    asked.clear()
+    assert await driver.instances.count(ENDED) == {InstanceStatus.TERMINATED: 1}
+    connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+    for text, *values in asked:
+        (told,) = await connection.fetchrow(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", *values)
+        (read,) = rows_read(json.loads(told)[0]["Plan"])
+        assert read <= WINDOW
+    assert len(asked) == 8
+    await connection.close()
+
+
+async def test_children_are_counted_by_their_index_in_one_statement(
+    driver: PostgresDriver, postgres_url: str, asked: list[tuple[Any, ...]]
+) -> None:
+    await fill(driver, 200)
+    parent = InstanceId("i0")
+    await driver.instances.start([new(f"c{number}", parent=parent) for number in range(6)])
+    await driver.instances.terminate(InstanceId("c3"), outcome="1")
+    asked.clear()
+    found = await driver.instances.count(InstanceFilter(parent=parent))
+    assert found == {InstanceStatus.PENDING: 5, InstanceStatus.TERMINATED: 1}
+    ended = InstanceFilter(parent=parent, statuses=ENDED.statuses)
+    assert await driver.instances.count(ended) == {InstanceStatus.TERMINATED: 1}
+    assert len(asked) == 2
+    for text in await plans(driver, postgres_url, instance_record_sql.COUNT_CHILDREN):
+        assert re.findall(r"(?:using|on) (instance_\w+)", text) == ["instance_parent"], text
+
+
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+async def test_a_count_is_read_by_the_index_of_pages_whatever_is_there(
+    driver: PostgresDriver, postgres_url: str, count: int
+) -> None:
+    await fill(driver, count)
+    for text in await plans(driver, postgres_url, instance_record_sql.COUNT):
+        assert "Seq Scan" not in text, text
+        assert re.findall(r"using (\w+) on instance", text) == ["instance_page"], text
