@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from datetime import datetime, timedelta
+
 import pytest
+
+from holdfast.cli.invocation import Invocation
+from tests.cli.conftest import log_of_one_command
 
 
 @pytest.mark.parametrize(
@@ -68,3 +74,18 @@ def test_a_worker_whose_store_is_down_at_its_start_ends_for_a_supervisor(shell, 
     monkeypatch.syspath_prepend(shell.folder)
     done = shell("worker", f"{module}:app", HOLDFAST_URL="postgresql://nobody@127.0.0.1:1/none")
     assert (done.code, done.stdout) == (69, "")
+    said, _, rest = done.stderr.removeprefix("holdfast: ").partition(" ")
+    # Who reads the log of a supervisor sees when, as in all that a worker says once it serves.
+    assert (datetime.fromisoformat(said).utcoffset(), rest.count("\n")) == (timedelta(0), 1)
+
+
+def test_a_line_of_a_worker_has_the_time_at_which_it_was_logged(capsys):
+    record = logging.makeLogRecord({"msg": "a\nb", "levelno": 30, "created": 1_800_000_000.25})
+    for timed in (False, True):
+        with log_of_one_command():
+            Invocation(timed=timed).listen_to_logs()
+            logging.getLogger("holdfast").handle(record)
+    at = "2027-01-15T08:00:00.250+00:00"
+    assert capsys.readouterr().err == (
+        f"holdfast: a\nholdfast: b\nholdfast: {at} a\nholdfast: {at} b\n"
+    )

@@ -12,13 +12,14 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from holdfast.app import App
 from holdfast.cli import errors
-from holdfast.cli.output import say
+from holdfast.cli.output import say, timestamp
 from holdfast.connect import check_options, connect, find_factory, load_settings
 from holdfast.errors import ConfigurationError
 from holdfast.host import Holdfast
@@ -52,6 +53,8 @@ class Invocation:
     namespace: str | None = None
     output: str = "table"
     verbose: bool = False
+    # Whether what is said begins with its time: of a command that runs for days.
+    timed: bool = False
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     # Tasks that did not end when their command did.
     left_behind: list[asyncio.Task[Any]] = field(
@@ -121,9 +124,10 @@ class Invocation:
         async with connecting as host:
             yield host
 
-    def complain(self, text: str) -> None:
-        """Say ``text`` on stderr, without secrets."""
-        say(errors.scrub(text, self.secrets))
+    def complain(self, text: str, at: datetime | None = None) -> None:
+        """Say ``text`` on stderr, without secrets; by default it is of now."""
+        said = errors.scrub(text, self.secrets)
+        say(f"{timestamp(at or datetime.now(UTC))} {said}" if self.timed else said)
 
     def report(self, error: BaseException) -> int:
         """Say what went wrong, and return the exit code that says the same."""
@@ -150,11 +154,12 @@ class _Talk(logging.Handler):
         self._invocation = invocation
 
     def emit(self, record: logging.LogRecord) -> None:
+        at = datetime.fromtimestamp(record.created, UTC)
         for line in record.getMessage().splitlines():
-            self._invocation.complain(line)
+            self._invocation.complain(line, at)
         if record.exc_info and record.exc_info[1] is not None and self._invocation.verbose:
             for line in errors.trace_of(record.exc_info[1]):
-                self._invocation.complain(line)
+                self._invocation.complain(line, at)
 
 
 def current() -> Invocation:

@@ -17,7 +17,6 @@ import click
 from holdfast.app import App
 from holdfast.cli import signals
 from holdfast.cli.invocation import current, global_options
-from holdfast.cli.output import say
 from holdfast.connect import connect
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.work.worker import GRACE_S
@@ -46,6 +45,7 @@ def worker(app: str, host: str | None, session_ttl: float | None, grace: float) 
     invocation = current()
     loaded = load_app(app)
     invocation.settings()
+    invocation.timed = True
 
     async def serve(heard: signals.Signals) -> None:
         connecting = connect(
@@ -56,7 +56,7 @@ def worker(app: str, host: str | None, session_ttl: float | None, grace: float) 
             session_ttl=session_ttl,
         )
         async with connecting as hf:
-            say(f"{hf.name} serves {loaded!r}")
+            invocation.complain(f"{hf.name} serves {loaded!r}")
             told = False
 
             def stop(_: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.errors import HoldfastError
@@ -54,9 +55,32 @@ _PAUSE_TTLS = 0.8
 # What is left for a sweep that nothing calls for is rare, and so is it.
 _SWEEP_TTLS = 3
 
+# Hosts that one line of the log names; the others each have a line for who asks for more.
+_NAMED_MAX = 5
+
 
 # A host is gone, and with it what it alone knew of the future: who runs the same looks anew.
 GONE = Wakeup("hosts/gone")
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What one look has taken from whom, to be told in one line."""
+
+    hosts: list[str] = field(default_factory=list[str])
+    jobs: int = 0
+    dead_jobs: int = 0
+    flows: int = 0
+
+    def __str__(self) -> str:
+        dead = f" ({self.dead_jobs} of them dead, lost too often)" if self.dead_jobs else ""
+        named = ", ".join(self.hosts[:_NAMED_MAX])
+        more = len(self.hosts) - _NAMED_MAX
+        who = f": {named}" if named else ""
+        return (
+            f"took {self.jobs} jobs{dead} and {self.flows} flows from hosts that are gone{who}"
+            f"{f' and {more} more' if more > 0 else ''}"
+        )
 
 
 class Reaper:
@@ -111,7 +135,7 @@ class Reaper:
             await asyncio.wait([self._task])
 
     async def _look(self, hosts: HostStore, driver: Driver, now: float) -> None:
-        ttl_s, more = self._heartbeat.ttl_s, False
+        ttl_s, more, taken = self._heartbeat.ttl_s, False, _Taken()
         try:
             async with asyncio.timeout(ttl_s):
                 if not self._heartbeat.live.held:
@@ -122,11 +146,12 @@ class Reaper:
                 others = [each for each in sessions if each.id != self._heartbeat.live.id]
                 full = len(sessions) == SESSIONS_MAX
                 dead = await self._reap(hosts, others, now, unseen=full)
+                taken.hosts = [each.name for each in dead]
                 more = len(dead) == REAP_MAX
                 self._untold = self._untold or bool(dead)
                 if dead or now >= self._sweep_due:
                     self._sweep_due = now + _SWEEP_TTLS * ttl_s
-                    more = await self._sweep(driver, now) or more
+                    more = await self._sweep(driver, now, taken) or more
                 if self._untold:
                     # When its work is free: who looks before that finds nothing.
                     await driver.wakeups.ring(GONE)
@@ -140,7 +165,16 @@ class Reaper:
                 extra={"host": self._heartbeat.session.name},
             )
             return
+        finally:
+            self._tell(taken)
         self._due = now + self._pause_s(others, now, soon=more or full)
+
+    def _tell(self, taken: _Taken) -> None:
+        """Tell in one line what was taken, however much it is and of however many hosts."""
+        # A session without work may be that of a worker over HTTP, which ends by running out.
+        if taken.jobs or taken.flows:
+            # A host died: who keeps the fleet wants to see that without asking for more.
+            _log.warning("%s", taken, extra={"host": self._heartbeat.session.name})
 
     async def _reap(
         self, hosts: HostStore, others: Sequence[HostSession], now: float, *, unseen: bool
@@ -166,16 +200,16 @@ class Reaper:
             )
         return dead
 
-    async def _sweep(self, driver: Driver, now: float) -> bool:
+    async def _sweep(self, driver: Driver, now: float, taken: _Taken) -> bool:
         """Take back what hangs on ended sessions; true if there may be more.
 
         What cannot be taken back keeps nobody from taking back the rest.
         """
         taking: list[tuple[str, Callable[[], Awaitable[bool]]]] = []
         if driver.jobs is not None:
-            taking.append(("claims of jobs", partial(self._reclaim, driver.jobs)))
+            taking.append(("claims of jobs", partial(self._reclaim, driver.jobs, taken)))
         if driver.instances is not None:
-            taking.append(("flows", partial(self._take_over, driver.instances)))
+            taking.append(("flows", partial(self._take_over, driver.instances, taken)))
         more = False
         for what, take in taking:
             try:
@@ -201,37 +235,26 @@ class Reaper:
             extra={"host": self._heartbeat.session.name},
         )
 
-    async def _reclaim(self, jobs: JobStore) -> bool:
+    async def _reclaim(self, jobs: JobStore, taken: _Taken) -> bool:
         """Take back the claims of ended sessions; true if there may be more."""
         for _ in range(_RECLAIM_ROUNDS_MAX):
-            taken = await jobs.reclaim(limit=RECLAIM_MAX)
-            if taken:
-                _log.info(
-                    "took %d claims from hosts that are gone; %d of these jobs are dead",
-                    len(taken),
-                    sum(each.state is JobState.DEAD for each in taken),
-                    extra={"host": self._heartbeat.session.name},
-                )
-                if self._reclaimed is not None:
-                    self._reclaimed(taken)
-            if len(taken) < RECLAIM_MAX:
+            some = await jobs.reclaim(limit=RECLAIM_MAX)
+            taken.jobs += len(some)
+            taken.dead_jobs += sum(each.state is JobState.DEAD for each in some)
+            if some and self._reclaimed is not None:
+                self._reclaimed(some)
+            if len(some) < RECLAIM_MAX:
                 return False
         return True
 
-    async def _take_over(self, instances: InstanceStore) -> bool:
+    async def _take_over(self, instances: InstanceStore, taken: _Taken) -> bool:
         """Let others have the instances of ended sessions; true if there may be more."""
         for _ in range(_RECLAIM_ROUNDS_MAX):
-            taken = await instances.reclaim(limit=RECLAIM_MAX)
-            if taken:
-                # A host died: who keeps the fleet wants to see that without asking for more.
-                _log.warning(
-                    "took %d flows from hosts that are gone",
-                    len(taken),
-                    extra={"host": self._heartbeat.session.name},
-                )
-                if self._taken_over is not None:
-                    self._taken_over(taken)
-            if len(taken) < RECLAIM_MAX:
+            some = await instances.reclaim(limit=RECLAIM_MAX)
+            taken.flows += len(some)
+            if some and self._taken_over is not None:
+                self._taken_over(some)
+            if len(some) < RECLAIM_MAX:
                 return False
         return True
 

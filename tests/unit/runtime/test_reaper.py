@@ -8,17 +8,19 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.drivers.memory import MemoryFactory
 from holdfast.errors import StoreUnavailable
 from holdfast.model.instance import NewInstance
+from holdfast.model.job import ClaimRequest, NewJob, Want
 from holdfast.model.location import parse_url
 from holdfast.model.session import HostSession
-from holdfast.names import HostId, InstanceId
+from holdfast.names import HostId, InstanceId, JobId
 from holdfast.ports.driver import DriverContext
 from holdfast.ports.wakeups import Wakeup
 from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.reaper import GONE, SESSIONS_MAX, Reaper
+from holdfast.runtime.reaper import GONE, RECLAIM_MAX, SESSIONS_MAX, Reaper
 from holdfast.runtime.runtime import Runtime
 from holdfast.testing import ManualClock
 
@@ -41,17 +43,23 @@ async def pass_ttls(clock, heartbeat, reaper, driver, shown) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_dead_host_behind_more_living_ones_than_a_look_shows_is_reaped():
-    clock = ManualClock()
+async def opened(clock: ManualClock, store: str):
+    """A store of its own, and a host in it that looks after the others."""
     context = DriverContext(
         clock=clock, random=random.Random(1), namespace="n", host=HostId("me"), options={}
     )
-    driver = await MemoryFactory().open(parse_url("memory://reaper"), context)
+    driver = await MemoryFactory().open(parse_url(f"memory://{store}"), context)
     mine = session("me", OWN_TTL_S)
     heartbeat = Heartbeat(Runtime(clock=clock), mine, drift=0.005)
     reaper = Reaper(Runtime(clock=clock), heartbeat)
     await driver.hosts.open(mine)
     heartbeat.opened(clock.monotonic())
+    return driver, heartbeat, reaper
+
+
+async def test_a_dead_host_behind_more_living_ones_than_a_look_shows_is_reaped():
+    clock = ManualClock()
+    driver, heartbeat, reaper = await opened(clock, "reaper")
     for number in range(SESSIONS_MAX):
         await driver.hosts.open(session(f"lives-{number}", 1000.0))
     clock.advance(1.0)
@@ -200,7 +208,9 @@ async def test_jobs_that_cannot_be_taken_back_do_not_keep_flows_from_it(caplog, 
     assert (record.owner, jobs.asked) == (None, 1)
     # That a host died is seen without asking for more than warnings.
     told = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert "took 1 flows from hosts that are gone" in [each.getMessage() for each in told]
+    assert "took 0 jobs and 1 flows from hosts that are gone" in [
+        each.getMessage() for each in told
+    ]
     await look()
     await look()
     # Asked for each time, and told once.
@@ -212,4 +222,37 @@ async def test_jobs_that_cannot_be_taken_back_do_not_keep_flows_from_it(caplog, 
     reaper._sweep_due = 0.0
     await look()
     assert caplog.text.count("taking back claims of jobs from dead hosts failed") == 2
+    await driver.close()
+
+
+async def test_what_was_taken_from_dead_hosts_is_told_in_one_line(caplog):
+    caplog.set_level(logging.INFO)
+    clock = ManualClock()
+    driver, heartbeat, reaper = await opened(clock, "told")
+    for number in range(7):
+        await driver.hosts.open(session(f"dies-{number}", 1.0))
+    # More than are taken back in one step, and one that was lost too often.
+    news = [NewJob(id=JobId(f"j{n}"), queue="q", payload="{}") for n in range(RECLAIM_MAX + 20)]
+    await driver.jobs.enqueue([replace(news[0], max_losses=0), *news[1:]])
+    for number in range(7):
+        await driver.jobs.claim(
+            ClaimRequest(
+                session=HostId(f"dies-{number}"),
+                worker=f"dies-{number}",
+                request=f"r{number}",
+                wants=(Want("q", 100),),
+                limit=100,
+            )
+        )
+    await pass_ttls(clock, heartbeat, reaper, driver, driver)
+    (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert told.getMessage() == (
+        f"took {RECLAIM_MAX + 20} jobs (1 of them dead, lost too often) and 0 flows from hosts "
+        "that are gone: dies-0, dies-1, dies-2, dies-3, dies-4 and 2 more"
+    )
+    assert told.host == "me"
+    await driver.hosts.open(session("had-nothing", 1.0))
+    await pass_ttls(clock, heartbeat, reaper, driver, driver)
+    assert caplog.records[-1].getMessage().startswith("host had-nothing (had-nothing) is dead")
+    assert caplog.records[-1].levelno == logging.INFO
     await driver.close()
