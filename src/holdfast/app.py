@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.flows.flow import RETENTION_S, Flow
-from holdfast.flows.schedule import refuse_ticks
 from holdfast.flows.scheduling import SchedulingMiddleware
+from holdfast.flows.stacking import refuse_made, refuse_run_plainly
 from holdfast.flows.step import Step, check_queue_mates, step_options
 from holdfast.leases.every import INTERVAL_MIN_S
 from holdfast.leases.lease import Lease
+from holdfast.leases.roles import LeaderRole, PeriodicRole, check_leader
 from holdfast.model.job import MAX_LOSSES
 from holdfast.model.options import Duration, known_options, seconds
 from holdfast.model.retry import Retry
@@ -42,25 +42,6 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderRole:
-    """A function that runs while its host leads."""
-
-    key: str
-    function: Callable[[Lease], Awaitable[None]]
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodicRole:
-    """A function that one host runs at each tick."""
-
-    key: str
-    interval_s: float
-    function: Callable[..., Awaitable[None] | None]
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class HandlerDecorator(Protocol):
@@ -102,11 +83,6 @@ class Observer(Protocol):
         ...
 
 
-def _check_leader(function: object, key: str) -> None:
-    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
-        raise UsageError(f"leader {key!r}: write it as `async def {function.__name__}(lease)`")
-
-
 class App:
     """A named set of things that a host does once it is connected and ``run()``."""
 
@@ -121,6 +97,8 @@ class App:
         self.steps: dict[str, Step[..., Any]] = {}
         self.flows: dict[str, Flow[..., Any]] = {}
         self.schedulings: list[SchedulingMiddleware] = []
+        # Functions that a host runs, each with the decorator that says so.
+        self._run_by: list[tuple[str, object]] = []
         # Hosts that run the app, which hear of flows that are defined meanwhile.
         self._observers: list[Observer] = []
 
@@ -160,11 +138,13 @@ class App:
             raise UsageError(f"leader {key!r} is defined twice in {self!r}")
 
         def register(function: LeaderFunction) -> LeaderFunction:
-            _check_leader(function, key)
+            refuse_made(function, "leader")
+            check_leader(function, key)
             self._check_idle(f"leader {key!r}")
             if ttl is not None:
                 options["ttl"] = seconds(ttl, "ttl", zero=False)
             self.leaders[key] = LeaderRole(key=key, function=function, options=options)
+            self._run_by.append(("leader", function))
             return function
 
         return register
@@ -183,6 +163,7 @@ class App:
         interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)
 
         def register(function: PeriodicFunction) -> PeriodicFunction:
+            refuse_made(function, "every")
             name = check_key(key if key is not None else getattr(function, "__name__", ""))
             self._check_idle(f"periodic function {name!r}")
             if name in self.periodics:
@@ -190,6 +171,7 @@ class App:
             self.periodics[name] = PeriodicRole(
                 key=name, interval_s=interval_s, function=function, options=options
             )
+            self._run_by.append(("every", function))
             return function
 
         return register
@@ -246,6 +228,7 @@ class App:
         )
 
         def register(function: Callable[[Any], Any]) -> Handler[Any, Any]:
+            refuse_made(function, "handler")
             self._check_idle(f"the handler of queue {queue!r}")
             handler = Handler[Any, Any](function, queue, options)
             if self.handlers.setdefault(queue, handler) is not handler:
@@ -289,7 +272,7 @@ class App:
         """
 
         def register(function: CronFunction) -> CronFunction:
-            refuse_ticks(function)
+            refuse_made(function, "cron")
             name = key if key is not None else getattr(function, "__name__", "")
             handler = self.handler(cron_queue(name), **options)(taking_tick(function))
             self.crons[name] = cron_definition(
@@ -301,6 +284,7 @@ class App:
                 overlap=overlap,
                 options=handler.options,
             )
+            self._run_by.append(("cron", function))
             return function
 
         return register
@@ -343,11 +327,13 @@ class App:
                 each replay, and nothing of it is recorded.
 
         Raises:
-            UsageError: The name is used twice, it is no ``async def``, or its code names something
-                of the outside world; the error says what, where, and what to do instead.
+            UsageError: The name is used twice, it is no ``async def``, the app runs it as a plain
+                function (``cron``, ``every``, ``leader``), or its code names something of the
+                outside world; the error says what, where, and what to do instead.
         """
 
         def register(function: Callable[..., Any]) -> Flow[..., Any]:
+            refuse_made(function, "flow")
             made = Flow[..., Any](
                 function,
                 name=name,
@@ -355,6 +341,7 @@ class App:
                 checked=checked,
                 scheduling=self.schedulings,
             )
+            refuse_run_plainly(function, made.name, self._run_by)
             if self.flows.setdefault(made.name, made) is not made:
                 raise UsageError(f"flow {made.name!r} is defined twice in {self!r}")
             for host in self._running():
@@ -424,6 +411,7 @@ class App:
         options = step_options(**given)
 
         def register(function: Callable[..., Any]) -> Step[..., Any]:
+            refuse_made(function, "step")
             made = Step[..., Any](function, name=name, options=options)
             if options.queue is not None:
                 self._check_idle(f"step {made.name!r} of queue {options.queue!r}")

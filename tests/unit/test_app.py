@@ -63,12 +63,106 @@ async def flow() -> None:
     """Nothing to do."""
 
 
-def test_a_flow_is_no_function_of_a_schedule():
+# Each kind of definition, as a decorator; none of their names counts here.
+DECORATORS = {
+    "flow": lambda app: app.flow,
+    "step": lambda app: app.step,
+    "handler": lambda app: app.handler("mails"),
+    "cron": lambda app: app.cron("@daily", key="daily"),
+    "every": lambda app: app.every(60, key="often"),
+    "leader": lambda app: app.leader("chief"),
+}
+CALL = "let a function of its own call it"
+START = "let a function of its own say `await hf.flows.start(nightly, …)`"
+
+
+def schedule(option):
+    return f"let a host say `await hf.flows.schedule('nightly', nightly, {option}=…)`"
+
+
+async def nightly(given: object) -> None:
+    """Done at night."""
+
+
+def nightly_at_once(given: object) -> None:
+    """The same, in a thread."""
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "fix"),
+    [
+        ("cron", "flow", schedule("cron")),
+        ("every", "flow", schedule("every")),
+        ("leader", "flow", START),
+        ("handler", "flow", START),
+        (
+            "step",
+            "flow",
+            "flow code calls a flow as it is, and that starts a child; drop @app.step",
+        ),
+        ("flow", "flow", "drop one of the two"),
+        ("flow", "step", CALL),
+        ("flow", "handler", "let it say `await hf.flows.start(…)` for a flow of its own"),
+        ("handler", "step", CALL),
+        ("step", "handler", CALL),
+        ("cron", "step", CALL),
+        ("cron", "handler", CALL),
+        ("step", "step", "give it the function itself, `app.step(…)(nightly.function)`"),
+    ],
+)
+def test_a_decorator_above_one_that_it_does_not_go_with_is_told_what_to_do(above, below, fix):
     app = App("shop")
+    made = DECORATORS[below](app)(nightly)
+    with pytest.raises(UsageError) as caught:
+        DECORATORS[above](app)(made)
+    verb = "takes" if above in ("flow", "step") else "runs"
+    assert str(caught.value) == (
+        f"@app.{above} {verb} functions, and 'nightly' is a {below}: {fix}"
+    )
+    defined = (app.flows, app.steps, app.handlers, app.crons, app.periodics, app.leaders)
+    assert sum(map(len, defined)) == 1
 
-    @app.flow
-    async def nightly() -> None: ...
 
-    with pytest.raises(UsageError, match=r"hf\.flows\.schedule\('nightly', nightly, cron=…\)"):
-        app.cron("@daily")(nightly)
-    assert not app.crons
+@pytest.mark.parametrize(
+    ("below", "fix"),
+    [("cron", schedule("cron")), ("every", schedule("every")), ("leader", START)],
+)
+def test_what_is_run_as_a_plain_function_is_no_flow(below, fix):
+    app = App("shop")
+    function = DECORATORS[below](app)(nightly)
+    with pytest.raises(UsageError) as caught:
+        app.flow(function)
+    assert str(caught.value) == (
+        f"@app.{below} below @app.flow runs 'nightly' as a plain function, and starts no flow: "
+        f"drop it, and {fix}"
+    )
+    assert not app.flows
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "function"),
+    [
+        *[(above, below, nightly) for above in ("step", "handler") for below in ("cron", "every")],
+        *[("every", below, nightly) for below in ("step", "handler", "cron")],
+        *[("leader", below, nightly) for below in ("step", "handler")],
+        *[("cron", below, nightly_at_once) for below in ("step", "handler")],
+    ],
+)
+def test_decorators_that_each_do_what_they_say_go_together(above, below, function):
+    app = App("shop")
+    DECORATORS[above](app)(DECORATORS[below](app)(function))
+
+
+@pytest.mark.parametrize("below", ["step", "handler"])
+def test_what_a_leader_would_not_await_is_refused(below):
+    app = App("shop")
+    with pytest.raises(UsageError, match=r"@app\.leader runs functions"):
+        app.leader("chief")(DECORATORS[below](app)(nightly_at_once))
+
+
+def test_one_function_for_two_queues_is_given_to_each():
+    app = App("shop")
+    first = app.handler("mails")(nightly)
+    with pytest.raises(UsageError, match=r"`app\.handler\(…\)\(nightly\.function\)`"):
+        app.handler("letters")(first)
+    assert app.handler("letters")(first.function).is_async

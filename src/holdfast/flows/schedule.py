@@ -6,13 +6,11 @@ The flow's id is that of the job, so that a tick starts one flow however often i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from holdfast.errors import UsageError
 from holdfast.flows.desk import FlowDesk
-from holdfast.flows.flow import Flow
 from holdfast.model.flow_options import FlowOptions
 from holdfast.model.instance import NewInstance
 from holdfast.model.options import seconds
@@ -61,17 +59,3 @@ def poll_of(handlers: Sequence[Handler[Any, Any]], options: FlowOptions, runtime
     if all(handler.queue == QUEUE for handler in handlers):
         return seconds(options.poll, "poll")
     return POLL_S * runtime.patience
-
-
-def refuse_ticks(function: object) -> None:
-    """Refuse to run a flow as the function of a schedule, which would run its code as a plain one.
-
-    Raises:
-        UsageError: It is a flow.
-    """
-    if isinstance(function, Flow):
-        name = cast("Flow[..., Any]", function).name
-        raise UsageError(
-            f"@app.cron runs functions, and {name!r} is a flow: let a host say `await "
-            f"hf.flows.schedule({name!r}, {name}, cron=…)`"
-        )
