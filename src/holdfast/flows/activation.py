@@ -367,7 +367,8 @@ class LiveFlow:
     def _stands(self, commit: Commit, answer: Committed) -> None:
         """A commit is written."""
         self.committing = False
-        self._heard(answer)
+        if not answer.repeated:
+            self._home.clock.heard(answer.at_us)
         self.row.written(commit)
         # The commit may have been written before somebody suspended the flow. If it was resumed
         # since, it is handed back for nothing, and claimed at once.
@@ -388,8 +389,8 @@ class LiveFlow:
             self.close()
             self._home.ended(self, decision.ended, decision.outcome)
             return
-        for identity in decision.stopped:
-            self.steps.stop(identity)
+        if decision.stopped:
+            self.steps.stop(decision.stopped)
         if self._still:
             self.steps.hold(decision.steps)
         else:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, cast
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.errors import InvalidPayload, UsageError
 from holdfast.model.job import PAYLOAD_BYTES_MAX
@@ -34,7 +35,7 @@ def encoded(value: object, what: str, *, limit: int = PAYLOAD_BYTES_MAX) -> msgs
     Raises:
         UsageError: It is of no supported type, too deep, or too long.
     """
-    return msgspec.Raw(encode(value, what, limit=limit, canonical=True))
+    return Raw(encode(value, what, limit=limit, canonical=True))
 
 
 # The text of a piece of JSON, which is a buffer. Without a frame of its own: each step asks for it.
@@ -231,6 +232,14 @@ class Arguments:
         found = self._signature.parameters[name]
         by_itself = found.kind not in (found.VAR_POSITIONAL, found.VAR_KEYWORD)
         return by_itself and found.default is inspect.Parameter.empty
+
+    def decode_result(self, raw: msgspec.Raw) -> Any:
+        """What a result says, as the annotated type.
+
+        Raises:
+            InvalidPayload: It does not fit the type.
+        """
+        return (self._returns or self.returns).decode(text_of(raw))
 
     @property
     def returns(self) -> Codec:

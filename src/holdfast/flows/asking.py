@@ -72,7 +72,8 @@ class Asking:
                 raise UsageError("a query or a validator only looks; it cannot decide anything")
             run.loop.evict()
             return
-        if run.out.events >= EVENTS_MAX + (UNDOING_MAX if self.undoing else 0):
+        events = run.out.events
+        if events >= EVENTS_MAX and not (self.undoing and events < EVENTS_MAX + UNDOING_MAX):
             self._refuse(HistoryTooLong(run.id, EVENTS_MAX))
         self.calls_made += 1
         if self.calls_made > FAN_OUT_MAX:

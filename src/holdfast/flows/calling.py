@@ -6,8 +6,8 @@ ended leaves nothing behind but that count.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,6 +44,10 @@ _DIGITS_MAX = 18
 class Calling:
     """The open steps of one run."""
 
+    # The open calls that ends from a part that is void may belong to, by step and input: only there
+    # while these are fed.
+    alike: dict[tuple[str, bytes], deque[StepCall[Any]]] | None = None
+
     def __init__(self, run: FlowRun) -> None:
         self._run = run
         self._counts: dict[str, int] = {}
@@ -74,33 +78,40 @@ class Calling:
         asking = self._run.asking
         if asking.undoing:
             asking.undid = f"step/{identity}"
+        if (self.unasked or self._keys is not None) and self._ended_before(call):
+            return call
+        self.steps[identity] = call
+        options = step.options
+        if options.queue is not None:
+            self.send(call)
+        elif options.once:
+            self.intend(call)
+        else:
+            self.fresh[identity] = call
+        return call
+
+    def _ended_before(self, call: StepCall[Any]) -> bool:
+        """Whether the history holds the end of a call that is made now."""
         if self.unasked:
-            ended = self.unasked.pop(identity, None)
+            ended = self.unasked.pop(call.identity, None)
             if ended is not None:
                 self.compare(call, ended.input)
                 self._resolve(call, ended)
-                return call
+                return True
         if self._salvaged:
             ended = self._salvaged.take(
-                identity,
-                given,
+                call.identity,
+                call.input,
                 same=lambda it: self._is_for(call, it),
                 loose=self._run.loose,
             )
             if ended is not None:
                 # Under the identity that it had: that is what another retry goes by.
                 self._resolve(call, ended)
-                return call
+                return True
         if self._keys is not None:
-            call.key = self._keys.key_of(identity, given, self._run.rewinds)
-        self.steps[identity] = call
-        if step.options.queue is not None:
-            self.send(call)
-        elif step.options.once:
-            self.intend(call)
-        else:
-            self.fresh[identity] = call
-        return call
+            call.key = self._keys.key_of(call.identity, call.input, self._run.rewinds)
+        return False
 
     def asked(self, identity: str) -> bool:
         """Whether the code has made this call, whatever became of it."""
@@ -179,7 +190,7 @@ class Calling:
         if call is None or event.error is not None:
             return event
         try:
-            call.step.arguments.returns.decode(text_of(event.result))
+            call.step.arguments.decode_result(event.result)
         except InvalidPayload as invalid:
             # One that was recorded ahead is compared with the code, and fails nothing.
             return self._misfit(call, event, invalid, told=not event.ahead)
@@ -192,35 +203,42 @@ class Calling:
         """
         if self._salvaged is None or not self._salvaged.holds(event.step, event):
             return None
-        named = self._first(event.step)
-        calls = [(call, False) for call in chain(named, self.steps.values())]
-        if self._run.loose:
-            calls += [(call, True) for call in named]
-        for call, loose in calls:
-            if call.step.name == callee_of(event.step):
-                found = self._salvaged.take(
-                    call.identity,
-                    call.input,
-                    same=lambda it, call=call: self._is_for(call, it),
-                    fits=lambda value: value is event,
-                    loose=loose,
-                )
-                if found is not None:
-                    self._close(call)
-                    self.strike(call.identity)
-                    return self._resolve(call, found)
-        return None
+        call = self._call_for(event)
+        if call is None:
+            return None
+        found = self._salvaged.take(
+            event.step, event.input, same=lambda _: True, fits=lambda value: value is event
+        )
+        assert found is event
+        self._close(call)
+        self.strike(call.identity)
+        return self._resolve(call, event)
+
+    def _call_for(self, event: StepEnded) -> StepCall[Any] | None:
+        """The open call that an end from a part that is void is given to."""
+        named = self.steps.get(event.step)
+        if named is not None and self._is_for(named, event.input):
+            return named
+        return self._first_alike(event) or (named if self._run.loose else None)
+
+    def _first_alike(self, event: StepEnded) -> StepCall[Any] | None:
+        """The first open call of the same step with the same input."""
+        if self.alike is None:
+            self.alike = {}
+            # Those that are called later take what is theirs in that moment.
+            for call in self.steps.values():
+                key = (call.step.name, bytes(call.input))
+                self.alike.setdefault(key, deque()).append(call)
+        calls = self.alike.get((callee_of(event.step), bytes(event.input)), deque())
+        while calls and self.steps.get(calls[0].identity) is not calls[0]:
+            calls.popleft()
+        return calls[0] if calls else None
 
     def strike(self, identity: str) -> None:
         """A step that is to be begun, in a queue or with ``once``, has ended before that."""
-        for decided, _ in self._run.out:
-            if isinstance(decided, (StepSent, StepIntended)) and decided.step == identity:
-                self._run.out.strike(decided)
-                return
-
-    def _first(self, identity: str) -> list[StepCall[Any]]:
-        call = self.steps.get(identity)
-        return [] if call is None else [call]
+        decided = self._run.out.begun(identity)
+        if decided is not None:
+            self._run.out.strike(decided[0])
 
     def begin_again(self, call: StepCall[Any]) -> None:
         """Run a step from its first attempt on, whatever became of it before."""
@@ -287,7 +305,8 @@ class Calling:
         identity = call.identity
         del self.steps[identity]
         self.running.discard(identity)
-        self.fresh.pop(identity, None)
+        if self.fresh:
+            self.fresh.pop(identity, None)
         if call.job is not None:
             self.jobs.pop(call.job, None)
         if call.attempt > 1:
@@ -298,7 +317,7 @@ class Calling:
         error = event.error
         if error is None:
             try:
-                value = call.step.arguments.returns.decode(text_of(event.result))
+                value = call.step.arguments.decode_result(event.result)
             except InvalidPayload as invalid:
                 if self._run.replaying:
                     self._run.differs(
@@ -346,7 +365,7 @@ class Calling:
         if not fresh:
             return []
         self.fresh = {}
-        return list(map(self.task, fresh.values()))
+        return [self.task(call) for call in fresh.values()]
 
     def task(self, call: StepCall[Any]) -> StepTask:
         """One of them."""

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import InvalidPayload
 from holdfast.flows.arguments import text_of
 from holdfast.flows.events import NULL, SignalReceived
-from holdfast.flows.numbered import NumberedFuture
+from holdfast.flows.numbered import NumberedFuture, init_future
 from holdfast.names import InstanceId, JobId
 from holdfast.work.payload import codec_of
 
@@ -45,8 +45,18 @@ else:
 class StepCall(_Awaited[R]):
     """One call of a step. ``identity`` is its name and which call of it this is: ``charge#0``."""
 
-    key: str | None = None
-    """What its effects are known by, if that is not its identity."""
+    __slots__ = (
+        "_run",
+        "attempt",
+        "called_at_us",
+        "details",
+        "identity",
+        "input",
+        "intended",
+        "job",
+        "key",
+        "step",
+    )
 
     def __init__(
         self,
@@ -55,13 +65,18 @@ class StepCall(_Awaited[R]):
         identity: str,
         input: msgspec.Raw,  # noqa: A002 - it is one
     ) -> None:
-        super().__init__(run.loop.next_number(), loop=run.loop)
+        # As ``NumberedFuture`` does it, which is asked for nothing else here.
+        loop = run.loop
+        self.number = loop.next_number()
+        init_future(self, loop=loop)
         self.identity = identity
         self.step = step
         self.input = input
         self.attempt = 1
         self.details = NULL
         self.called_at_us = run.at_us
+        # What its effects are known by, if that is not its identity.
+        self.key: str | None = None
         # Where its end comes from: a job, or an attempt that was recorded before it began.
         self.job: JobId | None = None
         self.intended = False

@@ -241,7 +241,7 @@ class Children:
             call.set_exception(marked(failed, f"child/{event.child}"))
             return event
         try:
-            value = call.flow.arguments.returns.decode(text_of(event.result))
+            value = call.flow.arguments.decode_result(event.result)
         except InvalidPayload as invalid:
             if self._run.replaying:
                 self._run.differs(

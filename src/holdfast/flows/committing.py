@@ -216,8 +216,14 @@ _Write = tuple[Any, LiveSession, Callable[[Any], None]]
 
 def _still_ours(batch: list[_Write]) -> list[_Write]:
     """Those whose session may be relied on now; the others are told that nothing is known."""
-    if all(session.held for _, session, _ in batch):
-        return batch
+    # All of one session, but for those that were made just before it was lost.
+    first = batch[0][1] if batch else None
+    if first is not None and first.held:
+        for _, session, _ in batch:
+            if session is not first:
+                break
+        else:
+            return batch
     kept: list[_Write] = []
     for write in batch:
         if write[1].held:

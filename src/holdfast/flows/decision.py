@@ -67,6 +67,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         restart: The input of a new run (``continue_as_new``), which begins with this commit.
         durable: Whether it must be committed before anything of it takes effect. If not, there
             are only local steps to run, and nothing to write.
+        plain: Whether certainly nothing is to be written but events, and the end.
     """
 
     events: tuple[Event, ...] = ()
@@ -83,6 +84,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     restart: str | None = None
     durable: bool = False
+    plain: bool = False
 
     @property
     def only_acts(self) -> bool:

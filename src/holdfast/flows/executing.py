@@ -127,12 +127,13 @@ class Executor:
         loop, turns = run.loop, self._turns
         if turns is None or turns.loop is not loop:
             turns = self._turns = FirstTurns(loop)
-        at_once = lone and turns.free
-        body = self._to_its_end(run, called, wrapped=self.wraps)
+        at_once = lone and turns.may_begin()
+        wrapped = bool(self._middlewares) or self._telemetry.tracing
+        body = self._to_its_end(run, called, wrapped=wrapped)
         # Into its ``try``: a task that is cancelled before its first turn would drop the body
         # otherwise, and nobody would hear of it.
         body.send(None)
-        run.task = loop.create_task(body, context=context)
+        run.task = loop.create_task(body, name=run.call.identity, context=context)
         if at_once:
             turns.give()
 
@@ -342,12 +343,12 @@ class Executor:
         loop, options = run.loop, run.call.step.options
         if options.timeout_s is not None:
             said = f"the step did not end within {options.timeout_s:g} s"
-            run.timers.append(
-                loop.call_later(options.timeout_s, self._time_out, run, said, options.timeout_s)
+            run.timers += (
+                loop.call_later(options.timeout_s, self._time_out, run, said, options.timeout_s),
             )
         if options.heartbeat_s is not None:
             run.beat_at = loop.time()
-            run.timers.append(loop.call_later(options.heartbeat_s, self._listen, run))
+            run.timers += (loop.call_later(options.heartbeat_s, self._listen, run),)
 
     def _listen(self, run: StepRun) -> None:
         """Look whether the step has told of itself since the last look."""
@@ -358,7 +359,9 @@ class Executor:
             said = f"the step gave no heartbeat for {heartbeat_s:g} s"
             self._time_out(run, said, heartbeat_s)
         else:
-            run.timers.append(run.loop.call_later(left_s, self._listen, run))
+            # In place of the one that has come: a long step looks a thousand times.
+            kept = tuple(each for each in run.timers if each.when() > run.loop.time())
+            run.timers = (*kept, run.loop.call_later(left_s, self._listen, run))
 
     def _time_out(self, run: StepRun, said: str, limit_s: float) -> None:
         if run.over:
@@ -371,7 +374,7 @@ class Executor:
         # Its clean-up is waited for, for a while.
         run.timed_out = said
         run.task.cancel()
-        run.timers.append(run.loop.call_later(min(limit_s, CLEAN_UP_S), self._give_up, run, said))
+        run.timers = (run.loop.call_later(min(limit_s, CLEAN_UP_S), self._give_up, run, said),)
 
     def _give_up(self, run: StepRun, said: str) -> None:
         """It does not end though it was cancelled: the attempt has failed, whatever it does."""
@@ -388,7 +391,7 @@ class Executor:
     def _disarm(self, run: StepRun) -> None:
         for timer in run.timers:
             timer.cancel()
-        run.timers.clear()
+        run.timers = ()
 
     def _measure(self, run: StepRun, outcome: str) -> None:
         spent_s = self._runtime.clock.monotonic() - run.began_at

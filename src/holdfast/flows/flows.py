@@ -125,8 +125,8 @@ class Flows:
 
         Once this returns, the flow is stored and will be run to its end by some host. It begins
         here at once if this host runs the app's flows and has room. An id that was started before
-        is that flow again, whatever became of it. With ``tx``, the caller's open transaction, the
-        flow exists if and when that commits.
+        is that flow again, whatever became of it, and the handle's ``entry`` says so. With ``tx``,
+        the caller's open transaction, the flow exists if and when that commits.
 
         Args:
             flow: A flow, whose arguments are checked, or its name, with the arguments as JSON.
@@ -157,11 +157,11 @@ class Flows:
         awaited = desk.waiters.expect(new.id) if may_begin_here else None
         begun = False
         try:
-            begun = await desk.starter.start(new, tx=tx)
+            entry, begun = await desk.starter.start(new, tx=tx)
         finally:
             if awaited is not None and not begun and not desk.runs_here(new.id):
                 desk.waiters.gone(new.id)
-        return FlowHandle(desk, new.id, desk.definition(flow), awaited if begun else None)
+        return FlowHandle(desk, new.id, desk.definition(flow), awaited if begun else None, entry)
 
     @overload
     async def start_many(
@@ -217,10 +217,11 @@ class Flows:
             )
             for number, each in enumerate(given)
         ]
-        if news:
-            await desk.starter.start_many(news, tx=tx)
+        if not news:
+            return []
         found = desk.definition(flow)
-        return [FlowHandle(desk, new.id, found) for new in news]
+        started = await desk.starter.start_many(news, tx=tx)
+        return [FlowHandle(desk, each.id, found, entry=each.entry) for each in started]
 
     @overload
     async def schedule(

@@ -15,7 +15,7 @@ from holdfast.flows.info import FlowCommit, FlowInfo, commit_of, info_of, runnin
 from holdfast.flows.operating import Operations
 from holdfast.flows.recording import read_rows
 from holdfast.flows.waiting import End, Waiter
-from holdfast.model.instance import FINAL, MAILBOX_MAX, InstanceStatus, Message, Sent
+from holdfast.model.instance import FINAL, MAILBOX_MAX, Entry, InstanceStatus, Message, Sent
 from holdfast.model.options import Duration, seconds
 from holdfast.names import InstanceId, check_key, check_reason
 from holdfast.runtime.outside import check_outside
@@ -34,9 +34,13 @@ _LAST_LOOK_S = 0.5
 
 
 class FlowHandle(Generic[R]):
-    """A flow of this id. Any process may have one, whoever started the flow."""
+    """A flow of this id. Any process may have one, whoever started the flow.
 
-    __slots__ = ("_awaited", "_desk", "_flow", "id")
+    ``entry`` says what starting it did: ``created``, or ``existing`` where the id had been started
+    before. ``None`` of a handle that nothing was started for.
+    """
+
+    __slots__ = ("_awaited", "_desk", "_flow", "entry", "id")
 
     def __init__(
         self,
@@ -44,12 +48,14 @@ class FlowHandle(Generic[R]):
         id: InstanceId,  # noqa: A002 - it is one
         flow: Flow[..., Any] | None,
         awaited: Waiter | None = None,
+        entry: Entry | None = None,
     ) -> None:
         self._desk = desk
         self._flow = flow
         # Told of its end without asking, if it was started here.
         self._awaited = awaited
         self.id = id
+        self.entry = entry
 
     def __repr__(self) -> str:
         return f"<FlowHandle {self.id!r}>"
@@ -291,7 +297,7 @@ class FlowHandle(Generic[R]):
             FlowExists: The new id belongs to another flow, or to another copy. Nothing was started.
         """
         forked = await Operations(self._desk, self.id).fork(at=at, id=id, input=input)
-        return FlowHandle(self._desk, forked, self._flow)
+        return FlowHandle(self._desk, forked, self._flow, entry=Entry.CREATED)
 
     def _message_id(self, id: str | None) -> str:  # noqa: A002 - it is one
         return self._desk.runtime.new_id() if id is None else check_key(id, "the id of a message")

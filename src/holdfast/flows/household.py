@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.errors import HoldfastError
@@ -27,7 +28,6 @@ from holdfast.flows.stuck import Stuck
 from holdfast.flows.transacting import transact
 from holdfast.flows.yielding import Yielding
 from holdfast.model.instance import (
-    FINAL,
     LETTERS_MAX,
     ClaimedInstance,
     Commit,
@@ -40,6 +40,9 @@ from holdfast.names import JobId
 from holdfast.ports.instance_store import WritesAtOnce
 from holdfast.runtime.session import LiveSession
 from holdfast.work.repeating import while_held
+
+# What a commit says that does not end its flow.
+_RUNNING = InstanceStatus.RUNNING
 
 
 class Household:
@@ -149,18 +152,24 @@ class Household:
         self, live: LiveFlow, commit: Commit, done: Callable[[Committed | None], None]
     ) -> None:
         """Write it."""
+        answered = partial(self._answered, live, commit, done)
+        self.commits.put(commit, live.session, answered, last=commit.status is not _RUNNING)
 
-        def answered(answer: Committed | None) -> None:
-            if answer is not None and answer.ok and commit.starts and self.telemetry.active:
-                # What others had the ids of was not started.
-                begun = len(commit.starts) - len(answer.taken)
-                self.telemetry.flows_counted("started", begun)
-            try:
-                done(answer)
-            except Exception as error:  # noqa: BLE001 - a mistake of ours must not strand a flow
-                self.stuck(live, error)
-
-        self.commits.put(commit, live.session, answered, last=commit.status in FINAL)
+    def _answered(
+        self,
+        live: LiveFlow,
+        commit: Commit,
+        done: Callable[[Committed | None], None],
+        answer: Committed | None,
+    ) -> None:
+        if commit.starts and self.telemetry.active and answer is not None and answer.ok:
+            # What others had the ids of was not started.
+            begun = len(commit.starts) - len(answer.taken)
+            self.telemetry.flows_counted("started", begun)
+        try:
+            done(answer)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not strand a flow
+            self.stuck(live, error)
 
     def transact(self, live: LiveFlow, call: StepTask) -> None:
         """Run a step inside a transaction of the store."""

@@ -63,14 +63,20 @@ class LocalSteps:
             self._held = [call for call in self._held if not call.step.options.once]
         return once
 
-    def stop(self, identity: str) -> None:
-        """Nobody waits for this one any more. Repeatable."""
-        run = self.running.pop(identity, None)
-        if run is not None:
-            self._executor.stop(run)
-            return
-        self._held = [call for call in self._held if call.identity != identity]
-        self.transactions = [call for call in self.transactions if call.identity != identity]
+    def stop(self, identities: Iterable[str]) -> None:
+        """Nobody waits for these any more. Repeatable."""
+        to_begin: set[str] = set()
+        for identity in identities:
+            run = self.running.pop(identity, None)
+            if run is None:
+                to_begin.add(identity)
+            else:
+                self._executor.stop(run)
+        if to_begin:
+            self._held = [call for call in self._held if call.identity not in to_begin]
+            self.transactions = [
+                call for call in self.transactions if call.identity not in to_begin
+            ]
 
     def stop_running(self) -> None:
         """Stop all that run; those that still waited for their turn are held. Repeatable."""

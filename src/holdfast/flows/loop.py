@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
 from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPrivateUsage]
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import Context
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.errors import Evicted, UsageError
+from holdfast.flows.generators import Known, forget_freed, keep_generators_apart
 from holdfast.flows.numbered import (
     Callback,
     NumberedFuture,
@@ -27,7 +27,7 @@ from holdfast.flows.numbered import (
     end_coroutine,
 )
 from holdfast.flows.refusals import refuse_unordered, without_the_outside
-from holdfast.runtime.stepping_aside import Aside, step_aside, step_back
+from holdfast.runtime.stepping_aside import step_aside, step_back
 
 # One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
@@ -44,6 +44,9 @@ LATEST = 253_402_300_799.0
 ErrorHandler = Callable[[dict[str, Any]], None]
 
 
+_inside: set[FlowLoop] = set()
+
+
 @without_the_outside
 class FlowLoop(asyncio.AbstractEventLoop):
     """One flow's event loop. ``now`` is the time of what was fed last, in seconds since 1970.
@@ -56,7 +59,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
     of_a_flow = True
 
     # Those whose code runs now, in whatever thread: none, for most of the time of a process.
-    inside: ClassVar[set[FlowLoop]] = set()
+    inside: ClassVar[set[FlowLoop]] = _inside
 
     def __init__(self, now: float, on_error: ErrorHandler, *, first: int = 0) -> None:
         self._now = now
@@ -75,12 +78,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
         # Timers set and cancelled since ``take_timers`` was asked last.
         self.armed: list[Timer] = []
         self.disarmed: list[int] = []
-        self._running = False
         self._closed = False
         # Whether the code only looks: whatever would change the run is refused.
         self._looking = False
         # One of both, closed or only looking: asked for at each callback and each call.
         self.shut = False
+        # Async generators that its code has begun.
+        self.generators: Known = {}
         # Whether code that was only to look has woken other code, which was then not let run.
         self.disturbed = False
         self._evictions = 0
@@ -99,31 +103,40 @@ class FlowLoop(asyncio.AbstractEventLoop):
             self._now = now
         if not self._ready:
             return
-        # Not the context manager below: it would cost a tenth of a step.
-        outer, hooks = self._enter()
-        try:
-            self._run_ready()
-        finally:
-            self._leave(outer, hooks)
-
-    def _run_ready(self) -> None:
         ready, left = self._ready, CALLBACKS_MAX
-        while ready:
-            handle = ready.popleft()
-            # Not by its method: this is the hottest loop there is.
-            if not handle._cancelled:  # noqa: SLF001
-                try:  # noqa: SIM105 - a context manager for each callback would be felt
-                    handle._run()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-                except SystemExit:
-                    # The task has it as its exception. Beyond that it would end the host, and
-                    # every other that takes the flow over.
-                    pass
-            left -= 1
-            if left == 0:
-                raise UsageError(
-                    f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
-                    "look for a loop that never awaits a step, a timer or a signal"
-                )
+        # As the context manager below does it, which would cost a tenth of a step.
+        keep_generators_apart()
+        aside = step_aside(self)
+        _inside.add(self)
+        try:
+            while ready:
+                handle = ready.popleft()
+                # Not by its methods: this is the hottest loop there is.
+                if not handle._cancelled:  # noqa: SLF001
+                    try:
+                        handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
+                    except SystemExit:
+                        # The task has it as its exception. Beyond that it would end the host, and
+                        # every other that takes the flow over.
+                        pass
+                    except KeyboardInterrupt:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - as asyncio does it
+                        self._failed(handle, error)
+                left -= 1
+                if left == 0:
+                    raise UsageError(
+                        f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
+                        "look for a loop that never awaits a step, a timer or a signal"
+                    )
+        finally:
+            _inside.discard(self)
+            step_back(aside)
+
+    def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
+        """A callback raised, which is no task and has nobody else to tell."""
+        message = f"Exception in callback {handle!r}"
+        self._on_error({"message": message, "exception": error, "handle": handle})
 
     def fire(self, number: int, now: float) -> None:
         """A timer came due: let its callback be ready. One that was cancelled changes nothing."""
@@ -161,8 +174,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._closed = self.shut = True
         self._ready.clear()
         self._timers.clear()
-        if not self.living:
-            return
+        if self.living:
+            self._end_tasks()
+        if self.generators:
+            forget_freed(self.generators)
+
+    def _end_tasks(self) -> None:
         with self.being_the_running_loop():
             while self.living:
                 _, task = self.living.popitem()
@@ -228,11 +245,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
     @contextmanager
     def being_the_running_loop(self) -> Generator[None, None, None]:
         """Let flow code run inside the block; whatever loop ran before runs again behind it."""
-        outer, hooks = self._enter()
+        keep_generators_apart()
+        aside = step_aside(self)
+        _inside.add(self)
         try:
             yield
         finally:
-            self._leave(outer, hooks)
+            _inside.discard(self)
+            step_back(aside)
 
     @contextmanager
     def only_looking(self) -> Generator[None, None, None]:
@@ -260,22 +280,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """
         if self._looking:
             raise UsageError(f"a query or a validator only looks; it cannot {what}")
-
-    def _enter(self) -> tuple[Aside, Any]:
-        hooks = sys.get_asyncgen_hooks()
-        # The outer loop must not hear of this one's generators: it would end them by itself, at a
-        # time that is its own.
-        sys.set_asyncgen_hooks(_unnoticed, _unnoticed)
-        outer = step_aside(self)
-        self.inside.add(self)
-        self._running = True
-        return outer, hooks
-
-    def _leave(self, outer: Aside, hooks: Any) -> None:
-        self._running = False
-        self.inside.discard(self)
-        step_back(outer)
-        sys.set_asyncgen_hooks(*hooks)
 
     # -- what asyncio asks ------------------------------------------------------------------------
 
@@ -405,15 +409,21 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def is_running(self) -> bool:
         """Whether flow code runs now."""
-        return self._running
+        return self in _inside
 
     def is_closed(self) -> bool:
         """Whether the flow was dropped."""
         return self._closed
 
-    def get_debug(self) -> bool:
-        """Never: it would change what is run."""
-        return False
+    if TYPE_CHECKING:
+
+        def get_debug(self) -> bool:
+            """Never: it would change what is run."""
+            ...
+
+    else:
+        # Every future asks: ``bool()`` is False, without a frame of Python.
+        get_debug = staticmethod(bool)
 
     def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - as asyncio has it
         """Change nothing."""
@@ -429,10 +439,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """The same."""
         self._on_error(context)
-
-
-def _unnoticed(generator: AsyncGenerator[Any, Any]) -> None:
-    """Leave an async generator to itself."""
 
 
 async def _await(awaitable: Any) -> Any:

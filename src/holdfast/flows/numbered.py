@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from types import CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
@@ -104,12 +104,19 @@ class NumberedTask(asyncio.Task[T]):
             _not_awaited_by(awaited, self)
 
 
+# As it is, without what ``super`` costs: each call of a step makes a future.
+init_future = cast("Callable[..., None]", asyncio.Future[Any].__init__)
+
+
 class NumberedFuture(asyncio.Future[T]):
     """A future of a flow."""
 
-    def __init__(self, number: int, **kwargs: Any) -> None:
+    # Not in the dictionary that asyncio's futures have, which is slow to look into.
+    __slots__ = ("number",)
+
+    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
         self.number = number
-        super().__init__(**kwargs)
+        init_future(self, loop=loop)
 
     def __hash__(self) -> int:
         return self.number

@@ -6,7 +6,7 @@ Owns the document, which releases to come must still read. Running one again wri
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,6 +211,25 @@ def replayed(
         yield run
     finally:
         run.close()
+
+
+def awaited_by(run: FlowRun) -> list[tuple[str, str]]:
+    """What the code of a run waits for, as far as others have to do it: of which kind, and which.
+
+    Signals by name, steps by identity and children by id. Of the clock its row tells.
+    """
+    waits = [("signal", name) for name in run.inbox.waiting]
+    waits += [("step", identity) for identity in run.calling.steps]
+    waits += [("child", call.id) for call in run.children.open.values()]
+    return waits
+
+
+def awaited_words(waits: Iterable[tuple[str, str]]) -> str:
+    """The same on one line; empty if it is nothing."""
+    # Of these three only the identity of a step cannot be taken for other words.
+    return ", ".join(
+        f"{kind} {name}" if kind == "step" else f"{kind} {name!r}" for kind, name in waits
+    )
 
 
 def _unheard(context: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from holdfast.flows.events import (
     TimerSet,
     origin_of,
 )
-from holdfast.flows.outbox import Effect
+from holdfast.flows.outbox import Entry
 from holdfast.flows.replaying import (
     Copied,
     is_ahead,
@@ -139,7 +139,7 @@ class Replay:
             raise NonDeterminism(run.id, told(event), self._state())
         if isinstance(event, (StepRetrying, StepUnbegun)) and (
             # Attempts are counted anew where it is moved to.
-            event.step not in run.calling.steps or self._begun(event.step) is not None
+            event.step not in run.calling.steps or run.out.begun(event.step) is not None
         ):
             run.out.events += 1
             return
@@ -179,7 +179,7 @@ class Replay:
             return
         entry = None
         if isinstance(recorded, (StepSent, StepIntended)):
-            entry = self._begun(recorded.step)
+            entry = run.out.begun(recorded.step)
         entry = entry or self._first()
         if entry is not None and self._same(recorded, entry[0]):
             if entry is run.out.first():
@@ -204,27 +204,14 @@ class Replay:
         self.check_unasked()
         raise NonDeterminism(self._run.id, told(recorded), found)
 
-    def _first(self) -> tuple[Event, Effect | None] | None:
+    def _first(self) -> Entry | None:
         """The oldest decision that must stand in the history before anything else is fed.
 
         Where steps are begun is no such thing: one that ran at its flow's host when this was
         written may be run in a queue, or with ``once``, now. It is found by its name, or is begun
         when the history ends.
         """
-        first = self._run.out.first()
-        if first is None or not isinstance(first[0], (StepSent, StepIntended)):
-            return first
-        others = (e for e in self._run.out if not isinstance(e[0], (StepSent, StepIntended)))
-        return next(others, None)
-
-    def _begun(self, step: str) -> tuple[Event, Effect | None] | None:
-        """The decision to begin a step in a queue, or with ``once``, that is not struck out."""
-        # Usually the first: a fan-out of thousands is not to be searched for each of them.
-        first = self._run.out.first()
-        for entry in chain(() if first is None else (first,), self._run.out):
-            if isinstance(entry[0], (StepSent, StepIntended)) and entry[0].step == step:
-                return entry
-        return None
+        return self._run.out.first_other()
 
     def _same(self, recorded: Decided, found: Event) -> bool:
         if type(recorded) is not type(found):
@@ -347,6 +334,7 @@ class Replay:
         of = {id(child.ended): child for child in rewind.children if child.ended is not None}
         for event in rewind.kept:
             self._salvage(event, of.get(id(event)))
+        calling.alike = None
         if run.ended:
             # Its code comes to the same end.
             return

@@ -75,7 +75,8 @@ def retry_of(record: InstanceRecord, rows: Sequence[HistoryRow], *, rerun_unknow
     causes = _causes(record, ended, told)
     _check_undone(record, ended, told, min(causes, default=None))
     if not rerun_unknown:
-        for place in causes:
+        # A retry that has kept many failures is looked at once.
+        for place in dict.fromkeys(causes):
             _check_known(record, told[place].item)
     if causes:
         cut = told[min(causes)]
@@ -95,19 +96,21 @@ def _causes(record: InstanceRecord, ended: Ended, told: Sequence[Place]) -> list
         return asked[:1]
     if ended.by is None:
         return list(_guessed(decode_failure(record.outcome), told))
-    found = [_failed(origin, told) for origin in ended.by]
-    return [place for place in found if place is not None]
+    failed = _failed(told)
+    return [failed[origin] for origin in ended.by if origin in failed]
 
 
-def _failed(origin: str, told: Sequence[Place]) -> int | None:
-    """Where a step or a child failed, for the last time."""
-    for number in range(len(told) - 1, -1, -1):
-        item = told[number].item
+def _failed(told: Sequence[Place]) -> dict[str, int]:
+    """Where each step and child that failed did so for the last time."""
+    failed: dict[str, int] = {}
+    for number, place in enumerate(told):
+        item = place.item
         # A retry may keep the failure of a step with ``once`` that is unknown to have run.
-        events = item.kept if isinstance(item, Rewind) else [item]
-        if any(failure_in(event) == origin for event in events):
-            return number
-    return None
+        for event in item.kept if isinstance(item, Rewind) else [item]:
+            origin = failure_in(event)
+            if origin is not None:
+                failed[origin] = number
+    return failed
 
 
 def _guessed(failure: Failure, told: Sequence[Place]) -> Iterator[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 
@@ -63,8 +64,8 @@ class Rewind:
     event: Rewound | Retried
     number: int
     kept: list[Event] = field(default_factory=list[Event])
-    failed_steps: list[str] = field(default_factory=list[str])
-    failed_children: list[str] = field(default_factory=list[str])
+    failed_steps: set[str] = field(default_factory=set[str])
+    failed_children: set[str] = field(default_factory=set[str])
     children: list[VoidChild] = field(default_factory=list[VoidChild])
     begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     unbegun: set[str] = field(default_factory=set[str])
@@ -151,14 +152,15 @@ def _new_rewind(event: Rewound | Retried, kept: Standing, number: int) -> Rewind
 
 def _retried(event: Retried, kept: Standing, number: int) -> Rewind:
     """Take what is void out of ``kept``."""
-    void: list[Item] = []
+    rows: list[list[Item]] = []
     while kept and kept[-1][0] > event.to:
         version, items = kept.pop()
         stays = event.kept if version == event.to + 1 else 0
-        void[:0] = items[stays:]
+        rows.append(items[stays:])
         if stays:
             kept.append((version, items[:stays]))
             break
+    void = list(chain.from_iterable(reversed(rows)))
     rewind = _new_rewind(event, kept, number)
     salvage = _Salvage(rewind, _causes_in(void))
     for item in void:
@@ -240,8 +242,8 @@ class _Salvage:
         """A retry that is void itself: what it kept is still so."""
         rewind = self._rewind
         _join(rewind.called, item.called)
-        rewind.failed_steps.extend(item.failed_steps)
-        rewind.failed_children.extend(item.failed_children)
+        rewind.failed_steps |= item.failed_steps
+        rewind.failed_children |= item.failed_children
         for child in item.children:
             known = self._has(child)
             if child.started.child in item.begun_children:
@@ -269,10 +271,8 @@ class _Salvage:
         if event.id not in self._by_id:
             self._has(VoidChild(event))
         self._children[event.child] = self._by_id[event.id]
-        failed = self._rewind.failed_children
-        if event.child in failed:
-            # Begun again since it failed.
-            failed[:] = [name for name in failed if name != event.child]
+        # If it had failed, it was begun again since.
+        self._rewind.failed_children.discard(event.child)
 
     def _has(self, child: VoidChild) -> VoidChild:
         known = self._by_id.setdefault(child.started.id, child)
@@ -288,7 +288,7 @@ class _Salvage:
         if child is not None:
             child.failed, child.ended = cause, None if cause else event
         if cause:
-            self._rewind.failed_children.append(event.child)
+            self._rewind.failed_children.add(event.child)
         else:
             self._rewind.kept.append(event)
 
@@ -305,14 +305,14 @@ class _Salvage:
             self._begun(step, digest_of(event.input))
         if error is not None and error.type == OUTCOME_UNKNOWN:
             if self._rerun_unknown:
-                self._rewind.failed_steps.append(step)
+                self._rewind.failed_steps.add(step)
                 self._open.pop(step, None)
             elif step not in self._open and step not in self._rewind.begun_steps:
                 self._keep(event)
             return
         self._open.pop(step, None)
         if self._is_cause(event):
-            self._rewind.failed_steps.append(step)
+            self._rewind.failed_steps.add(step)
             return
         if bytes(event.input) == bytes(NULL) and step in self._inputs:
             # Jobs and intents say what they were called with, and their ends do not.
@@ -349,11 +349,11 @@ class _Salvage:
 
 def _rewound(event: Rewound, kept: Standing, number: int) -> Rewind:
     """Take what is void out of ``kept``: whole commits, with steps that succeeded in them."""
-    void: list[Event] = []
+    rows: list[list[Event]] = []
     while kept and kept[-1][0] > event.to:
-        void[:0] = flat(kept.pop()[1])
+        rows.append(flat(kept.pop()[1]))
     rewind = _new_rewind(event, kept, number)
-    for item in void:
+    for item in chain.from_iterable(reversed(rows)):
         match item:
             case SignalReceived() | UpdateReceived():
                 rewind.kept.append(item)
@@ -361,12 +361,12 @@ def _rewound(event: Rewound, kept: Standing, number: int) -> Rewind:
                 if error is None:
                     rewind.kept.append(item)
                 else:
-                    rewind.failed_steps.append(step)
+                    rewind.failed_steps.add(step)
             case ChildEnded(child=child, error=error) if child in rewind.begun_children:
                 if error is None:
                     rewind.kept.append(item)
                 else:
-                    rewind.failed_children.append(child)
+                    rewind.failed_children.add(child)
             case _:
                 pass
     return rewind

@@ -7,9 +7,13 @@ by the end of its id.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.flows.decision import Decision
 from holdfast.flows.events import Event, encode_events
 from holdfast.model.instance import ClaimedInstance, Commit, InstanceStatus, Reply
+
+_RUNNING = InstanceStatus.RUNNING
 
 
 class FlowRow:
@@ -73,15 +77,22 @@ class FlowRow:
             replies: Those to its senders that the code had no part in.
             due_at_us: When the flow is to be looked at again.
         """
-        return Commit(
+        token, version = self.token, self.version + 1
+        commit = Commit(
             id=self.id,
-            token=self.token,
-            version=self.version + 1,
-            commit=f"{self.token}.{self.version + 1}",
+            token=token,
+            version=version,
+            commit=f"{token}.{version}",
             events=encode_events(events),
             due_at_us=due_at_us,
-            status=decision.ended or InstanceStatus.RUNNING,
+            status=decision.ended or _RUNNING,
             outcome=decision.outcome,
+        )
+        if decision.plain and self._marked is None and not (consumed or replies):
+            # The usual one.
+            return commit
+        return replace(
+            commit,
             custom=decision.custom,
             attributes=self._marked if decision.attributes is None else decision.attributes,
             consumed=consumed,

@@ -11,7 +11,7 @@ import logging
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -220,10 +220,13 @@ class FlowRun:
         if self._held and not isinstance(event, CancelRequested):
             self._held = False
             self.code.activate()
-        recorded = self.apply(event)
+        # The usual one first: each step that ends comes here.
+        recorded = self.calling.step_ended(event) if type(event) is StepEnded else self.apply(event)
         if recorded is None:
             return False
-        if not isinstance(recorded, RetryDue):
+        # By its type: to ask a class of msgspec's for its instances costs as much as a call.
+        if type(recorded) is not RetryDue:
+            recorded = cast("Fed", recorded)
             self.out.put(recorded)
             self.at_us = max(self.at_us, recorded.at)
             self.code.activate()
@@ -256,13 +259,15 @@ class FlowRun:
             return Decision()
         out = self.out
         if (
-            not (self.ended or out.urgent or out.sends or out.replies)
-            and not (out.stopped or out.stopped_jobs)
+            not self.ended
             and self.custom is self._custom_before
             and self.attributes is self._attributes_before
         ):
-            # The usual one of a flow that begins: nothing to write.
-            return Decision(steps=tuple(self.calling.tasks()))
+            # The usual ones: a step has ended, or the flow begins and there is nothing to write.
+            if out.urgent:
+                return decision_of(self, None, custom=None, attributes=None)
+            if not (out.sends or out.replies or out.stopped or out.stopped_jobs):
+                return Decision(steps=tuple(self.calling.tasks()))
         custom = None if self.custom == self._custom_before else self.custom
         attributes = None if self.attributes == self._attributes_before else self.attributes
         ending = self.code.ending if self.ended and not self.ending_taken else None
@@ -276,7 +281,7 @@ class FlowRun:
     @property
     def due_at_us(self) -> int | None:
         """When the first timer or retry is due; nothing has to be done before by the clock."""
-        return None if self.ended else self.timers.next_us
+        return None if self.ended or not self.timers else self.timers.next_us
 
     def due(self, now_us: int, *, by_us: int | None = None) -> list[TimerFired | RetryDue]:
         """What has come due now, or had ``by_us``, in order, to be fed. It stays so until it is."""

@@ -7,6 +7,7 @@ now, by what it calls and with what.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -31,7 +32,7 @@ class Salvaged(Generic[T]):
 
     def __init__(self) -> None:
         self._by_identity: dict[str, list[_Entry[T]]] = {}
-        self._by_input: dict[tuple[str, bytes], list[_Entry[T]]] = {}
+        self._by_input: dict[tuple[str, bytes], deque[_Entry[T]]] = {}
         self._left = 0
 
     def __bool__(self) -> bool:
@@ -41,7 +42,7 @@ class Salvaged(Generic[T]):
         """Keep ``value`` for the call that had this identity and this input."""
         entry = _Entry(input, value)
         self._by_identity.setdefault(identity, []).append(entry)
-        self._by_input.setdefault((callee_of(identity), bytes(input)), []).append(entry)
+        self._by_input.setdefault((callee_of(identity), bytes(input)), deque()).append(entry)
         self._left += 1
 
     def holds(self, identity: str, value: T) -> bool:
@@ -67,7 +68,11 @@ class Salvaged(Generic[T]):
         for entry in self._by_identity.get(identity, ()):
             if not entry.taken and fits(entry.value) and same(entry.input):
                 return self._take(entry)
-        for entry in self._by_input.get((callee_of(identity), bytes(input)), ()):
+        alike = self._by_input.get((callee_of(identity), bytes(input)), deque())
+        # Thousands of calls may have the same input: what was taken is passed once.
+        while alike and alike[0].taken:
+            alike.popleft()
+        for entry in alike:
             if not entry.taken and fits(entry.value):
                 return self._take(entry)
         for entry in self._by_identity.get(identity, ()) if loose else ():

@@ -104,10 +104,10 @@ class Starter:
         carried = self._desk.telemetry.carrier()
         return encode_json(carried, "the headers", limit=ATTRIBUTES_BYTES_MAX)
 
-    async def start(self, new: NewInstance, *, tx: object = None) -> bool:
+    async def start(self, new: NewInstance, *, tx: object = None) -> tuple[Entry, bool]:
         """Start one flow, and begin it here if this host runs it and has room.
 
-        Returns whether it begins here.
+        Returns whether it was there already, and whether it begins here.
 
         Raises:
             FlowExists: The id is a run of another definition.
@@ -118,7 +118,7 @@ class Starter:
         if session is None:
             (started,) = await self.submit((new,), tx=tx)
             _check_same(started, new)
-            return False
+            return started.entry, False
         owned = replace(new, session=session.id, worker=self._desk.host_name)
         try:
             started = self._start_at_once(owned)
@@ -129,12 +129,12 @@ class Starter:
             self._desk.sessions.doubt(session)
             (started,) = await self.submit((new,))
             _check_same(started, new)
-            return False
+            return started.entry, False
         except (OutcomeUnknown, asyncio.CancelledError):
             self._desk.claimer.later(self._find_out(owned, session))
             raise
         _check_same(started, new)
-        return self._begin(owned, started, session)
+        return started.entry, self._begin(owned, started, session)
 
     async def _ask(self, new: NewInstance, *, unknown: OutcomeUnknown | None) -> Started:
         """The answer of the store; ``unknown`` is what was heard of the same request before."""
@@ -158,7 +158,9 @@ class Starter:
         except OutcomeUnknown as unknown:
             return unknown
 
-    async def start_many(self, news: Sequence[NewInstance], *, tx: object = None) -> None:
+    async def start_many(
+        self, news: Sequence[NewInstance], *, tx: object = None
+    ) -> Sequence[Started]:
         """Start flows that anybody may claim.
 
         Raises:
@@ -169,8 +171,10 @@ class Starter:
         for new in news:
             if inputs.setdefault(new.id, new.input) != new.input:
                 raise UsageError(f"id {new.id!r} is given twice, with different inputs")
-        for started, new in zip(await self.submit(news, tx=tx), news, strict=True):
+        all_started = await self.submit(news, tx=tx)
+        for started, new in zip(all_started, news, strict=True):
             _check_same(started, new)
+        return all_started
 
     async def submit(self, news: Sequence[NewInstance], *, tx: object = None) -> Sequence[Started]:
         """Start flows that anybody may claim, all or none."""

@@ -7,6 +7,7 @@ what it returns is awaited; called by anything else it is the plain function.
 from __future__ import annotations
 
 import inspect
+from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -15,7 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 from holdfast.errors import UsageError
 from holdfast.flows.arguments import Arguments
 from holdfast.flows.calls import StepCall
-from holdfast.flows.running import running_flow
+from holdfast.flows.loop import FlowLoop
 from holdfast.model.options import Duration, seconds
 from holdfast.model.retry import Retry
 from holdfast.names import check_key, check_queue
@@ -77,10 +78,11 @@ class Step(Generic[P, R]):
         Raises:
             UsageError: In flow code, the arguments cannot be stored as JSON.
         """
-        run = running_flow()
-        if run is None:
+        # As ``running_flow`` finds it out.
+        loop = get_running_loop()
+        if type(loop) is not FlowLoop:
             return cast("Any", self.function(*args, **kwargs))
-        return run.asking.step(self, args, kwargs)
+        return loop.owner.asking.step(self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<Step {self.name!r}>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -35,38 +35,24 @@ class StepOwner(Protocol):
 class StepRun:
     """An attempt that runs, or waits for its turn. Also what ``holdfast.current()`` asks."""
 
-    __slots__ = (
-        "beat_at",
-        "began_at",
-        "call",
-        "current",
-        "details",
-        "gate",
-        "loop",
-        "outside",
-        "over",
-        "owner",
-        "task",
-        "timed_out",
-        "timers",
-    )
-
     # There once it begins: the context of whoever began it, and hears of its end.
     outside: Context
+
+    # Most attempts have no use for these: they stand in the class until they are set.
+    task: asyncio.Task[Any] | None = None
+    gate: Gate | None = None
+    # Whether its end was told, or will not be.
+    over = False
+    timed_out: str | None = None
+    timers: tuple[asyncio.TimerHandle, ...] = ()
+    # When it began, where anybody measures that.
+    began_at = 0.0
+    beat_at = 0.0
 
     def __init__(self, owner: StepOwner, call: StepTask, host: str, log: logging.Logger) -> None:
         self.owner = owner
         self.call = call
         self.current = Current(self, host, log, self)
-        self.task: asyncio.Task[Any] | None = None
-        self.gate: Gate | None = None
-        # Whether its end was told, or will not be.
-        self.over = False
-        self.timed_out: str | None = None
-        self.timers: list[asyncio.TimerHandle] = []
-        # When it began, where anybody measures that.
-        self.began_at = 0.0
-        self.beat_at = 0.0
         # What it said last, or those before it.
         self.details = call.details
         if call.attempt > 1:
@@ -133,26 +119,27 @@ class Gate:
 
     def __init__(self, limit: int) -> None:
         self._free = limit
-        self._waiting: deque[StepRun] = deque()
+        # In order, and found at once: thousands may wait and be stopped together.
+        self._waiting: OrderedDict[StepRun, None] = OrderedDict()
 
     def enter(self, run: StepRun) -> bool:
         """Whether it may begin now; if not, it waits for its turn."""
         if self._free:
             self._free -= 1
             return True
-        self._waiting.append(run)
+        self._waiting[run] = None
         return False
 
     def leave(self) -> StepRun | None:
         """One has ended: the next that may begin."""
         if self._waiting:
-            return self._waiting.popleft()
+            return self._waiting.popitem(last=False)[0]
         self._free += 1
         return None
 
     def forget(self, run: StepRun) -> bool:
         """It does not wait any more; whether it did."""
-        if run not in self._waiting:
-            return False
-        self._waiting.remove(run)
-        return True
+        waited = run in self._waiting
+        if waited:
+            del self._waiting[run]
+        return waited

@@ -22,16 +22,20 @@ def decision_of(
     """Empty the outbox of ``run`` into a decision."""
     out = run.out
     steps = run.calling.tasks() if run.calling.fresh else []
-    durable = (
+    if not (
         out.urgent
         or ended is not None
         or custom is not None
         or attributes is not None
-        or bool(out.sends or out.replies)
-    )
-    if not durable:
+        or out.sends
+        or out.replies
+    ):
         return _of_acts(run, steps)
+    plain = custom is None and attributes is None and out.is_plain()
     entries = out.emptied()
+    if plain and ended is None and len(entries) == 1 and entries[0][1] is None:
+        # The usual one: a step has ended, and another begins.
+        return Decision(events=(entries[0][0],), steps=tuple(steps), durable=True, plain=True)
     events: list[Event] = []
     effects: list[Effect] = []
     for event, effect in entries:
@@ -43,16 +47,14 @@ def decision_of(
     restart = status = outcome = None
     if ended is not None:
         restart, status, outcome = ended.restart, ended.status, ended.outcome
-    if restart is None and not effects and out.plain:
-        # The usual one: a step has ended, and another begins, or the flow ends.
+    if plain and restart is None and not effects:
         return Decision(
             events=tuple(events),
             steps=tuple(steps),
-            custom=custom,
-            attributes=attributes,
             ended=status,
             outcome=outcome,
             durable=True,
+            plain=True,
         )
     decision = Decision(
         # The history of a new run begins with this commit: what came before is gone, and the

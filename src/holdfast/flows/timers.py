@@ -75,6 +75,9 @@ class Timers:
             self._drop(step)
         return waited
 
+    def __len__(self) -> int:
+        return len(self._due)
+
     @property
     def next_us(self) -> int | None:
         """When the first of them is due."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.errors import InvalidPayload, OutcomeUnknown, StoreError, UsageError
-from holdfast.flows.arguments import Call, encoded, text_of
+from holdfast.flows.arguments import Call, encoded
 from holdfast.flows.events import StepEnded, decode_events
 from holdfast.flows.step_run import StepRun
 from holdfast.model.instance import Commit, Committed, HistoryRow
@@ -124,7 +124,7 @@ class _Transaction:
         # What is committed with the transaction is what the flow sees now and at every replay: a
         # result that does not fit its type must be found out before.
         try:
-            call.step.arguments.returns.decode(text_of(raw))
+            call.step.arguments.decode_result(raw)
         except InvalidPayload as invalid:
             raise InvalidPayload(f"the result of step {call.step.name}: {invalid}") from invalid
         self.event = StepEnded(

@@ -9,10 +9,18 @@ while another that was begun here is in its first turn: code that goes on and on
 from __future__ import annotations
 
 import asyncio
+import asyncio.tasks
 import sys
 from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
 from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPrivateUsage]
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
+
+# Every step asks, and before Python 3.12 ``current_task`` is a function of Python.
+_known: Any = getattr(asyncio.tasks, "_current_tasks", None)
+current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None] = (
+    asyncio.current_task if sys.version_info >= (3, 12) else _known.get
+)
 
 
 class _Ready(Protocol):
@@ -26,7 +34,7 @@ class _Ready(Protocol):
 class FirstTurns:
     """Begins tasks of one event loop in the turn in which they are made.
 
-    Ask whether that is ``free``, make the task, and ``give`` it the turn; nothing in between. What
+    Ask whether one ``may_begin``, make the task, and ``give`` it the turn; nothing in between. What
     other threads and signal handlers make ready meanwhile comes first, as it would have.
     """
 
@@ -38,9 +46,11 @@ class FirstTurns:
         self._ready: _Ready | None = getattr(loop, "_ready", None)
         self._giving = False
 
-    @property
-    def free(self) -> bool:
-        """Whether a task that is made now would be the only one who wants to run."""
+    def may_begin(self) -> bool:
+        """Whether a task that is made now would be the only one who wants to run.
+
+        One that asyncio itself makes: whoever has a factory of tasks is left to it.
+        """
         if self._giving or self._ready is None or self._ready:
             return False
         # What its code raises would be taken for raised while that was handled, and say so.
@@ -60,7 +70,7 @@ class FirstTurns:
             return
         # The one that was seen: nobody else takes from there, and what is added stands behind it.
         handle = self._ready.popleft()
-        asking = asyncio.current_task(self.loop)
+        asking = current_task(self.loop)
         if asking is not None:
             leave_task(self.loop, asking)
         self._giving = True

@@ -16,8 +16,7 @@ from typing import NoReturn, TypeVar
 
 from holdfast.app import App
 from holdfast.errors import HoldfastError
-from holdfast.flows.recording import record_flow, replayed
-from holdfast.flows.run import FlowRun
+from holdfast.flows.recording import awaited_by, awaited_words, record_flow, replayed
 from holdfast.model.instance import LIVE as LIVE_FLOWS
 from holdfast.model.instance import InstanceFilter, InstanceRecord, InstanceStatus
 from holdfast.model.job import LIVE as LIVE_JOBS
@@ -186,7 +185,7 @@ class Standstill:
             return "is taken by no host any more"
         try:
             with replayed(definition, await record_flow(self._driver.instances, flow.id)) as run:
-                return f"waits for {_awaited(run)}"
+                return f"waits for {awaited_words(awaited_by(run)) or 'what nobody does'}"
         except HoldfastError as error:
             return f"cannot go on: {error}"
 
@@ -200,11 +199,3 @@ async def _all_pages(
         found += page
         if len(page) < _PAGE:
             return found
-
-
-def _awaited(run: FlowRun) -> str:
-    """What the code of a flow waits for, as far as others have to do it."""
-    waits = [f"signal {name!r}" for name in run.inbox.waiting]
-    waits += [f"step {identity}" for identity in run.calling.steps]
-    waits += [f"child {call.id!r}" for call in run.children.open.values()]
-    return ", ".join(waits) or "what nobody does"

@@ -150,7 +150,7 @@ def encode(
     """
     try:
         try:
-            data = (_canonical_encoder if canonical else _encoder).encode(value)
+            data = (_encode_in_order if canonical else _encode)(value)
         except TypeError:
             if not canonical:
                 raise
@@ -158,9 +158,10 @@ def encode(
         # Depth, and numbers that JSON cannot say (they become null), are looked for only where
         # they can be: two searches in C against a walk in Python.
         if (
-            type(value) is not str
+            type(value) not in _FLAT
+            # Not by ``in``, which takes the word for a number first, and fails at that.
+            and (data.find(b"null") >= 0 or data.count(b"{") + data.count(b"[") > DEPTH_MAX)
             and not _is_flat(value)
-            and (b"null" in data or data.count(b"{") + data.count(b"[") > DEPTH_MAX)
         ):
             _check(msgspec.to_builtins(value, enc_hook=_to_builtins), what, DEPTH_MAX)
         text = data.decode()
@@ -182,9 +183,9 @@ def _sorted_by_text(value: object) -> bytes:
         TypeError: That is not what is wrong with it, or two keys are one in JSON.
     """
     plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_to_builtins)
-    data = _canonical_encoder.encode(plain)
+    data = _encode_in_order(plain)
     # The same members in another order take as many bytes.
-    if len(data) != len(_encoder.encode(value)):
+    if len(data) != len(_encode(value)):
         raise TypeError("two keys of a dictionary have the same text in JSON")
     return data
 
@@ -259,6 +260,6 @@ def _check(value: object, what: str, left: int) -> None:
         raise UsageError(f"{what} holds {value!r}, which JSON cannot say")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_to_builtins)
-_canonical_encoder = msgspec.json.Encoder(enc_hook=_to_builtins, order="deterministic")
+_encode = msgspec.json.Encoder(enc_hook=_to_builtins).encode
+_encode_in_order = msgspec.json.Encoder(enc_hook=_to_builtins, order="deterministic").encode
 _plain_decoder = msgspec.json.Decoder()

@@ -348,3 +348,28 @@ async def test_what_has_ended_is_freed_without_a_search(
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("lone", [True, False])
+async def test_the_task_of_a_step_bears_its_identity(bench: Bench, *, lone: bool):
+    run = bench.start(slow, lone=lone)
+    assert run.task is not None
+    assert run.task.get_name() == run.call.identity
+    bench.executor.stop(run)
+
+
+@pytest.mark.parametrize("lone", [True, False])
+async def test_a_loop_makes_all_tasks_of_steps_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, lone: bool
+):
+    loop, made = asyncio.get_running_loop(), list[asyncio.Task[Any]]()
+    create_task = loop.create_task
+
+    def counting(*args: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        made.append(create_task(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(loop, "create_task", counting)
+    run = bench.start(slow, lone=lone)
+    assert made == [run.task]
+    bench.executor.stop(run)

@@ -16,7 +16,7 @@ mark: ContextVar[str] = ContextVar("mark", default="untouched")
 
 
 def begin(turns: FirstTurns, body: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    assert turns.free
+    assert turns.may_begin()
     task = turns.loop.create_task(body, context=copy_context())
     turns.give()
     return task
@@ -75,9 +75,9 @@ async def test_it_begins_for_a_callback_that_is_no_task(turns: FirstTurns) -> No
 
 async def test_it_passes_nobody_who_was_ready_before(turns: FirstTurns) -> None:
     turns.loop.call_soon(lambda: None)
-    assert not turns.free
+    assert not turns.may_begin()
     await asyncio.sleep(0)
-    assert turns.free
+    assert turns.may_begin()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -94,7 +94,7 @@ async def test_whoever_comes_to_be_ready_meanwhile_keeps_his_place(
         # As another thread does, or a signal handler, between any two instructions.
         turns.loop.call_soon_threadsafe(order.append, "other")
 
-    assert turns.free
+    assert turns.may_begin()
     if when == "before":
         interrupt()
     task = turns.loop.create_task(body())
@@ -111,17 +111,17 @@ async def test_none_begins_while_its_caller_handles_an_error(turns: FirstTurns) 
     try:
         raise LookupError("the caller's own")
     except LookupError:
-        assert not turns.free
-    assert turns.free
+        assert not turns.may_begin()
+    assert turns.may_begin()
 
 
 async def test_none_begins_in_the_first_turn_of_another(turns: FirstTurns) -> None:
     seen: list[bool] = []
 
     async def body() -> None:
-        seen.append(turns.free)
+        seen.append(turns.may_begin())
         await asyncio.sleep(0)
-        seen.append(turns.free)
+        seen.append(turns.may_begin())
 
     await begin(turns, body())
     assert seen == [False, True]
@@ -134,7 +134,7 @@ async def test_an_error_is_its_own(turns: FirstTurns) -> None:
     task = begin(turns, body())
     with pytest.raises(LookupError):
         await task
-    assert turns.free
+    assert turns.may_begin()
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -162,14 +162,14 @@ def test_what_ends_a_program_is_raised_by_the_loop_and_not_here(
 async def test_tasks_that_somebody_else_makes_begin_as_he_likes(turns: FirstTurns) -> None:
     turns.loop.set_task_factory(lambda loop, coro, **how: asyncio.Task(coro, loop=loop, **how))
     try:
-        assert not turns.free
+        assert not turns.may_begin()
     finally:
         turns.loop.set_task_factory(None)
 
 
 def test_a_loop_that_does_not_say_who_is_ready_begins_tasks_by_itself() -> None:
     async def main() -> bool:
-        return FirstTurns(asyncio.get_running_loop()).free
+        return FirstTurns(asyncio.get_running_loop()).may_begin()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert not runner.run(main())

@@ -21,7 +21,7 @@ from holdfast.drivers.sqlite.instance_starting import Starting, inline
 from holdfast.drivers.sqlite.joint import NOT_DONE, NotDone
 from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Turn
-from holdfast.model.instance import FINAL, Commit, Committed, Entry, NewInstance
+from holdfast.model.instance import Commit, Committed, Entry, InstanceStatus, NewInstance
 from holdfast.model.job import NewJob
 from holdfast.names import HostId, InstanceId
 
@@ -31,6 +31,10 @@ Enqueue = Callable[[Turn, Sequence[NewJob]], object]
 # The number of an instance that a commit has changed, and whether it is suspended.
 _Changed = tuple[int, bool]
 _Row = tuple[Any, ...]
+
+# Whatever else a commit says is an end. Members of an enumeration are compared by their texts where
+# they are looked for among others.
+_RUNNING = InstanceStatus.RUNNING
 
 
 class InstanceCommitting:
@@ -130,16 +134,16 @@ class InstanceCommitting:
     def _change_one(self, turn: Turn, commit: Commit) -> tuple[int, bool, bool] | None:
         """Fence and write one row and its history; the last value: whether to tell of its end."""
         execute, now, version = turn.cursor.execute, turn.wall_us, commit.version
-        ended = commit.status in FINAL
+        ended = commit.status is not _RUNNING
         question = sql.STANDING_LAST if ended else sql.STANDING.one
         rows = execute(question, (commit.id, self._namespace)).fetchall()
         if not rows:
             return None
-        _, number, token, before, worker, suspended, *attached = rows[0]
+        _, number, token, before, worker, suspended, bare, *attached = rows[0]
         # Nobody else writes before this transaction ends: what was read stays true.
         if token != commit.token or before != version - 1:
             return None
-        statement, values = _change_of(commit, (number, token, version, now))
+        statement, values = _change_of(commit, (number, token, version, now), bare=bare)
         execute(statement, values)
         execute(
             sql.ADD_HISTORY, (number, version, commit.commit, token, worker, now, commit.events)
@@ -160,11 +164,11 @@ class InstanceCommitting:
             # Nobody else writes before this transaction ends: what was read stays true.
             if found is None or found[2] != commit.token or found[3] != commit.version - 1:
                 continue
-            _, number, token, _, worker, suspended = found
+            _, number, token, _, worker, suspended, bare = found
             version = commit.version
-            changed[commit.id] = (number, bool(suspended and commit.status not in FINAL))
+            changed[commit.id] = (number, bool(suspended and commit.status is _RUNNING))
             history.append((number, version, commit.commit, token, worker, now, commit.events))
-            statement, values = _change_of(commit, (number, token, version, now))
+            statement, values = _change_of(commit, (number, token, version, now), bare=bare)
             changes.setdefault(statement, []).append(values)
         for statement, rows in changes.items():
             _write(turn, statement, rows)
@@ -177,7 +181,13 @@ class InstanceCommitting:
         self, turn: Turn, commits: Sequence[Commit], changed: Mapping[str, _Changed]
     ) -> frozenset[InstanceId]:
         """Write all else that the changed ones brought; returns the starts that were there."""
-        done = [(changed[c.id][0], c) for c in commits if c.id in changed]
+        done = [
+            (changed[c.id][0], c)
+            for c in commits
+            if c.id in changed and (c.status is not _RUNNING or not _is_plain(c))
+        ]
+        if not done:
+            return frozenset()
         self._follow_rows(turn, done)
         starts = [start for _, commit in done for start in commit.starts]
         taken = self._start(turn, starts) if starts else frozenset[InstanceId]()
@@ -188,11 +198,11 @@ class InstanceCommitting:
         jobs = [job for _, commit in done for job in commit.jobs]
         if jobs:
             self._enqueue(turn, jobs)
-        ended = [number for number, commit in done if commit.status in FINAL]
-        heard = {n: c.id for n, c in done if c.replies or c.status in FINAL}
+        ended = [number for number, commit in done if commit.status is not _RUNNING]
+        heard = {n: c.id for n, c in done if c.replies or c.status is not _RUNNING}
         if heard:
             self._mail.tell(turn, heard, ended=ended)
-        freed = {n: c for n, c in done if c.release and c.status not in FINAL}
+        freed = {n: c for n, c in done if c.release and c.status is _RUNNING}
         if freed:
             self._ring(turn, freed, changed)
         return taken
@@ -252,14 +262,17 @@ class InstanceCommitting:
             self._bells.ring(turn, Counter(definition for _, definition in rows))
 
 
-def _change_of(commit: Commit, fence: _Row) -> tuple[str, _Row]:
-    """The statement that changes the row of an instance, and its values."""
-    if commit.status in FINAL:
+def _change_of(commit: Commit, fence: _Row, *, bare: bool) -> tuple[str, _Row]:
+    """The statement that changes the row of an instance, and its values.
+
+    ``bare``: the row has no due time, and nothing of the request that claimed it.
+    """
+    if commit.status is not _RUNNING:
         return sql.END, (*fence, str(commit.status), commit.outcome)
     if commit.release:
         return sql.GIVE_UP, (*fence, str(commit.status), commit.due_at_us)
     if commit.due_at_us is None:
-        return sql.GO_ON, fence
+        return sql.ONLY_GO_ON if bare else sql.GO_ON, fence
     return sql.GO_ON_UNTIL, (*fence, commit.due_at_us)
 
 

@@ -62,8 +62,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 
 # -- commits --------------------------------------------------------------------------------------
 
-# Where the instances of some ids stand; those without an owner accept no commit.
-_STANDING = "SELECT i.id, i.number, i.token, i.version, i.worker, i.suspended "
+# Where the instances of some ids stand; those without an owner accept no commit. The last column:
+# whether there is nothing in it that a commit without a due time would have to take out.
+_STANDING = """
+SELECT i.id, i.number, i.token, i.version, i.worker, i.suspended,
+    i.due_at_us IS NULL AND i.claim IS NULL
+"""
 STANDING = Lookup(
     f"{_STANDING} {_ONE} AND i.session IS NOT NULL",
     f"{_STANDING} {_MANY} WHERE i.session IS NOT NULL",
@@ -86,6 +90,8 @@ UPDATE holdfast_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, c
 """
 GO_ON_UNTIL = _GO_ON + _FENCE
 GO_ON = GO_ON_UNTIL.replace("?5", "NULL")
+# The usual one. To write a null over a null takes as long as all else: its index is looked at.
+ONLY_GO_ON = GO_ON.replace(", due_at_us = NULL, claim = NULL", "")
 _GIVE_UP = """
 UPDATE holdfast_instance
 SET version = ?3, updated_at_us = ?4, claim = NULL, session = NULL, status = ?5

@@ -328,6 +328,8 @@ async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(flee
     home.start_at_once = lost
     for number in range(5):
         handle = await hf.flows.start(flow, number, id=f"f{number}")
+        # It was there when it was asked for again, but by the same request.
+        assert handle.entry == "created"
         assert await handle.result(timeout=10) == number
         assert len(await handle.history()) == 1
     assert any(asked)

@@ -102,6 +102,8 @@ async def test_starting_an_id_twice_is_one_flow(fleet):
     one = await hf.flows.start(checkout, Order("o", 1), id="same")
     two = await hf.flows.start(checkout, Order("o", 2), id="same")
     assert await one.result(timeout=5) == await two.result(timeout=5)
+    assert (one.entry, two.entry) == ("created", "existing")
+    assert hf.flows.get("same").entry is None
     with pytest.raises(FlowExists, match="'checkout'"):
         await hf.flows.start(other, id="same")
     with pytest.raises(FlowNotFound):

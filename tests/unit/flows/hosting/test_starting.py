@@ -159,8 +159,10 @@ async def test_an_id_of_another_flow_is_told_to_who_starts_many(fleet):
     assert caught.value.id == "taken"
     # The others of the call were started, as it says.
     assert await hf.flows.get("free").result(timeout=5) == 2
-    again = await hf.flows.start_many(checkout, [Order("b", 2)], ids=["free"])
-    assert await again[0].result(timeout=5) == 2
+    orders, ids = [Order("b", 2), Order("c", 3)], ["free", "new"]
+    again = await hf.flows.start_many(checkout, orders, ids=ids)
+    assert [await handle.result(timeout=5) for handle in again] == [2, 3]
+    assert [(each.id, each.entry) for each in again] == [("free", "existing"), ("new", "created")]
 
 
 async def test_an_id_is_given_once_in_a_call(fleet):
