@@ -146,7 +146,7 @@ class Shell:
         return f"sqlite:///{self.folder}/leases.db"
 
     def __call__(self, *arguments: str, stdin: str = "", **environ: str) -> Outcome:
-        with self._monkeypatch.context() as patch, _log_of_one_command():
+        with self._monkeypatch.context() as patch, log_of_one_command():
             for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
                 patch.delenv(name)
             patch.setenv("HOLDFAST_URL", self.url)
@@ -163,7 +163,7 @@ class Shell:
 
 
 @contextmanager
-def _log_of_one_command() -> Iterator[None]:
+def log_of_one_command() -> Iterator[None]:
     """Let a command listen to the log by itself, and take its ears off when it ends."""
     logger = logging.getLogger("holdfast")
     handlers, propagate, level = list(logger.handlers), logger.propagate, logger.level

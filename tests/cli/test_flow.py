@@ -28,7 +28,8 @@ def shown(shell, flow, *options):
 
 def test_a_flow_is_started_found_and_shown_with_its_end(shell, shop):
     arguments = ('{"item": "pen", "amount": 3}', "--attribute", "tier=gold", "--attribute", "n=5")
-    assert start(shell, "o-1", *arguments) == {"id": "o-1", "name": "checkout"}
+    created = {"id": "o-1", "name": "checkout", "entry": "created"}
+    assert start(shell, "o-1", *arguments) == created
     start(shell, "o-2", '{"item": "cup", "amount": -1}')
     assert start(shell, "o-1", '{"item": "other"}')["id"] == "o-1"
     assert shown(shell, "o-1")["status"] == "pending"
@@ -50,6 +51,21 @@ def test_a_flow_is_started_found_and_shown_with_its_end(shell, shop):
         ["o-1", "checkout", "completed"],
         ["o-2", "checkout", "failed"],
     ]
+
+
+def test_an_id_that_was_started_before_is_told(shell, shop):
+    again = ("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
+    first = shell(*again)
+    assert (first.code, first.stderr) == (0, "")
+    assert "entry  created" in first.stdout
+    second = shell(*again)
+    assert second.code == 0
+    assert "entry  existing" in second.stdout
+    assert second.stderr == (
+        "holdfast: nothing was started: flow 'o' was there already, and keeps the arguments that "
+        "it has\n"
+    )
+    assert shell(*again, "--json").document["entry"] == "existing"
 
 
 def test_what_a_newer_release_wrote_is_shown_by_its_name(shell, shop):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from datetime import datetime
 
 import pytest
 
@@ -40,13 +42,19 @@ def test_a_worker_that_is_killed_leaves_its_flows_to_another(holdfast, shell, sh
     first.kill()
     first.wait()
     shell("flow", "signal", "o", "approved", "true")
-    holdfast.start("worker", shop.name, "--host", "w-2", "--session-ttl", "1")
+    second = holdfast.start("worker", shop.name, "--host", "w-2", "--session-ttl", "1")
     watched = holdfast("flow", "watch", "o", "--json")
     assert (watched.code, watched.document["outcome"]) == (0, 2)
     commits = shell("flow", "history", "o", "-o", "jsonl").lines
     assert (commits[0]["host"], commits[-1]["host"]) == ("w-1", "w-2")
     reserved = [line for line in commits if "step reserve#0" in line["what"]]
     assert len(reserved) == 1
+    second.send_signal(signal.SIGTERM)
+    lines = holdfast.finish(second).stderr.splitlines()
+    said = [re.fullmatch(r"holdfast: (\S+) (.+)", line) for line in lines]
+    assert all(datetime.fromisoformat(each[1]).tzinfo is not None for each in said)
+    taken = [each[2] for each in said if each[2].startswith("took ")]
+    assert taken == ["took 0 jobs and 1 flows from hosts that are gone: w-1"]
 
 
 def test_a_watch_ends_by_ctrl_c_and_the_flow_goes_on(holdfast, shell):

@@ -80,6 +80,11 @@ def fields(outcome):
     return [line.split()[0] for line in lines if line and not line.startswith(" ")]
 
 
+def value(outcome, field):
+    """What a table says in the line of one field."""
+    return re.search(rf"^{field} +(.+)$", outcome.stdout, re.MULTILINE)[1]
+
+
 def test_a_failed_flow_shows_the_error_and_a_line_for_each_cause(shell, failed):
     shown = shell("flow", "show", failed)
     (begins, goes_on, cause) = (
@@ -190,11 +195,52 @@ def test_a_flow_that_waits_in_the_store_says_for_what(shell, shop):
     shell("flow", "start", "sleeper", "--id", "time")
     shop.reach_the_wait("signal", "time")
     told = shell("flow", "show", "signal").stdout
-    assert "host        (none: it waits for a signal, a child or a step in a queue)" in told
+    waits = "(none: it waits for a signal, a child or a step in a queue; --app tells for which)"
+    assert f"host        {waits}" in told
     assert "(none: it waits until 2090-" in shell("flow", "show", "time").stdout
     assert shell("flow", "ls").stdout.count("(waits)") == 2
     assert shell("flow", "show", "time", "--json").document["host"] is None
     assert "unread" not in fields(shell("flow", "show", "time"))
+
+
+def test_the_code_of_a_flow_tells_which_signal_or_child_it_waits_for(shell, shop):
+    shell("flow", "start", "basket", '{"amount": 1}', "--id", "parent")
+    shell("flow", "start", "sleeper", "--id", "time")
+    shop.reach_the_wait("parent", "time")
+    child = shell("flow", "ls", "--parent", "parent", "--json").document["flows"][0]["id"]
+    shop.reach_the_wait(child)
+    shown = {each: shell("flow", "show", each, "--app", shop.name) for each in ("parent", child)}
+    assert value(shown[child], "waits_for") == "signal 'approved'"
+    assert value(shown["parent"], "waits_for") == f"child {child!r}"
+    told = shell("flow", "show", child, "--app", shop.name, "--json").document
+    assert told["waits_for"] == [{"kind": "signal", "name": "approved"}]
+    asleep = shell("flow", "show", "time", "--app", shop.name)
+    assert value(asleep, "waits_for") == "(nothing that others do)"
+    assert "waits_for" not in shell("flow", "show", child, "--json").document
+
+
+def test_what_a_flow_waits_for_is_not_known_before_it_begins_or_by_other_code(shell, shop):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
+    unbegun = shell("flow", "show", "o", "--app", shop.name, "--json")
+    assert (unbegun.document["waits_for"], unbegun.stderr) == (None, "")
+    shop.reach_the_wait("o")
+    shop.change("await reserve(item)", "await charge(amount)")
+    other = shell("flow", "show", "o", "--app", shop.name)
+    assert (other.code, value(other, "waits_for"), value(other, "status")) == (0, "-", "running")
+    assert "what it waits for is not known" in other.stderr
+    shop.change("async def checkout", "async def purchase")
+    unknown = shell("flow", "show", "o", "--app", shop.name)
+    assert (unknown.code, value(unknown, "waits_for")) == (0, "-")
+    assert "has no flow 'checkout'" in unknown.stderr
+
+
+def test_what_the_code_prints_is_no_part_of_the_document(shell, shop):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
+    shop.reach_the_wait("o")
+    shop.change("await reserve(item)", "print('printed'); await reserve(item)")
+    shown = shell("flow", "show", "o", "--app", shop.name, "--json")
+    assert shown.document["waits_for"] == [{"kind": "signal", "name": "approved"}]
+    assert "printed" in shown.stderr
 
 
 READY = r"host +\(none: ready since 20.+Z, and no host has taken it; does one run an app with flow "

@@ -146,6 +146,7 @@ def test_flows_without_await():
         runner = threading.Thread(target=hf.run)
         runner.start()
         handle = hf.flows.start(approve, 21, id="f-1", attributes={"team": "a"})
+        assert handle.entry == "created"
         assert handle.id == "f-1"
         assert handle.query("number") == 21
         handle.signal("approved", True)

@@ -20,7 +20,7 @@ from holdfast.flows.start_options import (
     TimetableOptions,
     refuse_options,
 )
-from holdfast.model.instance import InstanceStatus
+from holdfast.model.instance import Entry, InstanceStatus
 from holdfast.model.options import Duration
 from holdfast.names import InstanceId
 from holdfast.runtime.portal import Portal
@@ -48,6 +48,11 @@ class FlowHandle(Generic[R]):
     def id(self) -> InstanceId:
         """Its id."""
         return self._handle.id
+
+    @property
+    def entry(self) -> Entry | None:
+        """What starting it did."""
+        return self._handle.entry
 
     def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the flow, and return what its code returned."""

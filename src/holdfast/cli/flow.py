@@ -6,17 +6,20 @@ their own modules. No verb makes a store that is not there.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from holdfast.app import App
 from holdfast.cli import signals
 from holdfast.cli.flow_check import replay_check
 from holdfast.cli.flow_operate import cancel, purge, resume, retry, signal, suspend, terminate
-from holdfast.cli.flow_start import attributes_of, fork, start
+from holdfast.cli.flow_start import attributes_of, definition, fork, start
 from holdfast.cli.flow_watch import watch
 from holdfast.cli.flow_words import (
     commit_row,
@@ -37,8 +40,16 @@ from holdfast.cli.output import (
     say,
 )
 from holdfast.cli.work_enqueue import instant
+from holdfast.cli.worker import load_app
+from holdfast.errors import HoldfastError
 from holdfast.flows.info import FlowInfo
-from holdfast.flows.recording import Recording, record_flow
+from holdfast.flows.recording import (
+    Recording,
+    awaited_by,
+    awaited_words,
+    record_flow,
+    replayed,
+)
 from holdfast.host import Holdfast
 from holdfast.model.instance import InstanceStatus, Letter
 from holdfast.model.lease import LIST_LIMIT_MAX
@@ -142,37 +153,37 @@ def list_flows(
 @click.option("--input", "with_input", is_flag=True, help="Show its arguments too.")
 @click.option("--history", "with_history", is_flag=True, help="Show what happened to it too.")
 @click.option("--traceback", is_flag=True, help="Show where its error was raised too.")
+@click.option("--app", help="MODULE:NAME of its app, whose code tells what it waits for.")
 @global_options
-def show(flow_id: str, with_input: bool, with_history: bool, traceback: bool) -> None:
+def show(
+    flow_id: str, with_input: bool, with_history: bool, traceback: bool, app: str | None
+) -> None:
     """Show one flow: its status, its outcome, what its code says of it, and which host has it."""
     invocation = current()
+    loaded = None if app is None else load_app(app)
 
     async def ask(
         _: signals.Signals,
-    ) -> tuple[FlowInfo, Sequence[Letter], list[dict[str, Any]] | None]:
+    ) -> tuple[FlowInfo, Sequence[Letter], Recording | None]:
         async with invocation.host() as host:
             info = await host.flows.get(flow_id).status()
             letters = await _unread(host, info) if invocation.output == "table" else ()
-            if not with_history:
-                return info, letters, None
-            recording = await _record(host, flow_id)
-            return info, letters, [commit_row(row, info) for row in recording.rows]
+            wanted = with_history or loaded is not None
+            return info, letters, await _record(host, flow_id) if wanted else None
 
-    info, letters, commits = signals.run(ask)
+    info, letters, recording = signals.run(ask)
     document = document_of(info, with_input=with_input)
+    commits: list[dict[str, Any]] | None = None
+    if recording is not None and loaded is not None:
+        document["waits_for"] = _awaited(loaded, recording)
+    if recording is not None and with_history:
+        commits = [commit_row(row, info) for row in recording.rows]
     if invocation.output != "table":
         if commits is not None:
             document["history"] = commits
         (emit_document if invocation.output == "json" else emit_line)(document)
         return
-    for field in _NOT_IN_TABLES:
-        del document[field]
-    if info.stuck is None:
-        del document["stuck"]
-    document["outcome"] = outcome_lines(info)
-    document["host"] = host_words(info, letters, datetime.now(UTC))
-    if letters:
-        document["unread"] = unread_words(letters, _UNREAD_MAX)
+    _for_people(document, info, letters)
     emit_fields("table", document)
     raised = traceback_of(info)
     if traceback and raised is not None:
@@ -180,6 +191,40 @@ def show(flow_id: str, with_input: bool, with_history: bool, traceback: bool) ->
     if commits is not None:
         click.echo()
         emit_rows("table", "history", commits, _HISTORY_COLUMNS)
+
+
+def _for_people(document: dict[str, Any], info: FlowInfo, letters: Sequence[Letter]) -> None:
+    """Say in words what stands in the fields of a flow, and leave out what programs need."""
+    for field in _NOT_IN_TABLES:
+        del document[field]
+    if info.stuck is None:
+        del document["stuck"]
+    document["outcome"] = outcome_lines(info)
+    document["host"] = host_words(info, letters, datetime.now(UTC))
+    waits: list[dict[str, str]] | None = document.get("waits_for")
+    if waits is not None:
+        pairs = [(each["kind"], each["name"]) for each in waits]
+        document["waits_for"] = awaited_words(pairs) or "(nothing that others do)"
+    if letters:
+        document["unread"] = unread_words(letters, _UNREAD_MAX)
+
+
+def _awaited(app: App, recording: Recording) -> list[dict[str, str]] | None:
+    """What the code of a flow waits for, by a copy of it; ``None`` if that is not known.
+
+    Waiting for a signal is recorded nowhere: only the code knows the name.
+    """
+    if recording.status not in (InstanceStatus.RUNNING, InstanceStatus.SUSPENDED):
+        # It has ended, or its code has not begun.
+        return None
+    try:
+        found = definition(app, recording.name)
+        # What the code prints is none of the document that is.
+        with redirect_stdout(sys.stderr), replayed(found, recording) as run:
+            return [{"kind": kind, "name": name} for kind, name in awaited_by(run)]
+    except HoldfastError as error:
+        say(f"what it waits for is not known: {error}")
+        return None
 
 
 @flow.command()

@@ -11,12 +11,14 @@ import click
 from holdfast.app import App
 from holdfast.cli import audit, signals
 from holdfast.cli.invocation import current, global_options
-from holdfast.cli.output import emit_fields
+from holdfast.cli.output import emit_fields, say
 from holdfast.cli.work_enqueue import instant, json_value
 from holdfast.cli.worker import load_app
 from holdfast.errors import UsageError
 from holdfast.flows.checking import near
 from holdfast.flows.flow import Flow
+from holdfast.flows.handle import FlowHandle
+from holdfast.model.instance import Entry
 
 
 def attributes_of(pairs: Sequence[str]) -> dict[str, Any]:
@@ -77,13 +79,18 @@ def start(
     given = values[:1] if len(values) <= 1 else [values]
     options["at"] = None if at is None else instant(at)
 
-    async def begin(_: signals.Signals) -> str:
+    async def begin(_: signals.Signals) -> FlowHandle[Any]:
         async with invocation.host(app=loaded) as host:
             attributes = attributes_of(attribute)
-            handle = await host.flows.start(name, *given, id=id_, attributes=attributes, **options)
-            return handle.id
+            return await host.flows.start(name, *given, id=id_, attributes=attributes, **options)
 
-    emit_fields(invocation.output, {"id": signals.run(begin), "name": name})
+    handle = signals.run(begin)
+    emit_fields(invocation.output, {"id": handle.id, "name": name, "entry": handle.entry})
+    if handle.entry is Entry.EXISTING:
+        say(
+            f"nothing was started: flow {handle.id!r} was there already, and keeps the arguments "
+            "that it has"
+        )
 
 
 @click.command()

@@ -188,5 +188,5 @@ def host_words(info: FlowInfo, letters: Sequence[Letter], now: datetime) -> str 
     if not is_parked(info):
         return info.host
     if info.due_at is None:
-        return "(none: it waits for a signal, a child or a step in a queue)"
+        return "(none: it waits for a signal, a child or a step in a queue; --app tells for which)"
     return f"(none: it waits until {cell(info.due_at)})"

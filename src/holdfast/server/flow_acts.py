@@ -132,7 +132,7 @@ class FlowActs:
             )
         except FlowExists:
             raise _taken() from None
-        return started(handle.id)
+        return started(handle)
 
     async def signal(self, call: Call) -> Reply:
         """Send a signal."""
@@ -158,7 +158,7 @@ class FlowActs:
         except UsageError:
             # All else that it could mean was looked at before.
             raise Problem("not-found", "Its history has no such version or step.") from None
-        return started(forked.id)
+        return started(forked)
 
     async def purge(self, call: Call) -> Reply:
         """Forget a flow."""

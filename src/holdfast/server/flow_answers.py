@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.flows.events import encode_events
+from holdfast.flows.handle import FlowHandle
 from holdfast.flows.info import FlowCommit, FlowInfo
 from holdfast.names import check_key
 from holdfast.server import flow_schemas
@@ -51,10 +52,13 @@ def links_of(flow: str) -> dict[str, str]:
     }
 
 
-def started(flow: str) -> Reply:
+def started(handle: FlowHandle[object]) -> Reply:
     """The answer to who has started a flow."""
-    answer = flow_schemas.StartedFlow(id=flow, links=links_of(flow))
-    return Reply(202, answer, {"Location": path_of(flow)})
+    assert handle.entry is not None
+    answer = flow_schemas.StartedFlow(
+        id=handle.id, entry=handle.entry.value, links=links_of(handle.id)
+    )
+    return Reply(202, answer, {"Location": path_of(handle.id)})
 
 
 def check_reachable(flow: str | None) -> str | None:

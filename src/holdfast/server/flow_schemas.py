@@ -140,9 +140,13 @@ class FlowsQuery(Request, rename={"show_input": "showInput"}):
 
 
 class StartedFlow(Answer):
-    """A flow that is stored and will be run. ``links`` are paths of this server."""
+    """A flow that is stored and will be run. ``links`` are paths of this server.
+
+    ``entry`` is ``created``, or ``existing``: the id had been started before, and nothing was now.
+    """
 
     id: str
+    entry: str
     links: dict[str, str]
 
 
