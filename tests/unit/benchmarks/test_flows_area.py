@@ -74,13 +74,14 @@ NAMES = (
     "one-step-in-flight-256-to-16",
     "one-step-alone-p50",
     "cpu-per-step",
+    "cpu-per-step-to-floor",
 )
 
 
 async def test_flows_in_flight_on_sqlite(sqlite, alone):
     rows = await in_flight(sqlite)
     assert [row.name for row in rows] == [f"sqlite/{name}" for name in NAMES]
-    assert [row.bar for row in rows] == [0.5, 0.5, 0.5, 1.0, 2.5, 0.2]
+    assert [row.bar for row in rows] == [0.5, 0.5, 0.5, 1.0, 2.5, 0.2, None]
     assert all(row.ours > 0 for row in rows)
 
 
