@@ -122,8 +122,11 @@ def test_a_fleet_is_upgraded_under_load_and_nothing_is_lost_or_done_twice(store,
     left = fleet.logged("is left to hosts of another release")
     print(f"{store.kind}: {len(names)} flows and as many jobs; {len(left)} were left to the next")
     fleet.check(names, names)
-    # Nobody who worked while the tables were changed had anything to repeat.
-    assert fleet.complaints() == left
+    # Nobody who worked while the tables were changed had anything to repeat. What old hosts leave
+    # to the new one they may meet again, if it stood still for longer than they do not ask for it.
+    too_new = fleet.logged("a newer release of Holdfast wrote events of the kind 'marked'")
+    assert set(left) <= set(too_new)
+    assert fleet.complaints() == too_new
 
 
 def wait_until(true: Callable[[], bool]) -> None:

@@ -5,7 +5,8 @@ running, for a while that grows from time to time; then anybody may try, we as w
 attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(stuck=True)``; whoever has
 code that fits takes it away at once.
 
-What a newer release wrote is left to its hosts at once, and treated so only if it comes back.
+What a newer release wrote is left to its hosts at once, and treated so only if it comes back as it
+was: if it went on meanwhile, they are there, and it is left to them again.
 """
 
 from __future__ import annotations
@@ -37,12 +38,22 @@ _CHARS_MAX = 500
 _KNOWN_MAX = 10_000
 
 
+class _Trial:
+    """How long a flow is held when it is stuck again, and at which version it was last."""
+
+    __slots__ = ("backoff", "version")
+
+    def __init__(self, backoff: Backoff, version: int) -> None:
+        self.backoff = backoff
+        self.version = version
+
+
 class Stuck:
     """The stuck flows of one host."""
 
     def __init__(self, home: Household) -> None:
         self._home = home
-        self._backoffs: dict[str, Backoff] = {}
+        self._trials: dict[str, _Trial] = {}
         self._held: dict[str, tuple[LiveFlow, asyncio.TimerHandle]] = {}
         # What the store says of each that was stuck before.
         self._marked: dict[str, str] = {}
@@ -62,9 +73,11 @@ class Stuck:
         home = self._home
         home.drop(live)
         newer = isinstance(error, HistoryTooNew)
-        known = live.id in self._backoffs
-        backoff = self._backoff_of(live.id)
-        if newer and not known:
+        trial = self._trials.get(live.id)
+        is_new = trial is None or (newer and trial.version != live.row.version)
+        if trial is None or is_new:
+            trial = self._begin_trial(live)
+        if newer and is_new:
             home.log.warning(
                 "flow %s of %r is left to hosts of another release: %s",
                 *(live.id, live.row.name, error),
@@ -82,27 +95,26 @@ class Stuck:
             home.telemetry.flows_counted("stuck")
         loop = asyncio.get_running_loop()
         let_go = self._leave if newer else self._let_go
-        timer = loop.call_later(backoff.next_s(), let_go, live)
+        timer = loop.call_later(trial.backoff.next_s(), let_go, live)
         self._held[live.id] = live, timer
-        self._mark(live, f"{type(error).__name__}: {printable(error, _CHARS_MAX)}")
+        self._mark(live, f"{type(error).__name__}: {printable(error, _CHARS_MAX)}", trial)
 
-    def _backoff_of(self, id: str) -> Backoff:  # noqa: A002 - it is one
-        backoff = self._backoffs.get(id)
-        if backoff is None:
-            if len(self._backoffs) >= _KNOWN_MAX:
-                del self._backoffs[next(iter(self._backoffs))]
-            backoff = Backoff(_FIRST_S, _MOST_S, self._home.runtime.random)
-            self._backoffs[id] = backoff
-        return backoff
+    def _begin_trial(self, live: LiveFlow) -> _Trial:
+        trials = self._trials
+        if live.id not in trials and len(trials) >= _KNOWN_MAX:
+            del trials[next(iter(trials))]
+        backoff = Backoff(_FIRST_S, _MOST_S, self._home.runtime.random)
+        trial = trials[live.id] = _Trial(backoff, live.row.version)
+        return trial
 
     @property
     def any(self) -> bool:
         """Whether anything is remembered of any flow."""
-        return bool(self._backoffs or self._marked)
+        return bool(self._trials or self._marked)
 
     def recovered(self, id: str) -> None:  # noqa: A002 - it is one
         """It went on: what was remembered of it is forgotten."""
-        self._backoffs.pop(id, None)
+        self._trials.pop(id, None)
         self._marked.pop(id, None)
 
     def let_all_go(self) -> None:
@@ -120,7 +132,7 @@ class Stuck:
         self._held.pop(live.id, None)
         self._home.yielding.leave(live)
 
-    def _mark(self, live: LiveFlow, said: str) -> None:
+    def _mark(self, live: LiveFlow, said: str, trial: _Trial) -> None:
         if self._marked.get(live.id) == said:
             return
         self._marked[live.id] = said
@@ -135,5 +147,8 @@ class Stuck:
         def marked(answer: Committed | None) -> None:
             if answer is None or not answer.ok:
                 self._home.log.warning("flow %s was not marked as stuck", live.id)
+            else:
+                # It did not go on by that.
+                trial.version = commit.version
 
         self._home.commits.put(commit, live.session, marked)

@@ -13,7 +13,14 @@ from holdfast import App, HistoryTooNew
 from holdfast.flows.events import Forked, SignalReceived, decode_events
 from holdfast.flows.rewinding import fork_history
 from holdfast.model.flow_options import FlowOptions
-from holdfast.model.instance import Commit, HistoryRow, InstanceStatus, Message, NewInstance
+from holdfast.model.instance import (
+    Commit,
+    HistoryRow,
+    InstanceClaimRequest,
+    InstanceStatus,
+    Message,
+    NewInstance,
+)
 from holdfast.model.session import HostSession
 from holdfast.names import HostId, InstanceId, Token
 from holdfast.ports.wakeups import Wakeup
@@ -42,12 +49,16 @@ def make_app() -> App:
     return app
 
 
-async def continue_newer(hf, name="sum_up", flow="newer", events=FUTURE):
-    """A flow that a host of a newer release began, committed and gave up."""
-    store, session = hf._driver.instances, HostId(f"of-another-release-{next(_numbers)}")
+async def newer_session(hf):
+    session = HostId(f"of-another-release-{next(_numbers)}")
     opened = HostSession(id=session, name="new", ttl_us=60_000_000, metadata="{}")
     await hf._driver.hosts.open(opened)
-    id_ = InstanceId(flow)
+    return session
+
+
+async def continue_newer(hf, name="sum_up", flow="newer", events=FUTURE):
+    """A flow that a host of a newer release began, committed and gave up."""
+    store, session, id_ = hf._driver.instances, await newer_session(hf), InstanceId(flow)
     new = NewInstance(id=id_, kind="flow", name=name, input="[1]", request=flow, session=session)
     await store.start([new])
     commit = Commit(
@@ -83,6 +94,51 @@ async def test_what_a_newer_release_wrote_is_given_back_and_not_failed(fleet, ca
 
 async def _stuck(handle):
     return "holdfast.stuck" in (await handle.status()).attributes
+
+
+async def test_one_that_went_on_elsewhere_and_comes_back_is_left_again_and_is_not_stuck(
+    fleet, caplog
+):
+    hf, _ = await fleet.spied(make_app())
+    handle = await continue_newer(hf)
+    store, session = hf._driver.instances, await newer_session(hf)
+    for visit in (1, 2, 3):
+        await until(lambda visit=visit: len(left(caplog)) == visit, 10)
+        (claimed,) = await claim_newer(store, session, f"visit-{visit}")
+        commit = Commit(
+            id=claimed.id,
+            token=claimed.token,
+            version=claimed.version + 1,
+            commit=f"visit-{visit}",
+            events=FUTURE,
+            due_at_us=1,
+            release=True,
+        )
+        (answer,) = await store.commit([commit])
+        assert answer.ok
+    assert not await _stuck(handle)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    # Nobody of that release comes any more.
+    await until(lambda: _stuck(handle), 20)
+    assert len(left(caplog)) == 4
+
+
+async def claim_newer(store, session, request):
+    """Claim it as soon as it is given back, before its host asks for it again."""
+    while True:
+        claimed = await store.claim(
+            InstanceClaimRequest(
+                session=session,
+                worker="new",
+                request=request,
+                kind="flow",
+                names=("sum_up",),
+                limit=1,
+            )
+        )
+        if claimed.instances:
+            return claimed.instances
+        await asyncio.sleep(0.01)
 
 
 async def test_while_it_is_left_to_others_its_host_does_not_ask_for_it(fleet):
