@@ -91,8 +91,11 @@ def bring_up(
     found = current(connection)
     if found.serves(newest):
         return Migration(before=found.number, after=found.number)
-    connection.execute("BEGIN IMMEDIATE")
+    # A rename would look at whatever else is in the file, and be refused for a view of the user's
+    # that is broken.
+    connection.execute("PRAGMA legacy_alter_table = ON")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         found = current(connection)
         _check(found, newest, may_migrate=may_migrate)
         connection.execute(_CREATE)
@@ -107,6 +110,8 @@ def bring_up(
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    finally:
+        connection.execute("PRAGMA legacy_alter_table = OFF")
     return Migration(before=found.number, after=max(found.number, newest))
 
 
