@@ -37,6 +37,10 @@ pytestmark = [pytest.mark.service, pytest.mark.process]
 
 Opener = Callable[..., asyncio.Future[CosmosDriver]]
 
+# After how long a driver gives up what a test lets fail. What comes before that must work in the
+# same time: on a busy machine the emulator takes more than half a second for a new container.
+SOON_S = 2.0
+
 
 def request(key: str, owner: str, ttl_s: float = 30.0) -> AcquireRequest:
     return AcquireRequest(key, Owner(owner), round(ttl_s * 1e6), "{}", HostId(owner))
@@ -111,7 +115,7 @@ async def test_throttling_that_outlasts_the_caller_is_said_at_once(opened, fault
 
 
 async def test_throttled_writes_are_not_applied_and_not_unknown(opened, faulty_url, faults):
-    driver = await opened(faulty_url, request_timeout=0.5)
+    driver = await opened(faulty_url, request_timeout=SOON_S)
     faults.answer("POST", 429, times=100, headers={"x-ms-retry-after-ms": "100"})
     with pytest.raises(StoreUnavailable):
         await driver.leases.acquire(request("k", "a/1"))
@@ -133,7 +137,7 @@ async def test_an_outage_that_passes_is_waited_out(opened, faulty_url, faults):
 async def test_an_outage_that_stays_leaves_writes_unknown_and_reads_unavailable(
     opened, faulty_url, faults
 ):
-    driver = await opened(faulty_url, request_timeout=0.4)
+    driver = await opened(faulty_url, request_timeout=SOON_S)
     await driver.leases.acquire(request("k", "a/1"))
     faults.answer("PUT", 503, times=100)
     with pytest.raises(OutcomeUnknown):
@@ -144,7 +148,7 @@ async def test_an_outage_that_stays_leaves_writes_unknown_and_reads_unavailable(
 
 
 async def test_a_write_that_an_unsure_attempt_preceded_stays_unknown(opened, faulty_url, faults):
-    driver = await opened(faulty_url, request_timeout=0.5)
+    driver = await opened(faulty_url, request_timeout=SOON_S)
     faults.answer("POST", 503, times=1, headers={"x-ms-retry-after-ms": "10"})
     faults.answer("POST", 429, times=100, headers={"x-ms-retry-after-ms": "100"})
     with pytest.raises(OutcomeUnknown):
@@ -202,7 +206,7 @@ async def test_a_release_whose_reply_is_lost_is_no_error(opened, faulty_url, fau
 
 
 async def test_a_write_that_nobody_can_look_up_is_unknown(opened, faulty_url, faults):
-    driver = await opened(faulty_url, request_timeout=0.5)
+    driver = await opened(faulty_url, request_timeout=SOON_S)
     grant = await own(driver, "k", "a/1")
     faults.lose_replies("PUT", times=3)
     faults.answer("GET", 503, times=100)
@@ -291,10 +295,10 @@ async def test_a_record_that_is_lost_fences_its_owner_and_tokens_still_grow(
 async def test_a_server_that_swallows_packets_is_given_up_in_time(opened, cosmos_emulator, url):
     with FaultProxy("127.0.0.1", cosmos_emulator.port) as proxy:
         endpoint = f"http%3A%2F%2F127.0.0.1%3A{proxy.port}%2F"
-        driver = await opened(url.replace(_endpoint(url), endpoint), request_timeout=0.3)
+        driver = await opened(url.replace(_endpoint(url), endpoint), request_timeout=SOON_S)
         grant = await own(driver, "k", "a/1")
         proxy.black_hole()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(4 * SOON_S):
             with pytest.raises(OutcomeUnknown):
                 await driver.leases.renew(grant, 30_000_000)
             with pytest.raises(StoreUnavailable):
