@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -299,71 +299,3 @@ async def test_limits_of_older_releases_count_as_declared(tmp_path: Path) -> Non
         assert found["before"] == QueueSettings(name="before", concurrency=4)
         assert found["beside"] == operators
         await driver.close()
-
-
-# What releases up to schema 7 write of a flow with its commit, and read when they run it again.
-ADD_HISTORY_7 = """
-INSERT INTO holdfast_history (instance, version, commit_id, token, worker, at_us, events)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-"""
-HISTORY_7 = """
-SELECT instance, version, commit_id, token, worker, at_us, events FROM holdfast_history
-WHERE instance = ? AND version > ? ORDER BY version
-"""
-
-
-def past(instance: int, version: int) -> tuple[object, ...]:
-    """One row, with a worker in some of them, and characters beyond ASCII."""
-    events = f'[{{"event":"ended","result":"{"ä" * version}"}}]'
-    worker = None if version % 2 else "web"
-    return (instance, version, f"1.{version}", 1, worker, 1_000 + version, events)
-
-
-async def test_histories_of_older_releases_are_kept_and_they_go_on(tmp_path: Path) -> None:
-    """Written by schema 7; one of its processes writes and reads beside this release."""
-    path = tmp_path / "store.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as older:
-        schema.bring_up(older, schema.steps()[:7])
-        # A view of the user's that does not work is none of our business.
-        older.execute("CREATE VIEW mine AS SELECT * FROM no_such_table")
-        rows = [past(instance, version) for version in range(1, 40) for instance in (7, 3, 12)]
-        older.executemany(ADD_HISTORY_7, rows)
-        for number in (3, 7, 12):
-            older.execute(
-                "INSERT INTO holdfast_instance (number, namespace, id, kind, name, status, token, "
-                "version, base, request, created_at_us, began_at_us, updated_at_us, retention_us, "
-                "headers, attributes) VALUES (?1, 'default', 'f' || ?1, 'flow', 'order', "
-                "'running', 1, 39, 0, 'r', 1, 1, 1, 1, '{}', '{}')",
-                (number,),
-            )
-        driver = await SqliteFactory().open(parse_url(f"sqlite:///{path}"), context())
-        for number in (3, 7, 12):
-            found = await driver.instances.history(InstanceId(f"f{number}"), after=10, limit=100)
-            assert [(row.version, row.events) for row in found] == [
-                (version, past(number, version)[-1]) for version in range(11, 40)
-            ]
-        older.execute(ADD_HISTORY_7, past(7, 40))
-        with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-            older.execute(ADD_HISTORY_7, past(7, 40))
-        expected = [past(7, version) for version in range(1, 41)]
-        assert older.execute(HISTORY_7, (7, 0)).fetchall() == expected
-        await driver.close()
-        # With the row of an instance goes its history, and nobody else's.
-        older.execute("DELETE FROM holdfast_instance WHERE number = 7")
-        assert older.execute(HISTORY_7, (7, 0)).fetchall() == []
-        assert len(older.execute(HISTORY_7, (3, 0)).fetchall()) == 39
-        assert older.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert older.execute("SELECT version, compatible_with FROM holdfast_schema").fetchone() == (
-            NEWEST,
-            5,
-        )
-
-
-def test_a_migration_leaves_its_connection_as_it_was(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "s", isolation_level=None)) as connection:
-        for ladder in (schema.steps(), longer_ladder("INSERT INTO no_such_table VALUES (1);\n")):
-            with suppress(sqlite3.OperationalError):
-                schema.bring_up(connection, ladder)
-            assert connection.execute("PRAGMA legacy_alter_table").fetchone() == (0,)
-            assert not connection.in_transaction
-        assert schema.current(connection).number == NEWEST

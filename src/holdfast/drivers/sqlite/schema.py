@@ -91,11 +91,8 @@ def bring_up(
     found = current(connection)
     if found.serves(newest):
         return Migration(before=found.number, after=found.number)
-    # A rename would look at whatever else is in the file, and be refused for a view of the user's
-    # that is broken.
-    connection.execute("PRAGMA legacy_alter_table = ON")
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.execute("BEGIN IMMEDIATE")
         found = current(connection)
         _check(found, newest, may_migrate=may_migrate)
         connection.execute(_CREATE)
@@ -110,8 +107,6 @@ def bring_up(
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    finally:
-        connection.execute("PRAGMA legacy_alter_table = OFF")
     return Migration(before=found.number, after=max(found.number, newest))
 
 
