@@ -12,11 +12,12 @@ from __future__ import annotations
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncGenerator, Callable
 from sys import get_asyncgen_hooks, set_asyncgen_hooks
-from typing import Any
+from types import AsyncGeneratorType
+from typing import Any, cast
 from weakref import ref
 
 Generator = AsyncGenerator[Any, Any]
-Hook = Callable[[Generator], object]
+Hook = Callable[[Generator], None]
 Known = dict[int, "ref[Generator]"]
 """Async generators by their ``id``, as nothing else of one can be asked for when it is freed."""
 
@@ -28,10 +29,10 @@ _own: Known = {}
 class _Begins:
     """Called for each async generator that is iterated first in a thread."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("before",)
 
     def __init__(self, before: Hook | None) -> None:
-        self._before = before
+        self.before = before
 
     def __call__(self, generator: Generator) -> None:
         loop: Any = get_running_loop()
@@ -40,21 +41,21 @@ class _Begins:
             _own[id(generator)] = known[id(generator)] = ref(generator)
             return
         _own.pop(id(generator), None)
-        if self._before is not None:
-            self._before(generator)
+        if self.before is not None:
+            self.before(generator)
 
 
 class _IsLeft:
     """Called for each that is freed before it has ended."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("before",)
 
     def __init__(self, before: Hook | None) -> None:
-        self._before = before
+        self.before = before
 
     def __call__(self, generator: Generator) -> None:
-        if _own.pop(id(generator), None) is None and self._before is not None:
-            self._before(generator)
+        if _own.pop(id(generator), None) is None and self.before is not None:
+            self.before(generator)
 
 
 def keep_generators_apart() -> None:
@@ -68,12 +69,25 @@ def keep_generators_apart() -> None:
         set_asyncgen_hooks(_Begins(begins), _IsLeft(is_left))
 
 
-def forget_freed(known: Known) -> None:
-    """A flow has been dropped: forget those of its generators that are gone with it.
+def hear_again() -> None:
+    """Take back what ``keep_generators_apart`` did, where no loop ends and does it.
 
-    Whatever is kept by somebody else is still not to be ended when it is freed.
+    A thread without a loop leaves its generators to Python, which then ends them itself.
+    """
+    begins, is_left = get_asyncgen_hooks()
+    if isinstance(begins, _Begins) and isinstance(is_left, _IsLeft):
+        set_asyncgen_hooks(begins.before, is_left.before)
+
+
+def forget_freed(known: Known) -> None:
+    """A flow has been dropped: forget those of its generators that are gone with it, or have ended.
+
+    Whatever else is kept by somebody is still not to be ended when it is freed.
     """
     for number, one in known.items():
-        if one() is None and _own.get(number) is one:
-            del _own[number]
+        generator = cast("AsyncGeneratorType[Any, Any] | None", one())
+        is_over = generator is None or generator.ag_frame is None
+        if is_over and _own.get(number) is one:
+            # Another thread may have been faster.
+            _own.pop(number, None)
     known.clear()

@@ -7,7 +7,7 @@ they were before: those of a transaction, and those that came while the flow sto
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,11 +45,13 @@ Happened = Fed | RetryDue | Taken
 class Intake:
     """What is ``waiting`` to be fed to one flow."""
 
-    __slots__ = ("_recorded", "consumed", "replies", "unknown", "waiting")
+    __slots__ = ("_known", "_recorded", "consumed", "replies", "unknown", "waiting")
 
     def __init__(self) -> None:
         # What happened, the number of the letter that brought it (or 0), whether it is recorded.
         self.waiting: list[tuple[Happened, int, bool]] = []
+        # So many of the first ones are recorded, and none behind them.
+        self._known = 0
         # Fed, but recorded before.
         self._recorded: list[Happened] = []
         self.consumed: list[int] = []
@@ -60,7 +62,7 @@ class Intake:
     @property
     def fresh(self) -> bool:
         """Whether there is something that is not recorded yet."""
-        return any(not recorded for _, _, recorded in self.waiting)
+        return len(self.waiting) > self._known
 
     def put(self, *events: Happened) -> None:
         """Something happened."""
@@ -70,6 +72,7 @@ class Intake:
     def put_recorded(self, event: StepEnded) -> None:
         """Something happened, was recorded already, and comes before all that waits."""
         self.waiting.insert(0, (event, 0, True))
+        self._known += 1
 
     def put_letters(
         self, run: FlowRun, letters: Iterable[Letter], at_us: int, *, settled: bool
@@ -134,6 +137,7 @@ class Intake:
                     return
         finally:
             del waiting[:fed]
+            self._known = max(0, self._known - fed)
 
     def _feed(self, run: FlowRun, event: Happened, *, recorded: bool) -> None:
         if isinstance(event, Taken):
@@ -156,20 +160,20 @@ class Intake:
         due. What the store said of children is fed behind all that is recorded now, as a replay
         does it.
         """
-        fresh: list[Event] = []
-        kept: list[tuple[Happened, int, bool]] = []
+        fresh: list[_OfStep] = []
         later: list[tuple[Happened, int, bool]] = []
-        for event, number, recorded in self.waiting:
+        # Thousands of steps may end one after the other: each of them is looked at once.
+        for event, number, _ in self.waiting[self._known :]:
             if number:
                 continue
-            if isinstance(event, StepEnded | StepRetrying | StepUnbegun):
-                told = event if recorded else _ahead(run, event)
-                if not recorded:
-                    fresh.append(told)
-                kept.append((told, 0, True))
-            elif isinstance(event, Taken | ChildEnded):
+            if isinstance(event, _OF_STEPS):
+                fresh.append(_ahead(run, event))
+            elif isinstance(event, (Taken, ChildEnded)):
                 later.append((event, 0, False))
-        self.waiting = [*kept, *later]
+        del self.waiting[self._known :]
+        self.waiting += [(event, 0, True) for event in fresh]
+        self._known = len(self.waiting)
+        self.waiting += later
         return tuple(fresh)
 
     def emptied(
@@ -180,9 +184,9 @@ class Intake:
         What was fed already recorded is left out of the events.
         """
         if self._recorded:
-            known: list[Any] = self._recorded
+            known = {id(event) for event in self._recorded}
+            events = tuple(event for event in events if id(event) not in known)
             self._recorded = []
-            events = tuple(each for each in events if all(each is not one for one in known))
         if not self.consumed and not self.replies:
             return events, (), ()
         consumed, replies = tuple(self.consumed), tuple(self.replies)
@@ -191,6 +195,8 @@ class Intake:
 
 
 _OfStep = StepEnded | StepRetrying | StepUnbegun
+
+_OF_STEPS = (StepEnded, StepRetrying, StepUnbegun)
 
 
 def _ahead(run: FlowRun, event: _OfStep) -> _OfStep:

@@ -18,7 +18,12 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.errors import Evicted, UsageError
-from holdfast.flows.generators import Known, forget_freed, keep_generators_apart
+from holdfast.flows.generators import (
+    Known,
+    forget_freed,
+    hear_again,
+    keep_generators_apart,
+)
 from holdfast.flows.numbered import (
     Callback,
     NumberedFuture,
@@ -132,6 +137,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         finally:
             _inside.discard(self)
             step_back(aside)
+            if aside[0] is None:
+                hear_again()
 
     def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
         """A callback raised, which is no task and has nobody else to tell."""
@@ -253,6 +260,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         finally:
             _inside.discard(self)
             step_back(aside)
+            if aside[0] is None:
+                hear_again()
 
     @contextmanager
     def only_looking(self) -> Generator[None, None, None]:

@@ -19,7 +19,8 @@ _RUNNING = InstanceStatus.RUNNING
 class FlowRow:
     """One row, from the claim that made it ours. ``noted`` says whether a commit of ours stands.
 
-    What is claimed is due, and stays so until a commit says what the flow waits for.
+    What is claimed is due, and stays so until a commit says what the flow waits for. ``found`` is
+    the version that it was claimed at.
     """
 
     __slots__ = (
@@ -27,6 +28,7 @@ class FlowRow:
         "attributes",
         "base",
         "custom",
+        "found",
         "headers",
         "id",
         "name",
@@ -40,7 +42,7 @@ class FlowRow:
         self.id = claimed.id
         self.name = claimed.name
         self.token = claimed.token
-        self.version = claimed.version
+        self.found = self.version = claimed.version
         self.base = claimed.base
         self.parent = claimed.parent
         self.headers = claimed.headers

@@ -6,7 +6,8 @@ attribute ``holdfast.stuck`` says why, for people and for ``hf.flows.list(stuck=
 code that fits takes it away at once.
 
 What a newer release wrote is left to its hosts at once, and treated so only if it comes back as it
-was: if it went on meanwhile, they are there, and it is left to them again.
+was: if it went on meanwhile, they are there, and it is left to them again. What its own commits
+changed here is not that, nor is what another old host says of it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ _FIRST_S, _MOST_S = 1.0, 60.0
 # What is kept in an attribute is a sentence.
 _CHARS_MAX = 500
 
+# How such a sentence begins that says of a flow that a newer release wrote it.
+_TOO_NEW = f"{HistoryTooNew.__name__}: "
+
 # Flows of which it is remembered how often they were tried here. One that is forgotten is tried
 # again too soon, once.
 _KNOWN_MAX = 10_000
 
 
 class _Trial:
-    """How long a flow is held when it is stuck again, and at which version it was last."""
+    """How long a flow is held when it is stuck again, and at which version it was left last."""
 
     __slots__ = ("backoff", "version")
 
@@ -74,9 +78,12 @@ class Stuck:
         home.drop(live)
         newer = isinstance(error, HistoryTooNew)
         trial = self._trials.get(live.id)
-        is_new = trial is None or (newer and trial.version != live.row.version)
+        # Whoever goes on takes the mark away.
+        went_on = trial and trial.version != live.row.found and live.id not in self._marked
+        is_new = trial is None or (newer and bool(went_on))
         if trial is None or is_new:
             trial = self._begin_trial(live)
+        trial.version = live.row.version
         if newer and is_new:
             home.log.warning(
                 "flow %s of %r is left to hosts of another release: %s",
@@ -133,7 +140,10 @@ class Stuck:
         self._home.yielding.leave(live)
 
     def _mark(self, live: LiveFlow, said: str, trial: _Trial) -> None:
-        if self._marked.get(live.id) == said:
+        # What was written here since it was claimed has taken the mark away.
+        known = self._marked.get(live.id, "") if live.row.marked else ""
+        # Old hosts of two releases may name two things that they do not know: the first will do.
+        if known == said or (said.startswith(_TOO_NEW) and known.startswith(_TOO_NEW)):
             return
         self._marked[live.id] = said
         attributes = cast("dict[str, Any]", msgspec.json.decode(live.row.attributes))

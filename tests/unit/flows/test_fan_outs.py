@@ -26,6 +26,7 @@ from holdfast.flows.events import (
     decode_events,
     encode_events,
 )
+from holdfast.flows.intake import Intake
 from holdfast.flows.local_steps import LocalSteps
 from holdfast.flows.rewinding import fork_history
 from holdfast.flows.salvaging import Salvaged
@@ -284,6 +285,50 @@ def test_who_does_not_wait_for_a_turn_any_more_is_not_searched_for():
     assert not gate.forget(runs[0])  # type: ignore[arg-type]
     assert compared < 100
     assert [gate.leave(), gate.leave(), gate.leave()] == [runs[1], runs[2], None]
+
+
+def test_steps_that_end_while_their_flow_stands_still_are_recorded_in_proportion():
+    def recording(size: int):
+        driven, intake = Driven(fan_out(LOCAL, size)), Intake()
+
+        def record() -> None:
+            for number, end in enumerate(ended(range(size))):
+                intake.put(end)
+                assert intake.fresh
+                (told,) = intake.record(driven.run)
+                assert (told.step, told.ahead) == (f"work#{number}", True)
+                assert not intake.fresh
+            assert [event.step for event, _, known in intake.waiting if known] == [
+                f"work#{number}" for number in range(size)
+            ]
+
+        return record
+
+    assert grows_as_its_input(recording)
+
+
+def test_what_is_recorded_and_what_came_since_are_told_apart():
+    """Whatever was fed in between, and whatever comes before all that waits."""
+    driven, intake = Driven(fan_out(LOCAL, 6)), Intake()
+    calls = driven.run.calling.steps
+    first, second, third, fourth, fifth = [
+        msgspec.structs.replace(event, input=calls[event.step].input) for event in ended(range(5))
+    ]
+    intake.put(first, second)
+    assert [event.step for event in intake.record(driven.run)] == ["work#0", "work#1"]
+    intake.put(third)
+    intake.put_recorded(fourth)
+    assert intake.fresh
+    assert [event.step for event in intake.record(driven.run)] == ["work#2"]
+    assert [event.step for event, _, _ in intake.waiting] == [
+        *("work#3", "work#0", "work#1", "work#2")
+    ]
+    intake.put(fifth)
+    intake.feed(driven.run)
+    assert (intake.waiting, intake.fresh) == ([], False)
+    decision = driven.run.take()
+    events, _, _ = intake.emptied(decision.events)
+    assert [event.step for event in events] == ["work#4"]
 
 
 def test_lines_are_counted():

@@ -246,6 +246,36 @@ def test_those_that_ended_long_ago_are_forgotten_with_their_flow():
     assert not generators._own
 
 
+def test_one_that_has_ended_and_is_kept_beyond_its_flow_is_forgotten():
+    kept: list[Any] = []
+
+    async def uses() -> None:
+        kept.append(counting([], "flow"))
+        async for _ in kept[0]:
+            pass
+
+    flow_of(uses()).close()
+    assert not generators._own
+
+
+def test_a_thread_without_a_loop_has_its_generators_ended_by_python_again():
+    """Histories are replayed there, by a test or by the command line."""
+    said: list[str] = []
+    before = sys.get_asyncgen_hooks()
+    loop = flow_of(left_in_the_middle([], []))
+    assert sys.get_asyncgen_hooks() == before
+    with loop.being_the_running_loop():
+        assert sys.get_asyncgen_hooks() != before
+    assert sys.get_asyncgen_hooks() == before
+    loop.close()
+    generator = counting(said, "outside")
+    with pytest.raises(StopIteration):
+        generator.asend(None).send(None)
+    del generator
+    gc.collect()
+    assert said == ["outside"]
+
+
 @pytest.mark.parametrize("which", ["firstiter", "finalizer"])
 def test_whoever_sets_one_of_the_hooks_is_put_behind_both(which: str):
     heard: list[object] = []
@@ -258,7 +288,7 @@ def test_whoever_sets_one_of_the_hooks_is_put_behind_both(which: str):
     assert said == []
 
 
-def test_hooks_are_put_in_front_once():
+async def test_hooks_are_put_in_front_once():
     flow_of(turns(0)).close()
     first = sys.get_asyncgen_hooks()
     flow_of(turns(0)).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from itertools import count
 
@@ -121,6 +122,61 @@ async def test_one_that_went_on_elsewhere_and_comes_back_is_left_again_and_is_no
     # Nobody of that release comes any more.
     await until(lambda: _stuck(handle), 20)
     assert len(left(caplog)) == 4
+
+
+async def test_what_another_old_host_says_of_it_is_not_that_it_went_on(fleet, caplog):
+    """Two old releases do not know two things; each would overwrite what the other says."""
+    hf, _ = await fleet.spied(make_app())
+    handle = await continue_newer(hf)
+    await until(lambda: _stuck(handle), 20)
+    store, session = hf._driver.instances, await newer_session(hf)
+    (claimed,) = await claim_newer(store, session, "other")
+    other = {"holdfast.stuck": "HistoryTooNew: something else"}
+    commit = Commit(
+        id=claimed.id,
+        token=claimed.token,
+        version=claimed.version + 1,
+        commit="other",
+        events="[]",
+        attributes=json.dumps(other),
+        due_at_us=1,
+        release=True,
+    )
+    (answer,) = await store.commit([commit])
+    assert answer.ok
+    tried = len(held(caplog))
+    await until(lambda: len(held(caplog)) > tried, 20)
+    assert len(left(caplog)) == 1
+    assert (await handle.status()).attributes == other
+    assert len(await store.history(InstanceId("newer"), after=0, limit=10)) == 3
+
+
+async def test_what_its_host_does_with_it_is_not_that_it_went_on_elsewhere(fleet, caplog):
+    """A letter is not understood here; others are, and are read each time the flow is claimed."""
+    app = App("collecting")
+
+    @app.flow
+    async def collect() -> list[int]:
+        return [await holdfast.wait_signal("go", int) for _ in range(100)]
+
+    hf, _ = await fleet.spied(app)
+    handle = await hf.flows.start(collect, id="c")
+    store = hf._driver.instances
+    await store.send([Message(InstanceId("c"), "m", "postcard", "", "1")])
+    for number in range(1, 4):
+        await until(lambda number=number: len(left(caplog)) + len(held(caplog)) >= number, 20)
+        await handle.signal("go", number)
+    await until(lambda: _stuck(handle), 20)
+    assert len(left(caplog)) == 1
+    # The mark is there again though what was read had taken it away.
+    tried = len(held(caplog))
+    await handle.signal("go", 4)
+    await until(lambda: len(held(caplog)) > tried, 20)
+    await until(lambda: _stuck(handle), 20)
+
+
+def held(caplog):
+    return [record for record in caplog.records if "cannot go on" in record.getMessage()]
 
 
 async def claim_newer(store, session, request):
