@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from statistics import median
 
 from benchmarks.charts.peers import Absent
 from benchmarks.flows.backend import Backend, Floor, OpenFloor
@@ -16,7 +15,7 @@ from benchmarks.flows.effort import Effort
 from benchmarks.flows.peers import dbos
 from benchmarks.flows.shapes import FlowsHost, open_host
 from benchmarks.report import Row
-from benchmarks.rounds import Sample, alternate, percentile, typical
+from benchmarks.rounds import alternate, percentile
 
 NAME = "in-flight"
 IN_FLIGHT = 16
@@ -114,20 +113,17 @@ async def _cpu(backend: Backend, effort: Effort, host: FlowsHost, floor: Floor) 
     The same instructions take half as long again where the machine's caches are used by others: by
     turns with those of the floor, they can be told from instructions of ours that are new.
     """
-    steps, samples = STEPS[-1], list[Sample]()
-    for _ in range(effort.rounds):
-        ours, raw = [await _cpu_ms(side.rate, steps, effort.round_s) for side in (host, floor)]
-        samples.append(Sample(ours, raw))
-    name, beside = f"{backend.name}/cpu-per-step", typical(samples)
+    name, steps = f"{backend.name}/cpu-per-step", STEPS[-1]
+    found = (
+        await alternate(
+            lambda: _cpu_ms(host.rate, steps, effort.round_s),
+            lambda: _cpu_ms(floor.rate, steps, effort.round_s),
+            rounds=effort.rounds,
+        )
+    ).typical
     return [
-        Row(
-            name=name,
-            unit="ms",
-            ours=median([sample.ours for sample in samples]),
-            bar=_CPU_BAR_MS,
-            at_most=True,
-        ),
-        Row(name=f"{name}-to-floor", unit="ms", ours=beside.ours, floor=beside.floor),
+        Row(name=name, unit="ms", ours=found.ours, bar=_CPU_BAR_MS, at_most=True),
+        Row(name=f"{name}-to-floor", unit="ms", ours=found.ours, floor=found.floor),
     ]
 
 

@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 
 import holdfast as package
+from holdfast.drivers.sqlite import schema
 
 
 def test_version_and_help_are_data(holdfast, shell):
@@ -64,6 +65,19 @@ def test_doctor_finds_a_healthy_store(shell):
         "host sessions alive: 0",
     ):
         assert words in said
+
+
+def test_doctor_leaves_an_older_store_as_it_is_and_says_what_to_do(shell):
+    path = shell.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        schema.bring_up(connection, schema.steps()[:-1])
+        before = schema.current(connection)
+        done = shell("doctor", "-o", "json", HOLDFAST_MIGRATE="true")
+        (error,) = [each for each in done.document["findings"] if each["level"] == "error"]
+        assert (done.code, error["advice"]) == (1, "run `holdfast migrate`")
+        assert schema.current(connection) == before
+    assert shell("migrate", "-o", "json").document["changed"] is True
+    assert shell("doctor").code == 0
 
 
 def test_doctor_exits_1_when_something_is_wrong(shell):

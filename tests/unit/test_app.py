@@ -139,6 +139,16 @@ def test_what_is_run_as_a_plain_function_is_no_flow(below, fix):
     assert not app.flows
 
 
+def test_so_it_is_with_a_method_each_look_at_which_is_another_object():
+    class Shop:
+        async def close(self) -> None: ...
+
+    app, shop = App("shop"), Shop()
+    app.cron("@daily")(shop.close)
+    with pytest.raises(UsageError, match="runs 'close' as a plain function"):
+        app.flow(shop.close)
+
+
 @pytest.mark.parametrize(
     ("above", "below", "function"),
     [

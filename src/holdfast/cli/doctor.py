@@ -1,6 +1,7 @@
 """``holdfast doctor``: everything worth knowing about this installation and its store, judged.
 
-Looks and says; changes nothing but, like any connection, the schema of an empty store.
+Looks and says; changes nothing but, like any connection, the schema of an empty store. One that
+is older is left as it is, whatever the settings allow.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _platform() -> Finding:
 async def _look(invocation: Invocation) -> list[Finding]:
     findings: list[Finding] = []
     try:
-        target = invocation.target()
+        target = invocation.target(migrate=False)
         findings.append(_sources(target.settings.origins))
         async with invocation.open(target) as driver:
             findings.append(Finding(level="ok", what=f"connected to {target.location}"))

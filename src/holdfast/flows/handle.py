@@ -37,7 +37,8 @@ class FlowHandle(Generic[R]):
     """A flow of this id. Any process may have one, whoever started the flow.
 
     ``entry`` says what starting it did: ``created``, or ``existing`` where the id had been started
-    before. ``None`` of a handle that nothing was started for.
+    before. A fork is ``created`` however often this very copy is asked for. ``None`` of a handle
+    that nothing was started for.
     """
 
     __slots__ = ("_awaited", "_desk", "_flow", "entry", "id")

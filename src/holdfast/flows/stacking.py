@@ -66,7 +66,8 @@ def refuse_run_plainly(function: object, name: str, run_by: Iterable[tuple[str, 
         UsageError: One of them is this.
     """
     for decorator, known in run_by:
-        if known is function:
+        # Not by identity: each look at a method makes another.
+        if known == function:
             raise UsageError(
                 f"@app.{decorator} below @app.flow runs {name!r} as a plain function, and starts "
                 f"no flow: drop it, and {_instead(name, decorator)}"

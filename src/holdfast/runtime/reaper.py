@@ -65,7 +65,11 @@ GONE = Wakeup("hosts/gone")
 
 @dataclass(slots=True)
 class _Taken:
-    """What one look has taken from whom, to be told in one line."""
+    """What one look has taken, to be told in one line.
+
+    It may be the work of others than the ``hosts`` that were found dead: theirs may have been taken
+    by a peer, and what a peer has reaped is taken by whoever comes first.
+    """
 
     hosts: list[str] = field(default_factory=list[str])
     jobs: int = 0
@@ -76,7 +80,7 @@ class _Taken:
         dead = f" ({self.dead_jobs} of them dead, lost too often)" if self.dead_jobs else ""
         named = ", ".join(self.hosts[:_NAMED_MAX])
         more = len(self.hosts) - _NAMED_MAX
-        who = f": {named}" if named else ""
+        who = f"; found dead: {named}" if named else ""
         return (
             f"took {self.jobs} jobs{dead} and {self.flows} flows from hosts that are gone{who}"
             f"{f' and {more} more' if more > 0 else ''}"
@@ -107,6 +111,8 @@ class Reaper:
         self._untold = False
         # What could not be taken back at the last look.
         self._failing: set[str] = set()
+        # Hosts that were found dead, until all that they left has been taken.
+        self._gone: list[str] = []
 
     def expect(self, ttl_s: float) -> None:
         """A session of this ttl was opened: look no later than its end. Safe from any thread."""
@@ -146,7 +152,10 @@ class Reaper:
                 others = [each for each in sessions if each.id != self._heartbeat.live.id]
                 full = len(sessions) == SESSIONS_MAX
                 dead = await self._reap(hosts, others, now, unseen=full)
-                taken.hosts = [each.name for each in dead]
+                self._gone += [each.name for each in dead]
+                # As many as one look finds: a store that takes nothing back may be away for long.
+                del self._gone[:-REAP_MAX]
+                taken.hosts = list(self._gone)
                 more = len(dead) == REAP_MAX
                 self._untold = self._untold or bool(dead)
                 if dead or now >= self._sweep_due:
@@ -167,6 +176,8 @@ class Reaper:
             return
         finally:
             self._tell(taken)
+        if not (more or self._failing):
+            self._gone.clear()
         self._due = now + self._pause_s(others, now, soon=more or full)
 
     def _tell(self, taken: _Taken) -> None:

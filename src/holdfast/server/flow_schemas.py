@@ -143,6 +143,7 @@ class StartedFlow(Answer):
     """A flow that is stored and will be run. ``links`` are paths of this server.
 
     ``entry`` is ``created``, or ``existing``: the id had been started before, and nothing was now.
+    A fork is ``created`` however often this very copy is asked for.
     """
 
     id: str

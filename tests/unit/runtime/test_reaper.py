@@ -248,11 +248,44 @@ async def test_what_was_taken_from_dead_hosts_is_told_in_one_line(caplog):
     (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert told.getMessage() == (
         f"took {RECLAIM_MAX + 20} jobs (1 of them dead, lost too often) and 0 flows from hosts "
-        "that are gone: dies-0, dies-1, dies-2, dies-3, dies-4 and 2 more"
+        "that are gone; found dead: dies-0, dies-1, dies-2, dies-3, dies-4 and 2 more"
     )
     assert told.host == "me"
     await driver.hosts.open(session("had-nothing", 1.0))
     await pass_ttls(clock, heartbeat, reaper, driver, driver)
     assert caplog.records[-1].getMessage().startswith("host had-nothing (had-nothing) is dead")
     assert caplog.records[-1].levelno == logging.INFO
+    await driver.close()
+
+
+async def test_whose_work_could_be_taken_only_later_is_named_when_it_is(caplog):
+    clock = ManualClock()
+    driver, heartbeat, reaper = await opened(clock, "later")
+    jobs = Failing(driver.jobs)
+    jobs.fails = True
+    shown = SimpleNamespace(hosts=driver.hosts, jobs=jobs, instances=None, wakeups=driver.wakeups)
+    await driver.hosts.open(session("busy", 1.0))
+    await driver.jobs.enqueue([NewJob(id=JobId("j"), queue="q", payload="{}")])
+    await driver.jobs.claim(
+        ClaimRequest(
+            session=HostId("busy"), worker="busy", request="r", wants=(Want("q", 1),), limit=1
+        )
+    )
+    await pass_ttls(clock, heartbeat, reaper, driver, shown)
+    await driver.hosts.open(session("idle", 1.0))
+    jobs.fails = False
+    await pass_ttls(clock, heartbeat, reaper, driver, shown)
+    said = [each.getMessage() for each in caplog.records if "took" in each.getMessage()]
+    assert said == ["took 1 jobs and 0 flows from hosts that are gone; found dead: busy, idle"]
+    # The next one has nothing to do with them.
+    await driver.hosts.open(session("next", 1.0))
+    caplog.set_level(logging.INFO)
+    await driver.jobs.enqueue([NewJob(id=JobId("j2"), queue="q", payload="{}")])
+    await driver.jobs.claim(
+        ClaimRequest(
+            session=HostId("next"), worker="next", request="r", wants=(Want("q", 1),), limit=1
+        )
+    )
+    await pass_ttls(clock, heartbeat, reaper, driver, shown)
+    assert caplog.records[-1].getMessage().endswith("; found dead: next")
     await driver.close()

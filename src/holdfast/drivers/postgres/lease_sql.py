@@ -12,9 +12,11 @@ from __future__ import annotations
 # How the statements are planned. Each looks up a handful of rows by primary key, and a plan made
 # per call costs more than the call, so one generic plan serves a connection for its life. Made
 # while the tables are empty, it would read all of them for ever after: hence nothing is left to
-# choose but look-ups by index, and rows that are not needed count as dear, pages as cheap.
+# choose but look-ups by index, and rows that are not needed count as dear, pages as cheap. What is
+# dear would be shared out among processes, which read more rows than are asked for.
 PLANNER = {
     "jit": "off",
+    "max_parallel_workers_per_gather": "0",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
