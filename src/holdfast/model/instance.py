@@ -33,6 +33,10 @@ MAILBOX_MAX = 10_000
 # be able to be stopped. One is enough, and callers in a hurry send some.
 CANCELS_MAX = 100
 
+# Rows of histories that one step removes, but for those of its last instance. A fifth of a second:
+# so long everybody else waits for the store at most, and no timeout of a statement is near.
+REMOVED_ROWS_MAX = 20_000
+
 # What was committed at once and is written as one row.
 EVENTS_BYTES_MAX = 16 * 1024 * 1024
 

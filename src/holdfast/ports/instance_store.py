@@ -131,7 +131,11 @@ class InstanceRuns(Protocol):
         ...
 
     async def tend(self, *, limit: int) -> int:
-        """Remove up to ``limit`` ended instances whose retention passed; how many it were."""
+        """Remove up to ``limit`` ended instances whose retention passed; how many it were.
+
+        Fewer where they have more than ``REMOVED_ROWS_MAX`` rows of history together; 0 if none is
+        left that nobody else holds.
+        """
         ...
 
 

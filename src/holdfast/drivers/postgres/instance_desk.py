@@ -12,7 +12,7 @@ from holdfast.drivers.postgres import instance_desk_sql
 from holdfast.drivers.postgres.instance_mail import InstanceMail
 from holdfast.drivers.postgres.job_tables import JobTables, place
 from holdfast.drivers.postgres.transactions import Run
-from holdfast.model.instance import InstanceStatus, Message, Opened
+from holdfast.model.instance import REMOVED_ROWS_MAX, InstanceStatus, Message, Opened
 from holdfast.names import InstanceId
 
 # What the rows of operators have for a commit id, which no host gives to a commit of its own.
@@ -113,7 +113,8 @@ class InstanceOperator:
         """Remove what was kept long enough; see the port."""
 
         async def body(run: Run) -> int:
-            late = await run(self._lock_late_sql, max(0, min(limit, _LIMIT_MAX)))
+            most = max(0, min(limit, _LIMIT_MAX))
+            late = await run(self._lock_late_sql, most, REMOVED_ROWS_MAX)
             gone = await run(self._purge_sql, [row["id"] for row in late]) if late else ()
             return len(gone)
 

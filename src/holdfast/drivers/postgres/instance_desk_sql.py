@@ -215,18 +215,23 @@ SELECT h.n, h.ended, g.n IS NOT NULL AS gone FROM held h LEFT JOIN gone g ON g.n
     forget=_FORGET,
 )
 
-# What was kept long enough, locked for ``PURGE``; notes of hosts that never came back go with it.
+# What was kept long enough, locked for ``PURGE``, as many as those before them leave room for: $3
+# rows of histories. Notes of hosts that never came back go with it.
 LOCK_LATE = compose(
     """
 WITH {instant}, silent AS (
     DELETE FROM {s}.watch
     WHERE namespace = $1 AND until_us < (SELECT now_us FROM instant) - 60000000
+), late AS MATERIALIZED (
+    SELECT id, kept_until_us, version - base AS rows FROM {s}.instance
+    WHERE namespace = $1 AND kept_until_us <= (SELECT now_us FROM instant)
+        AND kept_until_us IS NOT NULL
+    ORDER BY kept_until_us LIMIT $2
+    FOR UPDATE SKIP LOCKED
 )
-SELECT id FROM {s}.instance
-WHERE namespace = $1 AND kept_until_us <= (SELECT now_us FROM instant)
-    AND kept_until_us IS NOT NULL
-ORDER BY kept_until_us LIMIT $2
-FOR UPDATE SKIP LOCKED
+SELECT id FROM (
+    SELECT id, rows, sum(rows) OVER (ORDER BY kept_until_us, id) AS together FROM late
+) l WHERE together - rows < $3::bigint
 """,
     instant=instance_sql.INSTANT,
 )

@@ -149,11 +149,16 @@ ENDED = """
 SELECT j.value, i.number, i.ended_at_us IS NOT NULL
 FROM json_each(?1) AS j JOIN holdfast_instance AS i ON i.id = j.value AND i.namespace = ?2
 """
+# As many as those before them leave room for: ?4 rows of histories, which go with them.
 PRUNE = """
 DELETE FROM holdfast_instance WHERE number IN (
-    SELECT number FROM holdfast_instance
-    WHERE namespace = ?1 AND prune_at_us IS NOT NULL AND prune_at_us <= ?2
-    ORDER BY prune_at_us LIMIT ?3
+    SELECT number FROM (
+        SELECT number, rows, sum(rows) OVER (ORDER BY prune_at_us, number) AS together FROM (
+            SELECT number, prune_at_us, version - base AS rows FROM holdfast_instance
+            WHERE namespace = ?1 AND prune_at_us IS NOT NULL AND prune_at_us <= ?2
+            ORDER BY prune_at_us LIMIT ?3
+        )
+    ) WHERE together - rows < ?4
 )
 """
 

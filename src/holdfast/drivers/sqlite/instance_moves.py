@@ -16,7 +16,14 @@ from holdfast.drivers.sqlite.instance_mail import InstanceMail
 from holdfast.drivers.sqlite.sessions import Sessions
 from holdfast.drivers.sqlite.statements import as_json
 from holdfast.drivers.sqlite.transaction import Bell, Turn
-from holdfast.model.instance import FINAL, InstanceStatus, Message, Opened, ReclaimedInstance
+from holdfast.model.instance import (
+    FINAL,
+    REMOVED_ROWS_MAX,
+    InstanceStatus,
+    Message,
+    Opened,
+    ReclaimedInstance,
+)
 from holdfast.names import HostId, InstanceId
 
 # In place of a commit's id; no host gives it to a commit of its own.
@@ -138,7 +145,7 @@ class InstanceMoves:
 
     def tend(self, turn: Turn, limit: int) -> int:
         """Remove ended instances whose retention passed."""
-        values = (self._namespace, turn.wall_us, max(0, limit))
+        values = (self._namespace, turn.wall_us, max(0, limit), REMOVED_ROWS_MAX)
         return turn.cursor.execute(desk.PRUNE, values).rowcount
 
     def reclaim(self, turn: Turn, limit: int) -> list[ReclaimedInstance]:

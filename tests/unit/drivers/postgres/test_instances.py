@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from holdfast.drivers.postgres import instance_desk
 from holdfast.drivers.postgres.doubts import Doubts
 from holdfast.drivers.postgres.driver import PostgresDriver
 from holdfast.model.instance import (
@@ -24,6 +25,7 @@ from holdfast.model.job import Entry as JobEntry
 from holdfast.names import HostId, InstanceId
 from tests.unit.drivers.postgres.instances import ask, letter, mine, new, news, step
 from tests.unit.drivers.postgres.jobs import hosts, job, open_host, until_blocked, wish
+from tests.unit.drivers.retention import IN_STEPS, removed_in_steps
 
 pytestmark = pytest.mark.service
 
@@ -404,3 +406,11 @@ async def test_what_is_freed_while_a_host_writes_its_note_anew_is_looked_for_soo
     assert (found.id, heard) == ("i", [])
     for each in (reaping, writing, dying, waiting):
         await each.close()
+
+
+async def test_few_with_long_histories_are_removed_in_one_step(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hosts(postgres_url, "h") as (driver,):
+        found = await removed_in_steps(driver, HostId("h"), instance_desk, monkeypatch)
+    assert found == IN_STEPS

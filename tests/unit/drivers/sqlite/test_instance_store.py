@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.drivers.sqlite import instance_moves
 from holdfast.drivers.sqlite.driver import SqliteDriver
 from holdfast.drivers.sqlite.instance_committing import InstanceCommitting
 from holdfast.drivers.sqlite.instance_starting import INPUT_INLINE_MAX
@@ -30,6 +31,7 @@ from holdfast.model.job import Completion, Failure, OnDuplicate, QueueMode, Queu
 from holdfast.names import HostId, InstanceId, JobId, Token
 from holdfast.ports.wakeups import Wakeup
 from holdfast.testing import ManualClock
+from tests.unit.drivers.retention import IN_STEPS, removed_in_steps
 from tests.unit.drivers.sqlite.support import (
     TTL_US,
     ask_for,
@@ -463,3 +465,10 @@ async def test_a_start_has_a_token_above_what_another_process_removed(
     record = await driver.instances.get(InstanceId("c"))
     assert record is not None
     assert record.token == Token(8)
+
+
+async def test_few_with_long_histories_are_removed_in_one_step(
+    driver: SqliteDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = HostId("host-1")
+    assert await removed_in_steps(driver, host, instance_moves, monkeypatch) == IN_STEPS

@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast import App, Retry
 from holdfast.errors import Conflict, FlowFailed, FlowNotFound, FlowTerminated, UsageError
+from holdfast.flows import purging
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
@@ -413,6 +414,28 @@ async def test_list_count_and_purge(fleet):
         await hf.flows.list(after=listed[-1].id)
     with pytest.raises(FlowNotFound):
         await hf.flows.purge("fine-0")
+
+
+async def test_few_with_long_histories_are_purged_in_one_step(fleet, monkeypatch):
+    monkeypatch.setattr(purging, "REMOVED_ROWS_MAX", 7)
+    app = App("a")
+
+    @app.step
+    async def step() -> None: ...
+
+    @app.flow
+    async def flow(steps: int) -> None:
+        for _ in range(steps):
+            await step()
+
+    hf, spy = await fleet.spied(app)
+    asked: list[int] = []
+    spy.before["purge"] = lambda ids: asked.append(len(ids))
+    for steps in (1, 2, 3, 9, 1, 1):
+        handle = await hf.flows.start(flow, steps)
+        await handle.result(timeout=10)
+    assert await hf.flows.purge(status="completed") == 6
+    assert asked == [4, 2]
 
 
 async def test_attributes_keep_the_same_rules_wherever_they_are_set(fleet):
