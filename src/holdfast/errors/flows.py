@@ -143,17 +143,31 @@ class NonDeterminism(FlowError):
     """Replayed from its history, the flow's code does something else than it did.
 
     Nothing was written. Bring back the code that it began with, branch with
-    ``holdfast.patched()``, or let a renamed step keep its name by ``name=``, and it goes on.
+    ``holdfast.patched()``, or let a renamed step keep its name by ``name=``, and it goes on. Where
+    it is ``failed``, the code raised before it came so far: mend what it raised, which is in
+    ``found`` and, with its traceback, in a note.
     """
 
-    def __init__(self, id: str, expected: str, found: str) -> None:  # noqa: A002 - it is one
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - it is one
+        expected: str,
+        found: str,
+        *,
+        failed: bool = False,
+    ) -> None:
+        advice = (
+            "mend what it fails by, or branch changed code with holdfast.patched()"
+            if failed
+            else "branch changed code with holdfast.patched(), and let a renamed step keep its "
+            "name by name="
+        )
         super().__init__(
             f"flow {id!r} does not do what its history says: expected {expected}, found {found}; "
-            "branch changed code with holdfast.patched(), and let a renamed step keep its name "
-            "by name="
+            f"{advice}"
         )
         self.id, self.expected = id, expected
-        self.found = found
+        self.found, self.failed = found, failed
 
 
 class HistoryTooLong(FlowError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HistoryTooNew, NonDeterminism, UsageError
+from holdfast.errors import HistoryTooNew, NonDeterminism
 from holdfast.flows.flow import Flow
 from holdfast.flows.recording import Recording, replayed
 
@@ -37,7 +37,7 @@ def check_recording(flows: Mapping[str, Flow[..., Any]], recording: Recording) -
         with replayed(flow, recording):
             return None
     except NonDeterminism as error:
-        return Mismatch(error.expected, error.found + _misfit(flow, recording.input))
+        return Mismatch(error.expected, error.found)
     except (HistoryTooNew, msgspec.MsgspecError) as error:
         return Mismatch("a history that this release can read", f"one of a newer one: {error}")
 
@@ -46,12 +46,3 @@ def near(name: str, known: Mapping[str, object]) -> str:
     """What may have been meant by a name that is not known, as the end of a sentence."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
-
-
-def _misfit(flow: Flow[..., Any], input: str) -> str:  # noqa: A002 - it is one
-    """Why the code does not even begin, where its parameters are the reason."""
-    try:
-        flow.arguments.decode(input)
-    except UsageError as error:
-        return f" ({error})"
-    return ""

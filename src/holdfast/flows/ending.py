@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.errors import Evicted, InvalidPayload, UsageError
+from holdfast.errors import Evicted, InvalidPayload, NonDeterminism, UsageError
 from holdfast.flows.events import Failure
 from holdfast.flows.failures import (
     CANCELLED,
@@ -17,10 +17,15 @@ from holdfast.flows.failures import (
     failure_of,
     message_of,
     origins_of,
+    traceback_of,
 )
 from holdfast.flows.flow import Flow
 from holdfast.model.instance import InstanceStatus
+from holdfast.runtime.logs import masked
 from holdfast.work.payload import encode
+
+# Of a failure's message in the sentence of another error, which an attribute of the flow holds.
+_FAILED_CHARS_MAX = 200
 
 
 class Restart(BaseException):
@@ -51,6 +56,18 @@ class Ending(msgspec.Struct, frozen=True):
         if self.status is None:
             return None
         return self.result if self.failure is None else encode_failure(self.failure)
+
+    def unexpected(self, id: str, expected: str) -> NonDeterminism:  # noqa: A002 - it is one
+        """The error of a replay that came to this end where the history goes on."""
+        failure = self.failure
+        if failure is None or self.status is not InstanceStatus.FAILED:
+            return NonDeterminism(id, expected, "the flow having ended")
+        said = " ".join(masked(failure.message, _FAILED_CHARS_MAX).split())
+        error = NonDeterminism(
+            id, expected, f"the flow having failed with {failure.type}: {said}", failed=True
+        )
+        error.add_note(f"The flow failed with {failure.type}:{traceback_of(failure)}")
+        return error
 
 
 def ending_of(

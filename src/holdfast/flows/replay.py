@@ -136,7 +136,7 @@ class Replay:
             if ahead:
                 # The code ended on one that was recorded before.
                 return
-            raise NonDeterminism(run.id, told(event), self._state())
+            raise self._stands(event)
         if isinstance(event, (StepRetrying, StepUnbegun)) and (
             # Attempts are counted anew where it is moved to.
             event.step not in run.calling.steps or run.out.begun(event.step) is not None
@@ -159,7 +159,7 @@ class Replay:
         if decided is not None and not ahead:
             self._refuse(event, told(decided[0]))
         if not self._apply(event):
-            self._refuse(event, self._state())
+            self._refuse(event)
 
     def _apply(self, event: Fed) -> bool:
         run = self._run
@@ -197,11 +197,13 @@ class Replay:
             run.out.events += 1
             self._keep(recorded)
             return
-        self._refuse(recorded, self._state() if entry is None else told(entry[0]))
+        self._refuse(recorded, None if entry is None else told(entry[0]))
 
-    def _refuse(self, recorded: Event, found: str) -> NoReturn:
+    def _refuse(self, recorded: Event, found: str | None = None) -> NoReturn:
         # A step that has run and is not asked for says more than what came behind it.
         self.check_unasked()
+        if found is None:
+            raise self._stands(recorded)
         raise NonDeterminism(self._run.id, told(recorded), found)
 
     def _first(self) -> Entry | None:
@@ -465,12 +467,14 @@ class Replay:
                 extra={"flow": self._run.id},
             )
 
-    def _state(self) -> str:
+    def _stands(self, recorded: Event) -> NonDeterminism:
+        """The error of code that stands somewhere else than the history says."""
         run = self._run
-        if run.ended:
-            return "the flow having ended"
+        if run.code.ending is not None:
+            return run.code.ending.unexpected(run.id, told(recorded))
         waits = [*run.calling.steps, *(f"child {name}" for name in run.children.open)]
-        return f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"
+        found = f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"
+        return NonDeterminism(run.id, told(recorded), found)
 
 
 def _retries_after(rows: Sequence[Sequence[Item]]) -> dict[int, Rewind]:

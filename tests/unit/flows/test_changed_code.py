@@ -306,6 +306,61 @@ def test_a_step_that_was_moved_between_two_attempts_begins_once(to):
     assert driven.elapse(10) == []
 
 
+# -- code that fails before it comes so far -------------------------------------------------------
+
+
+def test_what_the_code_fails_by_is_told_with_its_traceback_and_without_wrong_advice():
+    async def waits() -> str:
+        return await a() + await holdfast.wait_signal("go", str)
+
+    async def fails() -> str:
+        settings: dict[str, str] = {}
+        return settings["region\nof it"]
+
+    driven = Driven(flow(waits))
+    driven.work()
+    with pytest.raises(NonDeterminism) as caught:
+        deployed(driven, fails)
+    error = caught.value
+    assert (error.expected, error.failed) == ("the end of step a#0", True)
+    assert error.found == "the flow having failed with KeyError: 'region\\nof it'"
+    assert str(error).endswith(
+        "mend what it fails by, or branch changed code with holdfast.patched()"
+    )
+    (note,) = error.__notes__
+    assert note.startswith("The flow failed with KeyError:\n")
+    assert 'settings["region' in note
+    # With the code that fits it goes on.
+    assert deployed(driven, waits).run.inbox.waiting
+
+
+def test_arguments_that_do_not_fit_any_more_are_named():
+    async def waits(amount: int) -> str:
+        return await a() + await holdfast.wait_signal("go", str)
+
+    async def renamed(number: int) -> str:
+        return await waits(number)
+
+    driven = Driven(flow(waits), (1,))
+    driven.work()
+    with pytest.raises(NonDeterminism, match=r"InvalidPayload: flow f lacks the argument number;"):
+        deployed(driven, renamed)
+
+
+def test_code_that_returns_too_soon_is_said_to_have_ended():
+    async def waits() -> str:
+        return await a() + await holdfast.wait_signal("go", str)
+
+    async def returns() -> str:
+        return "early"
+
+    driven = Driven(flow(waits))
+    driven.work()
+    with pytest.raises(NonDeterminism, match="found the flow having ended; branch") as caught:
+        deployed(driven, returns)
+    assert not caught.value.failed
+
+
 # -- patches --------------------------------------------------------------------------------------
 
 
