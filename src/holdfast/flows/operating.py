@@ -26,7 +26,14 @@ from holdfast.flows.failures import TERMINATED, encode_failure
 from holdfast.flows.flow import RETENTION_S, Flow
 from holdfast.flows.orphans import cancel_jobs
 from holdfast.flows.recording import read_rows, record_flow, replayed
-from holdfast.flows.retrying import Place, began_at_us, check_unheard, places, retry_of
+from holdfast.flows.retrying import (
+    Place,
+    began_at_us,
+    check_unheard,
+    places,
+    retry_of,
+    undone_in,
+)
 from holdfast.flows.rewinding import Rewind, fork_history
 from holdfast.flows.starting import input_of
 from holdfast.model.instance import (
@@ -199,7 +206,22 @@ class Operations:
         (started,) = await self._desk.starter.submit((new,))
         if started.entry is not Entry.CREATED:
             raise FlowExists(new.id, started.name, new.name)
+        if any(isinstance(event, StepEnded) for text in history for event in decode_events(text)):
+            self._warn_of_undone(record, rows, new.id)
         return new.id
+
+    def _warn_of_undone(
+        self, record: InstanceRecord, rows: Sequence[HistoryRow], copy: InstanceId
+    ) -> None:
+        undone = undone_in(record, rows)
+        if undone is not None:
+            self._desk.log.warning(
+                "flow %s is a copy of %s, which %s when it ended: the copy takes all for done that "
+                "came before its place; if some of that was undone, terminate it, and fork from "
+                "before the first that was",
+                *(copy, self._id, undone),
+                extra={"flow": copy},
+            )
 
     def _check(self, opened: Opened, why: str) -> None:
         if opened is Opened.NOT_FOUND:

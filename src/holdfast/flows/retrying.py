@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.errors import RetryRefused
 from holdfast.flows.events import (
@@ -29,6 +30,9 @@ from holdfast.flows.failures import OUTCOME_UNKNOWN, decode_failure
 from holdfast.flows.letters import CHILD
 from holdfast.flows.rewinding import Item, Rewind, standing
 from holdfast.model.instance import HistoryRow, InstanceRecord, InstanceStatus, Letter
+
+# Steps that undid something, as a sentence names them; who needs all looks into the history.
+_UNDOING_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +69,11 @@ def retry_of(record: InstanceRecord, rows: Sequence[HistoryRow], *, rerun_unknow
     whole = Retried(at=at, to=record.version, rerun_unknown=rerun_unknown)
     if record.status is InstanceStatus.TERMINATED:
         return whole
-    told = places(rows)
-    end = max((n for n, place in enumerate(told) if isinstance(place.item, Ended)), default=None)
+    end = _end_in(record, rows)
     if end is None:
         return whole
-    ended = told[end].item
-    assert isinstance(ended, Ended)
-    told = told[:end]
-    causes = _causes(record, ended, told)
-    _check_undone(record, ended, told, min(causes, default=None))
+    told, causes = end.told, end.causes
+    _check_undone(record, end)
     if not rerun_unknown:
         # A retry that has kept many failures is looked at once.
         for place in dict.fromkeys(causes):
@@ -87,6 +87,25 @@ def retry_of(record: InstanceRecord, rows: Sequence[HistoryRow], *, rerun_unknow
 
 
 # -- what ended it --------------------------------------------------------------------------------
+
+
+class _End(NamedTuple):
+    """The end of a flow, what was told of it before, and which of that ended it."""
+
+    ended: Ended
+    told: list[Place]
+    causes: list[int]
+
+
+def _end_in(record: InstanceRecord, rows: Sequence[HistoryRow]) -> _End | None:
+    told = places(rows)
+    end = max((n for n, place in enumerate(told) if isinstance(place.item, Ended)), default=None)
+    if end is None:
+        return None
+    ended = told[end].item
+    assert isinstance(ended, Ended)
+    del told[end:]
+    return _End(ended, told, _causes(record, ended, told))
 
 
 def _causes(record: InstanceRecord, ended: Ended, told: Sequence[Place]) -> list[int]:
@@ -223,30 +242,57 @@ def _ended_before_run(child: InstanceRecord, parent: InstanceRecord) -> bool:
     return round(child.ended_at.timestamp() * 1e6) <= parent.began_at_us
 
 
-def _check_undone(
-    record: InstanceRecord, ended: Ended, told: Sequence[Place], cause: int | None
-) -> None:
-    """Refuse to go on with steps that were undone since.
+def _check_undone(record: InstanceRecord, end: _End) -> None:
+    """Refuse to go on with steps that were undone since."""
+    if _has_undone(end):
+        raise RetryRefused(
+            record.id,
+            "undone",
+            f"steps ran after what ended it that undid earlier ones{_undoing(end)}, and would "
+            "count as done: start it anew, or fork it on purpose from before the first that was "
+            "undone",
+        )
+
+
+def undone_in(record: InstanceRecord, rows: Sequence[HistoryRow]) -> str | None:
+    """How to tell that a saga of a flow has undone steps since what ended it; ``None`` if not.
+
+    Which of them were undone is known to its code alone.
+    """
+    if record.status not in (InstanceStatus.FAILED, InstanceStatus.CANCELLED):
+        return None
+    end = _end_in(record, rows)
+    if end is None or not _has_undone(end):
+        return None
+    return f"has undone steps{_undoing(end)}"
+
+
+def _undoing(end: _End) -> str:
+    """The steps that ran after what ended it, as far as that is known; others may be among them."""
+    cause = min(end.causes, default=None)
+    steps = [end.ended.undid.partition("/")[2]] if end.ended.undid else []
+    if cause is not None:
+        later = [place.item for place in end.told[cause + 1 :]]
+        steps = [item.step for item in later if isinstance(item, StepEnded)] or steps
+    more = ", …" if len(steps) > _UNDOING_SHOWN else ""
+    return f" ({', '.join(steps[:_UNDOING_SHOWN])}{more})" if steps else ""
+
+
+def _has_undone(end: _End) -> bool:
+    """Whether a saga has undone something that a retry would take for done.
 
     An undo that came before the cause belongs to a failure that the code got over. Where its own
     code failed nothing tells which of the two it was, and it counts.
     """
+    ended, told, cause = end.ended, end.told, min(end.causes, default=None)
     if ended.by is None:
         # Not recorded: whatever was done after a failure may have undone something.
         later = told[len(told) if cause is None else cause + 1 :]
-        undone = any(isinstance(p.item, (StepEnded, StepSent, StepIntended)) for p in later)
-    elif ended.undid is None or cause is None:
-        undone = ended.undid is not None
-    else:
-        last = [n for n, p in enumerate(told) if _is_of(p.item, ended.undid)]
-        undone = not last or last[-1] > cause
-    if undone:
-        raise RetryRefused(
-            record.id,
-            "undone",
-            "steps ran after what ended it that undid earlier ones, and would count as done: start "
-            "it anew, or fork it on purpose from before what was undone",
-        )
+        return any(isinstance(p.item, (StepEnded, StepSent, StepIntended)) for p in later)
+    if ended.undid is None or cause is None:
+        return ended.undid is not None
+    last = [n for n, p in enumerate(told) if _is_of(p.item, ended.undid)]
+    return not last or last[-1] > cause
 
 
 def _is_of(item: Item, origin: str) -> bool:

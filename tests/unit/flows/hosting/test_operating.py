@@ -1,4 +1,4 @@
-"""What operators do to flows: suspend, resume, terminate, retry, fork, list, purge."""
+"""What operators do to flows: suspend, resume, terminate, retry, list, purge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast import App, Retry
+from holdfast import App
 from holdfast.errors import Conflict, FlowFailed, FlowNotFound, FlowTerminated, UsageError
 from holdfast.flows import purging
 from tests.unit.bodies import stay
@@ -264,82 +264,6 @@ async def test_retry_goes_on_from_the_step_that_failed(fleet):
     assert calls == ["first", "second", "second"]
     with pytest.raises(Conflict, match="completed"):
         await again.retry()
-
-
-async def test_fork_copies_a_part_of_the_history(fleet):
-    app, calls = App("a"), []
-
-    @app.step
-    async def step(name: str, n: int) -> int:
-        calls.append((name, n))
-        return n
-
-    @app.flow
-    async def flow(n: int) -> int:
-        return await step("a", n) + await step("b", n) + await step("c", n)
-
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, 1, id="f")
-    assert await handle.result(timeout=5) == 3
-    calls.clear()
-    forked = await handle.fork(at="step#1", id="g", input=(10,))
-    assert await forked.result(timeout=5) == 21
-    assert calls == [("b", 10), ("c", 10)]
-    calls.clear()
-    forked = await handle.fork(at="step#2", input={"n": 5})
-    assert await forked.result(timeout=5) == 7
-    calls.clear()
-    assert await (await handle.fork(at=2)).result(timeout=5) == 3
-    assert calls == [("c", 1)]
-    with pytest.raises(UsageError, match="no step 'what#0' is recorded; there is "):
-        await handle.fork(at="what#0")
-    with pytest.raises(UsageError, match="version 99"):
-        await handle.fork(at=99)
-    with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
-        await handle.fork(at=2, id="")
-
-
-async def test_a_fork_begins_its_step_with_the_first_attempt(fleet):
-    app, attempts = App("a"), []
-
-    @app.step
-    async def sound() -> int:
-        return 1
-
-    @app.step(retry=Retry(max_attempts=3, first=0.001))
-    async def flaky() -> int:
-        attempts.append(holdfast.current().attempt)
-        if len(attempts) < 6:
-            raise ValueError("not yet")
-        return 2
-
-    @app.flow
-    async def flow() -> int:
-        return await sound() + await flaky()
-
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
-    with pytest.raises(FlowFailed):
-        await handle.result(timeout=5)
-    forked = await handle.fork(at="flaky#0")
-    assert await forked.result(timeout=5) == 3
-    assert attempts == [1, 2, 3, 1, 2, 3]
-
-
-async def test_who_lacks_the_code_forks_with_arguments_by_name(fleet):
-    app = App("a")
-
-    @app.flow
-    async def flow(n: int) -> int:
-        return n
-
-    hf, _ = await fleet.run(app)
-    await (await hf.flows.start(flow, 1, id="f")).result(timeout=5)
-    other = (await fleet.host("other")).flows.get("f")
-    with pytest.raises(UsageError, match="by name"):
-        await other.fork(at=0, input=(2,))
-    forked = await other.fork(at=0, input={"n": 2})
-    assert await forked.result(timeout=5) == 2
 
 
 async def test_a_history_is_read_in_parts(fleet):
