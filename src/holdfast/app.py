@@ -155,7 +155,8 @@ class App:
         """Run the function each ``interval``, on one host of the fleet, at most once per tick.
 
         Ticks are aligned to the epoch, so that all hosts agree on them. A function with a
-        parameter is given the ``Tick``, which says how many ticks were missed before it.
+        parameter is given the ``Tick``, which says how many ticks were missed before it. When its
+        host dies, another one ticks after the ``ttl`` of the lease behind it, 30 s by default.
 
         Raises:
             UsageError: The key is used twice, or the arguments are wrong.
