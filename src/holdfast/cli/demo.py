@@ -52,6 +52,7 @@ def demo(context: click.Context) -> None:
 
 
 @demo.command()
+@global_options
 @click.pass_context
 def story(context: click.Context) -> None:
     """Play the story of `make demo`: a race, a crash and a stall, on a temporary SQLite file."""

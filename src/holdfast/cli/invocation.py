@@ -171,8 +171,13 @@ def global_options(command: F) -> F:
     """Let ``command`` take the global options; the one nearest to the verb wins."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value is not None:
-            setattr(context.ensure_object(Invocation), str(parameter.name), value)
+        if value is None:
+            return
+        invocation = context.ensure_object(Invocation)
+        setattr(invocation, str(parameter.name), value)
+        if parameter.name == "verbose":
+            # The program listened before it came to the verb, and what stands after that.
+            invocation.listen_to_logs()
 
     options = (
         click.option("--url", help="Store URL; default HOLDFAST_URL or a settings file."),
