@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 from collections.abc import Iterator
+from typing import Any
 
 import click
 import pytest
 
+from holdfast.cli.invocation import Invocation
 from holdfast.cli.main import cli
+from tests.cli.conftest import log_of_one_command, wait_until
+from tests.cli.flow_apps import Shop
 
 LOGGING_MODULE = """
 import logging
@@ -52,3 +58,98 @@ def test_every_command_takes_the_global_options():
         if "--verbose" not in {option for each in verb.params for option in each.opts}
     ]
     assert without == []
+
+
+SPEAKING = """
+import holdfast
+
+app = holdfast.App("shop")
+
+
+@app.step(retry=holdfast.Retry(first=0.01))
+async def charge() -> None:
+    holdfast.current().log.warning("the bank is slow")
+    if holdfast.current().attempt == 1:
+        raise ConnectionError("no answer")
+
+
+@app.flow
+async def checkout() -> None:
+    holdfast.logger().warning("nobody knows this customer")
+    holdfast.logger().warning("%d of them", "many")
+    await charge()
+
+
+@app.handler("mails")
+async def mail(to: str) -> None:
+    holdfast.current().log.warning("the mail is long")
+"""
+
+
+def test_what_flows_steps_and_jobs_log_under_a_worker_says_which_they_are(holdfast, shell):
+    shop = Shop(holdfast.folder, holdfast.url)
+    shop.write(SPEAKING)
+    shell("migrate")
+    worker = holdfast.start("worker", shop.name)
+    shell("flow", "start", "checkout", "--id", "o-1")
+    shell("work", "enqueue", "mails", '"ann"', "--id", "m-1", "--retention", "60")
+    assert shell("flow", "watch", "o-1").code == 0
+    wait_until(lambda: shell("work", "show", "m-1", "--json").document["state"] == "done")
+    worker.send_signal(signal.SIGTERM)
+    lines = holdfast.finish(worker).stderr.splitlines()
+    said = [line.split(" ", 2)[2] for line in lines if line.startswith("holdfast: ")]
+    assert "nobody knows this customer [flow o-1]" in said
+    assert "%d of them (arguments not shown: TypeError) [flow o-1]" in said
+    assert "the bank is slow [flow o-1, step charge#0]" in said
+    assert "the bank is slow [flow o-1, step charge#0, attempt 2]" in said
+    assert "the mail is long [job m-1]" in said
+    (failed,) = [line for line in said if "no answer" in line]
+    assert failed.startswith("step charge#0 of flow o-1 failed at attempt 1")
+    assert "[" not in failed
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("message", "fields", "said"),
+    [
+        ("a\nb", {"flow": "o-1", "step": "charge#0"}, "a [flow o-1, step charge#0]|b"),
+        ("slow", {"job": "j", "queue": "q", "host": "h", "attempt": 1}, "slow [job j]"),
+        ("slow", {"job": "j", "attempt": 2}, "slow [job j, attempt 2]"),
+        ("the end of flow o-1: it is over", {"flow": "o-1"}, "the end of flow o-1: it is over"),
+        ("flow 'o-1'.", {"flow": "o-1"}, "flow 'o-1'."),
+        ("child o-1 of flow o-1-b", {"flow": "o-1"}, "child o-1 of flow o-1-b [flow o-1]"),
+        ("flow o.1 and overflow o", {"flow": "o"}, "flow o.1 and overflow o [flow o]"),
+        ("order 1 of flow 12", {"flow": "1"}, "order 1 of flow 12 [flow 1]"),
+        ("x", {"flow": "a\x1b[31m\nb"}, r"x [flow a\x1b[31m\nb]"),
+        ("x", {"flow": "f" * 512}, f"x [flow {'f' * 100}… (512 characters)]"),
+        ("x", {"flow": Hostile(), "attempt": 10**5000}, None),
+        # A secret that begins before the cut is not shown by half.
+        ("x", {"flow": f"{'f' * 97}hunter2"}, f"x [flow {'f' * 97}***]"),
+        ("", {"flow": "o-1"}, ""),
+    ],
+)
+def test_a_line_names_what_it_is_about_where_its_message_does_not(capsys, message, fields, said):
+    record = logging.makeLogRecord({"msg": message, "levelno": 30, **fields})
+    with log_of_one_command():
+        Invocation(secrets=frozenset({"hunter2"})).listen_to_logs()
+        logging.getLogger("holdfast").handle(record)
+    unprintable = "x [flow (unprintable: RuntimeError), attempt (unprintable: ValueError)]"
+    lines = (unprintable if said is None else said).split("|")
+    assert capsys.readouterr().err == "".join(f"holdfast: {line}\n" for line in lines if line)
+
+
+def test_a_record_that_cannot_be_put_together_does_not_stop_who_logs_it(capsys):
+    logger = logging.getLogger("holdfast.example")
+    wrong: Any = "many"
+    with log_of_one_command():
+        Invocation().listen_to_logs()
+        logger.warning("%d of them", wrong)
+        logger.warning(Hostile())
+    assert capsys.readouterr().err == (
+        "holdfast: %d of them (arguments not shown: TypeError)\n"
+        "holdfast: (unprintable: RuntimeError) (arguments not shown: RuntimeError)\n"
+    )

@@ -19,6 +19,7 @@ import click
 
 from holdfast.app import App
 from holdfast.cli import errors
+from holdfast.cli.listening import Listener
 from holdfast.cli.output import say, timestamp
 from holdfast.connect import check_options, connect, find_factory, load_settings
 from holdfast.errors import ConfigurationError
@@ -143,23 +144,7 @@ class Invocation:
         logger.setLevel(logging.DEBUG if self.verbose else logging.WARNING)
         logger.propagate = False
         if not logger.handlers:
-            logger.addHandler(_Talk(self))
-
-
-class _Talk(logging.Handler):
-    """Log records as lines of talk."""
-
-    def __init__(self, invocation: Invocation) -> None:
-        super().__init__()
-        self._invocation = invocation
-
-    def emit(self, record: logging.LogRecord) -> None:
-        at = datetime.fromtimestamp(record.created, UTC)
-        for line in record.getMessage().splitlines():
-            self._invocation.complain(line, at)
-        if record.exc_info and record.exc_info[1] is not None and self._invocation.verbose:
-            for line in errors.trace_of(record.exc_info[1]):
-                self._invocation.complain(line, at)
+            logger.addHandler(Listener(self))
 
 
 def current() -> Invocation:

@@ -68,6 +68,18 @@ def printable(error: BaseException, most: int) -> str:
         return f"(unprintable: {type(failed).__name__})"
 
 
+def message_of(record: logging.LogRecord) -> str:
+    """What ``record`` says, neither masked nor cut; of one that cannot be put together, its text.
+
+    Never raises, so that a mistake in a call of the log does not stop the work it tells about.
+    """
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - a foreign __str__ or a wrong format string
+        text = _text(lambda: str(record.msg), MESSAGE_CHARS_MAX)
+        return f"{text} (arguments not shown: {type(error).__name__})"
+
+
 class HostLogs:
     """The loggers of one host. Made by ``bind_host``; there is nothing to close."""
 
@@ -148,7 +160,7 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": _text(lambda: _message(record), MESSAGE_CHARS_MAX),
+            "message": _text(lambda: message_of(record), MESSAGE_CHARS_MAX),
             "host": None,
         }
         for name, value in list(record.__dict__.items()):
@@ -187,13 +199,6 @@ def _whole_line_end(text: str, count: int) -> str:
     tail = text[-count:]
     _, newline, rest = tail.partition("\n")
     return rest if newline else ""
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception as error:  # noqa: BLE001 - a foreign __str__ or a wrong format string
-        return f"{record.msg!s} (arguments not shown: {type(error).__name__})"
 
 
 def _text(make: Callable[[], str], limit: int) -> str:
