@@ -164,15 +164,19 @@ class Shell:
 
 @contextmanager
 def log_of_one_command() -> Iterator[None]:
-    """Let a command listen to the log by itself, and take its ears off when it ends."""
-    logger = logging.getLogger("holdfast")
-    handlers, propagate, level = list(logger.handlers), logger.propagate, logger.level
-    logger.handlers.clear()
+    """Let a command listen to the log by itself, and take its ears off when it ends.
+
+    Also what the app that it imports sets up on the root logger, beside pytest's own handlers.
+    """
+    ours, root = logging.getLogger("holdfast"), logging.getLogger()
+    found = [(each, list(each.handlers), each.propagate, each.level) for each in (ours, root)]
+    ours.handlers.clear()
     try:
         yield
     finally:
-        logger.handlers[:], logger.propagate = handlers, propagate
-        logger.setLevel(level)
+        for logger, handlers, propagate, level in found:
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -135,7 +136,7 @@ class Hostile:
 def test_a_line_names_what_it_is_about_where_its_message_does_not(capsys, message, fields, said):
     record = logging.makeLogRecord({"msg": message, "levelno": 30, **fields})
     with log_of_one_command():
-        Invocation(secrets=frozenset({"hunter2"})).listen_to_logs()
+        Invocation(secrets=frozenset({"hunter2"})).listener.listen()
         logging.getLogger("holdfast").handle(record)
     unprintable = "x [flow (unprintable: RuntimeError), attempt (unprintable: ValueError)]"
     lines = (unprintable if said is None else said).split("|")
@@ -146,10 +147,119 @@ def test_a_record_that_cannot_be_put_together_does_not_stop_who_logs_it(capsys):
     logger = logging.getLogger("holdfast.example")
     wrong: Any = "many"
     with log_of_one_command():
-        Invocation().listen_to_logs()
+        Invocation().listener.listen()
         logger.warning("%d of them", wrong)
         logger.warning(Hostile())
     assert capsys.readouterr().err == (
         "holdfast: %d of them (arguments not shown: TypeError)\n"
         "holdfast: (unprintable: RuntimeError) (arguments not shown: RuntimeError)\n"
     )
+
+
+# A record before the program sets up its log, and some after that.
+CONFIGURED = """
+import logging
+import logging.config
+
+import holdfast
+
+app = holdfast.App("shop")
+log, root, ours = map(logging.getLogger, ("holdfast.example", None, "holdfast"))
+theirs = logging.StreamHandler()
+theirs.setFormatter(logging.Formatter("theirs: %(message)s"))
+log.warning("too early")
+{}
+log.debug("a detail")
+log.info("a remark")
+log.warning("a warning")
+"""
+
+TO_ROOT = "root.addHandler(theirs)"
+TO_OURS = "ours.addHandler(theirs)"
+
+
+def records(handler: str, *said: str) -> list[str]:
+    """Lines of that handler, while the app is imported and again while it runs."""
+    return [f"{handler}: {each}" for each in said] * 2
+
+
+WARNINGS = records("theirs", "a warning")
+EVERYTHING = records("theirs", "a detail", "a remark", "a warning")
+REMARKS = records("theirs", "a remark", "a warning")
+
+
+@pytest.mark.parametrize(
+    ("setup", "verbose", "said"),
+    [
+        (TO_ROOT, False, WARNINGS),
+        (TO_OURS, False, WARNINGS),
+        # What -v asks for is for a program that says nothing of its log, which is known once it is
+        # imported.
+        (TO_ROOT, True, [*EVERYTHING[:3], WARNINGS[0]]),
+        (f"{TO_OURS}; ours.setLevel('INFO')", True, REMARKS),
+        (f"{TO_ROOT}; root.setLevel('INFO')", False, REMARKS),
+        # Set as it was already: that is said, too.
+        (f"{TO_ROOT}; root.setLevel('INFO'); ours.setLevel('WARNING')", False, WARNINGS),
+        (f"{TO_ROOT}; {TO_OURS}; ours.propagate = False", False, WARNINGS),
+        ("", False, records("holdfast", "a warning")),
+        ("", True, records("holdfast", "a detail", "a remark", "a warning")),
+        ("ours.setLevel('INFO')", False, records("holdfast", "a remark", "a warning")),
+    ],
+)
+def test_a_program_with_handlers_of_its_own_has_the_log_of_a_worker_for_itself(
+    shell, monkeypatch, setup, verbose, said
+):
+    module = f"configured_{shell.folder.name.replace('-', '_')}"
+    (shell.folder / f"{module}.py").write_text(CONFIGURED.format(setup))
+
+    def run(_: object) -> None:
+        log = logging.getLogger("holdfast.example")
+        log.debug("a detail")
+        log.info("a remark")
+        log.warning("a warning")
+
+    monkeypatch.setattr("holdfast.cli.signals.run", run)
+    done = shell("worker", f"{module}:app", *(["-v"] if verbose else []))
+    assert done.code == 0, done.stderr
+    # A worker that runs says the time as well.
+    lines = [re.sub(r"^holdfast: \d\S+", "holdfast:", each) for each in done.stderr.splitlines()]
+    assert lines == ["holdfast: too early", *said]
+
+
+def test_a_module_that_sets_up_the_log_and_fails_is_told_all_the_same(shell):
+    module = f"fails_{shell.folder.name.replace('-', '_')}"
+    (shell.folder / f"{module}.py").write_text(f"{CONFIGURED.format(TO_ROOT)}\n1 / 0\n")
+    done = shell("worker", f"{module}:app")
+    *_, warned, failed = done.stderr.splitlines()
+    assert (done.code, warned) == (2, "theirs: a warning")
+    assert failed.startswith(f"holdfast: module '{module}' cannot be imported: ZeroDivisionError")
+
+
+DICTIONARY = """logging.config.dictConfig({
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"theirs": {"format": "theirs: %(message)s"}},
+    "handlers": {"theirs": {"class": "logging.StreamHandler", "formatter": "theirs"}},
+    "root": {"handlers": ["theirs"]},
+    "loggers": {"holdfast": {"level": "WARNING"}},
+})"""
+
+
+@pytest.mark.parametrize(
+    "setup", ["logging.basicConfig(format='theirs: %(message)s', level='INFO')", DICTIONARY]
+)
+def test_a_worker_leaves_its_log_to_what_configures_all_logging(holdfast, shell, setup):
+    shop = Shop(holdfast.folder, holdfast.url)
+    configured = CONFIGURED.format(setup)
+    shop.write(f"{configured}\n{SPEAKING}")
+    shell("migrate")
+    worker = holdfast.start("worker", shop.name)
+    shell("flow", "start", "checkout", "--id", "o-1")
+    assert shell("flow", "watch", "o-1").code == 0
+    worker.send_signal(signal.SIGTERM)
+    lines = holdfast.finish(worker).stderr.splitlines()
+    assert ("theirs: a remark" in lines) == setup.startswith("logging.basicConfig")
+    assert lines.count("theirs: the bank is slow") == 2
+    ours = [line for line in lines if line.startswith("holdfast: ")]
+    # What the command says of itself is no record of the log.
+    assert [line.split(" ", 2)[-1] for line in ours] == ["early", "shop serves <App 'shop'>"]

@@ -83,7 +83,7 @@ def test_a_line_of_a_worker_has_the_time_at_which_it_was_logged(capsys):
     record = logging.makeLogRecord({"msg": "a\nb", "levelno": 30, "created": 1_800_000_000.25})
     for timed in (False, True):
         with log_of_one_command():
-            Invocation(timed=timed).listen_to_logs()
+            Invocation(timed=timed).listener.listen()
             logging.getLogger("holdfast").handle(record)
     at = "2027-01-15T08:00:00.250+00:00"
     assert capsys.readouterr().err == (

@@ -7,7 +7,6 @@ out of everything that is said.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -57,10 +56,15 @@ class Invocation:
     # Whether what is said begins with its time: of a command that runs for days.
     timed: bool = False
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    # Who passes on what the library logs.
+    listener: Listener = field(init=False, repr=False)
     # Tasks that did not end when their command did.
     left_behind: list[asyncio.Task[Any]] = field(
         default_factory=list["asyncio.Task[Any]"], repr=False
     )
+
+    def __post_init__(self) -> None:
+        self.listener = Listener(self)
 
     def settings(self) -> Settings:
         """The settings that hold for this call; remembers their secrets."""
@@ -138,14 +142,6 @@ class Invocation:
         self.complain(errors.line_of(error))
         return errors.exit_code_of(error)
 
-    def listen_to_logs(self) -> None:
-        """Pass what the library logs on to stderr: warnings, or everything when verbose."""
-        logger = logging.getLogger("holdfast")
-        logger.setLevel(logging.DEBUG if self.verbose else logging.WARNING)
-        logger.propagate = False
-        if not logger.handlers:
-            logger.addHandler(Listener(self))
-
 
 def current() -> Invocation:
     """The invocation of the running command."""
@@ -162,7 +158,7 @@ def global_options(command: F) -> F:
         setattr(invocation, str(parameter.name), value)
         if parameter.name == "verbose":
             # The program listened before it came to the verb, and what stands after that.
-            invocation.listen_to_logs()
+            invocation.listener.listen()
 
     options = (
         click.option("--url", help="Store URL; default HOLDFAST_URL or a settings file."),

@@ -1,13 +1,16 @@
 """What the library logs, as lines of talk that say which flow, step or job they are about.
 
-Must never print a secret, and never raise into the code that logs.
+Owns the handler of the command line on the logger ``holdfast``, and takes it off again where the
+program that is run logs in its own way. Must never print a secret, and never raise into the code
+that logs.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -34,15 +37,67 @@ class Speaker(Protocol):
         ...
 
 
+class _Level(int):
+    """A level that is told by its identity from one of the same number that a program set."""
+
+    __slots__ = ()
+
+
 class Listener(logging.Handler):
     """Log records as lines of talk."""
 
     def __init__(self, speaker: Speaker) -> None:
         super().__init__()
         self._speaker = speaker
+        self._logger = logging.getLogger("holdfast")
+        self._level_found, self._propagate_found = self._logger.level, self._logger.propagate
+        # From the import of a program's module on: the handlers before, which are not its own.
+        self._before: list[logging.Handler] | None = None
+
+    def listen(self) -> None:
+        """Hear warnings, or everything where the speaker is verbose; safe to repeat."""
+        self._logger.setLevel(logging.DEBUG if self._speaker.verbose else logging.WARNING)
+        self._logger.propagate = False
+        if not self._logger.handlers:
+            self._logger.addHandler(self)
+
+    @contextmanager
+    def giving_way(self) -> Generator[None]:
+        """Import a program inside of this: if it sets up handlers of its own, they alone count.
+
+        Its own are those that are new on the root logger or on ``holdfast``. Then nothing is left
+        of what ``listen`` did, and what the program set stays, its level of ``holdfast`` among it.
+        Without them all is as before. A record meanwhile goes to the handlers of the program once
+        it has one, and is said here before that: it comes to one of both, and never to both.
+        """
+        heard = self._logger.level
+        # As a program finds it, so that what it sets holds at once. Only for a speaker who wants
+        # to hear everything it stays so, as nobody knows yet whether the program has handlers.
+        meanwhile = _Level(heard if self._speaker.verbose else self._level_found)
+        self._before = [*_handlers(self._logger), self]
+        self._logger.setLevel(meanwhile)
+        self._logger.propagate = self._propagate_found
+        try:
+            yield
+        finally:
+            replaced = self._is_replaced()
+            if replaced:
+                # It stays deaf: another thread may be on its way here with a record.
+                self._logger.removeHandler(self)
+            else:
+                self._before = None
+                self._logger.propagate = False
+            if self._logger.level is meanwhile:
+                self._logger.setLevel(self._level_found if replaced else heard)
+
+    def _is_replaced(self) -> bool:
+        before = self._before
+        return before is not None and any(each not in before for each in _handlers(self._logger))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say what ``record`` says, its first line with what it is about."""
+        if self._is_replaced():
+            return
         at = datetime.fromtimestamp(record.created, UTC)
         message = message_of(record)
         about = ", ".join(_subjects(record, message, self._speaker.secrets))
@@ -52,6 +107,10 @@ class Listener(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None and self._speaker.verbose:
             for line in errors.trace_of(record.exc_info[1]):
                 self._speaker.complain(line, at)
+
+
+def _handlers(logger: logging.Logger) -> list[logging.Handler]:
+    return [*logging.getLogger().handlers, *logger.handlers]
 
 
 def _subjects(record: logging.LogRecord, message: str, secrets: frozenset[str]) -> Iterator[str]:

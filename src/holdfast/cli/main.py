@@ -83,7 +83,7 @@ def cli() -> None:
     unavailable, 73 output not written, 74 outcome unknown, 75 lease not to be had, 76 lease lost,
     78 schema mismatch, 1 anything else.
     """
-    current().listen_to_logs()
+    current().listener.listen()
 
 
 def main() -> NoReturn:

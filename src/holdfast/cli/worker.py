@@ -43,7 +43,8 @@ def worker(app: str, host: str | None, session_ttl: float | None, grace: float) 
     signal ends the grace at once.
     """
     invocation = current()
-    loaded = load_app(app)
+    with invocation.listener.giving_way():
+        loaded = load_app(app)
     invocation.settings()
     invocation.timed = True
 
