@@ -139,6 +139,43 @@ def test_what_is_run_as_a_plain_function_is_no_flow(below, fix):
     assert not app.flows
 
 
+@pytest.mark.parametrize(
+    ("decorator", "said"),
+    [
+        ("cron", "`await hf.flows.schedule('ff', nightly, cron=…)`"),
+        ("every", "`await hf.flows.schedule('ff', nightly, every=…)`"),
+        ("leader", "`await hf.flows.start(nightly, …)`"),
+    ],
+)
+def test_code_that_is_suggested_calls_a_flow_as_its_function_is_called(decorator, said):
+    app = App("shop")
+    made = app.flow(name="ff")(nightly)
+    with pytest.raises(UsageError) as above:
+        DECORATORS[decorator](app)(made)
+    assert "'ff' is a flow" in str(above.value)
+    assert said in str(above.value)
+    app = App("shop")
+    function = DECORATORS[decorator](app)(nightly)
+    with pytest.raises(UsageError) as below:
+        app.flow(name="ff")(function)
+    assert "runs 'nightly' as a plain function" in str(below.value)
+    assert said in str(below.value)
+
+
+def test_code_that_is_suggested_calls_a_step_as_its_function_is_called():
+    app = App("shop")
+    made = app.step(name="ss")(nightly)
+    with pytest.raises(UsageError, match=r"'ss' is a step: .* `app.step\(…\)\(nightly.function\)`"):
+        app.step(made)
+
+
+def test_a_flow_that_is_not_async_is_to_be_written_under_the_name_of_its_function():
+    with pytest.raises(UsageError, match=r"flow 'ff': write it as `async def nightly_at_once\("):
+        App("shop").flow(name="ff")(nightly_at_once)
+    with pytest.raises(UsageError, match=r"flow 'ff': write it as `async def ff\("):
+        App("shop").flow(name="ff")(lambda: None)
+
+
 def test_so_it_is_with_a_method_each_look_at_which_is_another_object():
     class Shop:
         async def close(self) -> None: ...

@@ -44,9 +44,10 @@ class Flow(Generic[P, R]):
                 f"app.flow takes an `async def`, or name=…, not {cast('object', function)!r}"
             )
         self.name = check_definition(name or getattr(function, "__name__", ""), "flow")
-        called = cast("Any", getattr(type(function), "__call__", None))  # noqa: B004
-        if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
-            raise UsageError(f"flow {self.name!r}: write it as `async def {self.name}(…)`")
+        call = cast("Any", getattr(type(function), "__call__", None))  # noqa: B004
+        if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
+            called = called_as(function, self.name)
+            raise UsageError(f"flow {self.name!r}: write it as `async def {called}(…)`")
         self.function = function
         self.checked = checked
         """Whether it is refused to reach out of itself, here and while it runs."""
@@ -93,3 +94,9 @@ class Flow(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}>"
+
+
+def called_as(function: object, name: str) -> str:
+    """What code calls a function that is registered as ``name``, where it has a name of its own."""
+    called = getattr(function, "__name__", "")
+    return called if called.isidentifier() else name

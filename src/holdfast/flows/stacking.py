@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from holdfast.errors import UsageError
-from holdfast.flows.flow import Flow
+from holdfast.flows.flow import Flow, called_as
 from holdfast.flows.step import Step
 from holdfast.work.handler import Handler
 
@@ -23,8 +23,10 @@ def refuse_made(function: object, decorator: str) -> None:
             to do instead.
     """
     if isinstance(function, Flow):
-        kind, name = "flow", cast("Flow[..., Any]", function).name
-        fix = "drop one of the two" if decorator == "flow" else _instead(name, decorator)
+        flow = cast("Flow[..., Any]", function)
+        kind, name = "flow", flow.name
+        called = called_as(flow.function, name)
+        fix = "drop one of the two" if decorator == "flow" else _instead(name, called, decorator)
     elif isinstance(function, (Step, Handler)):
         made = cast("Step[..., Any] | Handler[Any, Any]", function)
         if _runs_plainly(decorator, is_async=made.is_async):
@@ -32,7 +34,8 @@ def refuse_made(function: object, decorator: str) -> None:
         kind, name = "step" if isinstance(function, Step) else "handler", made.name
         fix = "let a function of its own call it"
         if decorator == kind:
-            fix = f"give it the function itself, `app.{kind}(…)({name}.function)`"
+            called = called_as(made.function, name)
+            fix = f"give it the function itself, `app.{kind}(…)({called}.function)`"
         elif (decorator, kind) == ("flow", "handler"):
             fix = "let it say `await hf.flows.start(…)` for a flow of its own"
     else:
@@ -68,16 +71,20 @@ def refuse_run_plainly(function: object, name: str, run_by: Iterable[tuple[str, 
     for decorator, known in run_by:
         # Not by identity: each look at a method makes another.
         if known == function:
+            called = called_as(function, name)
             raise UsageError(
-                f"@app.{decorator} below @app.flow runs {name!r} as a plain function, and starts "
-                f"no flow: drop it, and {_instead(name, decorator)}"
+                f"@app.{decorator} below @app.flow runs {called!r} as a plain function, and starts "
+                f"no flow: drop it, and {_instead(name, called, decorator)}"
             )
 
 
-def _instead(name: str, decorator: str) -> str:
-    """What does for a flow what the decorator does for a function."""
+def _instead(name: str, called: str, decorator: str) -> str:
+    """What does for the flow ``name`` what the decorator does for a function.
+
+    Code calls it ``called``, which is another name where the decorator gave it one.
+    """
     if decorator in ("cron", "every"):
-        return f"let a host say `await hf.flows.schedule({name!r}, {name}, {decorator}=…)`"
+        return f"let a host say `await hf.flows.schedule({name!r}, {called}, {decorator}=…)`"
     if decorator == "step":
         return "flow code calls a flow as it is, and that starts a child; drop @app.step"
-    return f"let a function of its own say `await hf.flows.start({name}, …)`"
+    return f"let a function of its own say `await hf.flows.start({called}, …)`"
