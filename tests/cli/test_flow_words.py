@@ -117,18 +117,41 @@ def test_a_history_says_what_failed_on_one_line_each(shell, failed):
     assert "child checkout#0 failed: " in shell("flow", "history", "b").stdout
 
 
-def test_a_commit_without_events_says_what_it_is(shell, shop):
+COPIED = (
+    "(no event: there was none, as with a status text, or none is copied, as of an end or of "
+    "attempts of a step that is run again)"
+)
+
+
+def copied_commit(shell, flow, at):
+    """The commit before the mark of a copy of ``flow``."""
+    assert shell("flow", "fork", flow, "--at", at, "--id", "copy").code == 0
+    *_, copied, mark = shell("flow", "show", "copy", "--history", "--json").document["history"]
+    assert mark["what"].startswith("a copy of flow ")
+    return copied
+
+
+def test_a_copied_end_of_which_nothing_is_left_is_told_as_one_of_what_it_may_be(shell, shop):
     shell("flow", "start", "quick", "--id", "q")
 
     async def until(hf):
         await hf.flows.get("q").result()
 
     shop.run(until)
-    assert shell("flow", "fork", "q", "--at", "1", "--id", "copy").code == 0
-    copied, mark = shell("flow", "show", "copy", "--history", "--json").document["history"]
-    assert copied["events"] == []
-    assert copied["what"] == "(the end of the flow that it was copied from, which no copy has)"
-    assert mark["what"] == "a copy of flow 'q'"
+    copied = copied_commit(shell, "q", "1")
+    assert (copied["events"], copied["what"]) == ([], COPIED)
+
+
+def test_a_copied_status_text_is_not_told_as_an_end(shell, shop):
+    shell("flow", "start", "talker", "--id", "t")
+    shop.reach_the_wait("t")
+    copied = copied_commit(shell, "t", "1")
+    assert (copied["events"], copied["what"]) == ([], COPIED)
+
+
+def test_copied_attempts_of_the_step_that_is_forked_at_are_not_told_as_an_end(shell, failed):
+    copied = copied_commit(shell, failed, "charge#0")
+    assert (copied["events"], copied["what"]) == ([], COPIED)
 
 
 def test_a_history_says_why_the_flow_ended(shell, shop, failed):

@@ -67,8 +67,12 @@ def _told(event: Event, why: str) -> str:
 
 def _without_events(row: HistoryRow) -> str:
     if row.worker is None:
-        # No host commits without its name: a fork brought the row along.
-        return "(the end of the flow that it was copied from, which no copy has)"
+        # No host commits without its name: a fork brought the row along. Nothing that is stored
+        # tells whether it left the events of the row out, or which those were.
+        return (
+            "(no event: there was none, as with a status text, or none is copied, as of an end or "
+            "of attempts of a step that is run again)"
+        )
     # All that a host commits without an event.
     return (
         "(no event: a status text, attributes or a reply was set, or when the flow is to be looked "
