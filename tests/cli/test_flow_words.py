@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -276,6 +278,44 @@ def test_a_flow_that_nobody_takes_says_so(shell, shop):
     shell("flow", "suspend", "typo")
     assert "(ready)" not in shell("flow", "ls").stdout
     assert not re.search(READY, shell("flow", "show", "typo").stdout)
+
+
+MINUTE_US = 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("host", "due", "told"),
+    [
+        # From the claim on, until a commit says what it waits for.
+        ("web-1", "updated_at_us", False),
+        ("web-1", "created_at_us", False),
+        ("web-1", "NULL", False),
+        # The host may be slow to see that the time has come, or dead.
+        ("web-1", f"updated_at_us + {MINUTE_US}", True),
+        ("web-1", "updated_at_us + 1", True),
+        (None, "created_at_us", True),
+    ],
+)
+def test_a_table_tells_when_a_flow_is_due_unless_its_host_has_heard_of_it(
+    shell, shop, host, due, told
+):
+    shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
+    with closing(sqlite3.connect(shell.folder / "leases.db", isolation_level=None)) as connection:
+        connection.execute(
+            "UPDATE holdfast_instance SET session = ?1, worker = ?1, "
+            f"updated_at_us = updated_at_us + {MINUTE_US}",
+            (host,),
+        )
+        connection.execute(f"UPDATE holdfast_instance SET due_at_us = {due}")
+    shown = shell("flow", "show", "o")
+    assert (value(shown, "due_at") != "-") is told
+    heading, line = shell("flow", "ls").stdout.splitlines()
+    assert (line[heading.index("DUE") :] != "-") is told
+    for document in (
+        shell("flow", "show", "o", "--json").document,
+        *shell("flow", "ls", "--json").document["flows"],
+    ):
+        assert (document["due_at"] is None) is (due == "NULL")
 
 
 def test_a_flow_that_has_letters_and_that_nobody_takes_says_so(shell, shop):

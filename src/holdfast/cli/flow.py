@@ -23,6 +23,7 @@ from holdfast.cli.flow_start import attributes_of, definition, fork, start
 from holdfast.cli.flow_watch import watch
 from holdfast.cli.flow_words import (
     commit_row,
+    due_column,
     end_words,
     host_column,
     host_words,
@@ -137,6 +138,7 @@ def list_flows(
         now = datetime.now(UTC)
         for info, row in zip(found, rows, strict=True):
             row["host"] = host_column(info, now)
+            row["due_at"] = due_column(info)
             if info.stuck is not None:
                 row["status"] = f"{info.status.value} (stuck)"
     more = found[-1].id if len(found) >= limit else None
@@ -201,6 +203,7 @@ def _for_people(document: dict[str, Any], info: FlowInfo, letters: Sequence[Lett
         del document["stuck"]
     document["outcome"] = outcome_lines(info)
     document["host"] = host_words(info, letters, datetime.now(UTC))
+    document["due_at"] = due_column(info)
     waits: list[dict[str, str]] | None = document.get("waits_for")
     if waits is not None:
         pairs = [(each["kind"], each["name"]) for each in waits]

@@ -175,6 +175,16 @@ def host_column(info: FlowInfo, now: datetime) -> str | None:
     return "(waits)" if is_parked(info) else info.host
 
 
+def due_column(info: FlowInfo) -> datetime | None:
+    """When a flow goes on though nothing happens to it, where that tells something.
+
+    A host takes what is due, and the date stays beside it until a commit says another. So of what a
+    host has, only a date that lies behind its last change is one that the flow waits for.
+    """
+    due = info.due_at
+    return due if due is None or info.host is None or due > info.updated_at else None
+
+
 def unread_words(letters: Sequence[Letter], asked: int) -> str:
     """How many letters nobody has read yet, where at most ``asked`` were asked for."""
     more = " or more" if len(letters) >= asked else ""
