@@ -5,7 +5,7 @@ Owns the words of tables. JSON says the same in fields, and nothing of it is lef
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -97,8 +97,12 @@ def _why(info: FlowInfo) -> str:
         return ""
     if not isinstance(failure, dict):
         return ""
-    kept = cast("dict[str, Any]", failure)
-    return _short(str(kept.get("type")), str(kept.get("message") or ""))
+    return _said(cast("dict[str, Any]", failure))
+
+
+def _said(failure: Mapping[str, Any]) -> str:
+    """What is kept of an error, on one line, cut."""
+    return _short(str(failure.get("type")), str(failure.get("message") or ""))
 
 
 def _short(type_: str, message: str) -> str:
@@ -110,7 +114,7 @@ def _short(type_: str, message: str) -> str:
 
 
 def outcome_lines(info: FlowInfo) -> Lines | None:
-    """How a flow ended: its result, or its error with a line for each cause; else nothing."""
+    """How a flow ended: its result, or its error with lines for what is in it; else nothing."""
     if info.status not in FINAL:
         return None
     failure: Any = info.outcome
@@ -126,14 +130,36 @@ def _whole(failure: Mapping[str, Any]) -> str:
 
 
 def _causes(failure: Mapping[str, Any]) -> Sequence[str]:
-    lines: list[str] = []
+    """A line for each of the first errors in it, if it is a group, and for each of its causes."""
+    lines = [*_members(failure)]
     cause: Any = failure.get("cause")
     while isinstance(cause, dict):
         kept = cast("dict[str, Any]", cause)
-        said = _short(str(kept.get("type")), str(kept.get("message") or ""))
-        lines.append(f"caused by {said}")
+        lines += [f"caused by {_said(kept)}", *_members(kept)]
         cause = kept.get("cause")
     return lines
+
+
+def _members(failure: Mapping[str, Any]) -> Iterator[str]:
+    """The first errors in a group, and how many more there are; older releases kept none."""
+    members = _part(_part(failure, "details"), "members")
+    first: Any = members.get("first")
+    if not isinstance(first, list):
+        return
+    for member in cast("list[dict[str, Any]]", first):
+        said = _said(member)
+        of = str(member.get("of") or "").replace("/", " ", 1)
+        # A failed step names itself, unless its error came through as it was.
+        yield f"with {said} ({of})" if of and of not in said else f"with {said}"
+    more = members.get("total", 0) - len(cast("list[Any]", first))
+    if more > 0:
+        yield f"and {more:,} more"
+
+
+def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What stands under a name of what is kept of an error; nothing if it is no object."""
+    found: Any = document.get(name)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def traceback_of(info: FlowInfo) -> str | None:
@@ -141,8 +167,7 @@ def traceback_of(info: FlowInfo) -> str | None:
     failure: Any = info.outcome
     if info.status is InstanceStatus.COMPLETED or not isinstance(failure, dict):
         return None
-    details: Any = cast("dict[str, Any]", failure).get("details")
-    found = cast("dict[str, Any]", details).get("traceback") if isinstance(details, dict) else None
+    found = _part(cast("dict[str, Any]", failure), "details").get("traceback")
     return found if isinstance(found, str) and found else None
 
 

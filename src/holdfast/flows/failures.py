@@ -36,6 +36,11 @@ _CAUSES_MAX = 5
 # Notes are for people, like the message, and are kept as long as one.
 _NOTES_CHARS_MAX = 2 * 1024
 
+# The errors in a group are often one error many times over, and whoever reads of it needs a few of
+# them. With all of its causes, an error stays shorter than a payload may be, so that it is kept.
+_MEMBERS_MAX = 5
+_MEMBER_CHARS_MAX = 512
+
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """The type of the failure of a step that was begun with ``once`` and never ended."""
 
@@ -251,6 +256,8 @@ def _stopped(failure: Failure) -> tuple[str, str] | None:
 
 def _details(error: BaseException, where: str, errors: Sequence[type[Exception]]) -> msgspec.Raw:
     details: dict[str, Any] = {"traceback": where}
+    if isinstance(error, BaseExceptionGroup):
+        details["members"] = _members(cast("BaseExceptionGroup[BaseException]", error))
     if isinstance(error, (FlowCancelled, FlowTerminated)):
         # The sentence that it says cannot be taken apart again. A class of somebody else's may
         # have neither of them.
@@ -266,6 +273,33 @@ def _details(error: BaseException, where: str, errors: Sequence[type[Exception]]
     return encoded(details, "the details of an error")
 
 
+def _members(group: BaseExceptionGroup[BaseException]) -> dict[str, Any]:
+    """The ``first`` errors in a group, through the groups in it, and how many there are in all.
+
+    Of each its type and message, and the step or child whose failure it carries, if it does.
+    """
+    first: list[dict[str, str]] = []
+    total = 0
+    seen: set[int] = set()
+    left: list[BaseException] = [group]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, BaseExceptionGroup):
+            left.extend(reversed(cast("BaseExceptionGroup[BaseException]", each).exceptions))
+            continue
+        total += 1
+        if len(first) < _MEMBERS_MAX:
+            said = _storable(printable(each, _MEMBER_CHARS_MAX))
+            member = {"type": name_of(type(each)), "message": said}
+            for origin in origins_of(each, None)[:1]:
+                member["of"] = origin
+            first.append(member)
+    return {"total": total, "first": first}
+
+
 def _notes(error: BaseException) -> str:
     # Anybody may put anything there, as Python's own printing of tracebacks expects as well.
     kept: Any = getattr(error, "__notes__", None)
@@ -275,7 +309,12 @@ def _notes(error: BaseException) -> str:
 
 
 def _text(value: object) -> str:
-    return masked(str(value), _NOTES_CHARS_MAX).encode("utf-8", "backslashreplace").decode()
+    return _storable(masked(str(value), _NOTES_CHARS_MAX))
+
+
+def _storable(text: str) -> str:
+    # Lone surrogates, of a file name for instance, cannot be stored as UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _note(note: object) -> str:
