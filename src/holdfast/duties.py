@@ -57,7 +57,7 @@ class Duties:
         self._flows = self._make_flow_host()
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self._runs = self._stopping = self._defined = False
+        self._runs = self._stopping = self._signalled = self._defined = False
         # Set by who does not want to wait for the grace.
         self._hurry = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -145,7 +145,9 @@ class Duties:
             self._hurry.set()
 
     def _hear_signal(self) -> None:
-        self._hear_stop(self._stopping)
+        # The second one is in a hurry, and not the first of a program that is stopping already.
+        again, self._signalled = self._signalled, True
+        self._hear_stop(again)
 
     def _note_defined(self) -> None:
         self._defined = True

@@ -193,10 +193,10 @@ REMARKS = records("theirs", "a remark", "a warning")
     [
         (TO_ROOT, False, WARNINGS),
         (TO_OURS, False, WARNINGS),
-        # What -v asks for is for a program that says nothing of its log, which is known once it is
-        # imported.
-        (TO_ROOT, True, [*EVERYTHING[:3], WARNINGS[0]]),
-        (f"{TO_OURS}; ours.setLevel('INFO')", True, REMARKS),
+        # Who asks for it hears everything.
+        (TO_ROOT, True, records("holdfast", "a detail", "a remark", "a warning")),
+        # What prints nothing takes nobody's place.
+        ("ours.addHandler(logging.NullHandler())", False, records("holdfast", "a warning")),
         (f"{TO_ROOT}; root.setLevel('INFO')", False, REMARKS),
         # Set as it was already: that is said, too.
         (f"{TO_ROOT}; root.setLevel('INFO'); ours.setLevel('WARNING')", False, WARNINGS),

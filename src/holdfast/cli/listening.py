@@ -65,15 +65,18 @@ class Listener(logging.Handler):
     def giving_way(self) -> Generator[None]:
         """Import a program inside of this: if it sets up handlers of its own, they alone count.
 
-        Its own are those that are new on the root logger or on ``holdfast``. Then nothing is left
-        of what ``listen`` did, and what the program set stays, its level of ``holdfast`` among it.
-        Without them all is as before. A record meanwhile goes to the handlers of the program once
-        it has one, and is said here before that: it comes to one of both, and never to both.
+        Its own are those that are new on the root logger or on ``holdfast``, but for those that
+        print nothing. Then nothing is left of what ``listen`` did, and what the program set stays,
+        its level of ``holdfast`` among it. Without them all is as before, and so it is for a
+        speaker who wants to hear everything. A record meanwhile goes to the handlers of the program
+        once it has one, and is said here before that: it comes to one of both, and never to both.
         """
+        if self._speaker.verbose:
+            yield
+            return
         heard = self._logger.level
-        # As a program finds it, so that what it sets holds at once. Only for a speaker who wants
-        # to hear everything it stays so, as nobody knows yet whether the program has handlers.
-        meanwhile = _Level(heard if self._speaker.verbose else self._level_found)
+        # As a program finds it, so that what it sets holds at once.
+        meanwhile = _Level(self._level_found)
         self._before = [*_handlers(self._logger), self]
         self._logger.setLevel(meanwhile)
         self._logger.propagate = self._propagate_found
@@ -110,7 +113,8 @@ class Listener(logging.Handler):
 
 
 def _handlers(logger: logging.Logger) -> list[logging.Handler]:
-    return [*logging.getLogger().handlers, *logger.handlers]
+    found = [*logging.getLogger().handlers, *logger.handlers]
+    return [each for each in found if not isinstance(each, logging.NullHandler)]
 
 
 def _subjects(record: logging.LogRecord, message: str, secrets: frozenset[str]) -> Iterator[str]:

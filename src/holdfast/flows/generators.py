@@ -12,8 +12,7 @@ from __future__ import annotations
 from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncGenerator, Callable
 from sys import get_asyncgen_hooks, set_asyncgen_hooks
-from types import AsyncGeneratorType
-from typing import Any, cast
+from typing import Any
 from weakref import ref
 
 Generator = AsyncGenerator[Any, Any]
@@ -85,8 +84,9 @@ def forget_freed(known: Known) -> None:
     Whatever else is kept by somebody is still not to be ended when it is freed.
     """
     for number, one in known.items():
-        generator = cast("AsyncGeneratorType[Any, Any] | None", one())
-        is_over = generator is None or generator.ag_frame is None
+        generator = one()
+        # Those that are not Python's own, such as Cython's, do not tell: they may have to be ended.
+        is_over = generator is None or getattr(generator, "ag_frame", one) is None
         if is_over and _own.get(number) is one:
             # Another thread may have been faster.
             _own.pop(number, None)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import Conflict, FlowExists, FlowNotFound, UsageError
+from holdfast.errors import Conflict, FlowExists, FlowNotFound, HistoryTooNew, UsageError
 from holdfast.flows import letters
 from holdfast.flows.attributes import unstuck
 from holdfast.flows.events import (
+    ChildEnded,
     Event,
     Failure,
     Forked,
@@ -203,25 +204,19 @@ class Operations:
             attributes=unstuck(record.attributes),
             headers=record.headers,
         )
+        undone = _undone_for(record, rows, history)
         (started,) = await self._desk.starter.submit((new,))
         if started.entry is not Entry.CREATED:
             raise FlowExists(new.id, started.name, new.name)
-        if any(isinstance(event, StepEnded) for text in history for event in decode_events(text)):
-            self._warn_of_undone(record, rows, new.id)
-        return new.id
-
-    def _warn_of_undone(
-        self, record: InstanceRecord, rows: Sequence[HistoryRow], copy: InstanceId
-    ) -> None:
-        undone = undone_in(record, rows)
         if undone is not None:
             self._desk.log.warning(
                 "flow %s is a copy of %s, which %s when it ended: the copy takes all for done that "
                 "came before its place; if some of that was undone, terminate it, and fork from "
                 "before the first that was",
-                *(copy, self._id, undone),
-                extra={"flow": copy},
+                *(new.id, self._id, undone),
+                extra={"flow": new.id},
             )
+        return new.id
 
     def _check(self, opened: Opened, why: str) -> None:
         if opened is Opened.NOT_FOUND:
@@ -234,6 +229,20 @@ def _request(flow: InstanceId, text: str, history: Sequence[str]) -> str:
     """What tells a copy with this input from all others."""
     said = msgspec.json.encode((flow, text, *history))
     return f"fork/{blake2b(said, digest_size=16).hexdigest()}"
+
+
+def _undone_for(
+    record: InstanceRecord, rows: Sequence[HistoryRow], history: Sequence[str]
+) -> str | None:
+    """What a saga of a flow has undone, as is told of a copy that takes anything for done."""
+    kept = (event for text in history for event in decode_events(text))
+    if not any(isinstance(event, (StepEnded, ChildEnded)) for event in kept):
+        return None
+    try:
+        return undone_in(record, rows)
+    except HistoryTooNew:
+        # What is copied can be read; of the rest nothing is known here.
+        return None
 
 
 def _cut(rows: Sequence[HistoryRow], at: int | str) -> tuple[int, int]:

@@ -197,7 +197,9 @@ class Replay:
             run.out.events += 1
             self._keep(recorded)
             return
-        self._refuse(recorded, None if entry is None else told(entry[0]))
+        found = None if entry is None else entry[0]
+        failed = isinstance(found, Ended) and found.status == InstanceStatus.FAILED
+        self._refuse(recorded, None if found is None or failed else told(found))
 
     def _refuse(self, recorded: Event, found: str | None = None) -> NoReturn:
         # A step that has run and is not asked for says more than what came behind it.

@@ -7,6 +7,7 @@ So a schedule or a queue that ran a flow would silently do without all that a fl
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MethodType
 from typing import Any, cast
 
 from holdfast.errors import UsageError
@@ -69,13 +70,19 @@ def refuse_run_plainly(function: object, name: str, run_by: Iterable[tuple[str, 
         UsageError: One of them is this.
     """
     for decorator, known in run_by:
-        # Not by identity: each look at a method makes another.
-        if known == function:
+        if _is_same(known, function):
             called = called_as(function, name)
             raise UsageError(
                 f"@app.{decorator} below @app.flow runs {called!r} as a plain function, and starts "
                 f"no flow: drop it, and {_instead(name, called, decorator)}"
             )
+
+
+def _is_same(known: object, function: object) -> bool:
+    """Whether these are one function; each look at a method makes another object."""
+    if isinstance(known, MethodType) and isinstance(function, MethodType):
+        return known.__func__ is function.__func__ and known.__self__ is function.__self__
+    return known is function
 
 
 def _instead(name: str, called: str, decorator: str) -> str:

@@ -33,8 +33,9 @@ MAILBOX_MAX = 10_000
 # be able to be stopped. One is enough, and callers in a hurry send some.
 CANCELS_MAX = 100
 
-# Rows of histories that one step removes, but for those of its last instance. A fifth of a second:
-# so long everybody else waits for the store at most, and no timeout of a statement is near.
+# Rows of histories that one step removes, but for those of its last instance: some tenths of a
+# second, in which others may wait for the store. Letters that were read are not counted; they are
+# many only where the history is long, or began anew again and again.
 REMOVED_ROWS_MAX = 20_000
 
 # What was committed at once and is written as one row.

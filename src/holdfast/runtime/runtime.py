@@ -44,8 +44,8 @@ class Runtime:
 
     tick_s: float = TICK_S
 
-    # How many times longer than usual to wait for a ring before looking without one, and between
-    # looks that nobody waits for: more than once only where no ring can be lost.
+    # How many times longer than usual to wait for a ring before looking without one: more than
+    # once only where no ring can be lost.
     patience: float = 1.0
 
     def __init__(self, *, clock: Clock | None = None, rng: random.Random | None = None) -> None:

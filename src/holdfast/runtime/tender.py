@@ -70,8 +70,7 @@ class Tender:
             self._log.warning("ended %s were not pruned, and will be later: %s", what, error)
 
     def _pause_s(self) -> float:
-        runtime = self._runtime
-        return TEND_EVERY_S * runtime.patience * runtime.random.uniform(0.5, 1.5)
+        return TEND_EVERY_S * self._runtime.random.uniform(0.5, 1.5)
 
 
 async def _tend_jobs(store: JobStore) -> bool:

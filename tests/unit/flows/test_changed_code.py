@@ -334,8 +334,12 @@ def test_what_the_code_fails_by_is_told_with_its_traceback_and_without_wrong_adv
     assert deployed(driven, waits).run.inbox.waiting
 
 
-def test_arguments_that_do_not_fit_any_more_are_named():
+@pytest.mark.parametrize("begins_with_a_step", [True, False])
+def test_arguments_that_do_not_fit_any_more_are_named(begins_with_a_step: bool):
     async def waits(amount: int) -> str:
+        if not begins_with_a_step:
+            # The history begins with what was decided, and with nothing that happened.
+            await asyncio.sleep(60)
         return await a() + await holdfast.wait_signal("go", str)
 
     async def renamed(number: int) -> str:

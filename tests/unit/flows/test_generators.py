@@ -258,6 +258,21 @@ def test_one_that_has_ended_and_is_kept_beyond_its_flow_is_forgotten():
     assert not generators._own
 
 
+def test_one_that_does_not_tell_whether_it_has_ended_is_kept_in_mind():
+    """Cython's are of another type, without the attribute that tells."""
+
+    class Foreign:
+        pass
+
+    async def uses() -> None:
+        sys.get_asyncgen_hooks().firstiter(foreign)  # type: ignore[arg-type,misc]
+
+    foreign: Any = Foreign()
+    flow_of(uses()).close()
+    assert list(generators._own) == [id(foreign)]
+    generators._own.clear()
+
+
 def test_a_thread_without_a_loop_has_its_generators_ended_by_python_again():
     """Histories are replayed there, by a test or by the command line."""
     said: list[str] = []

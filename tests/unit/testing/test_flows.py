@@ -56,23 +56,6 @@ def test_an_hour_passes_by_itself(holdfast_world):
     assert (record.ended_at - record.created_at).total_seconds() >= 3600
 
 
-def test_two_years_pass_before_a_test_has_done_what_it_may_do(holdfast_world):
-    """Nobody looks around each minute of them."""
-    app = holdfast.App("patient")
-
-    @app.flow
-    async def wait() -> None:
-        await asyncio.sleep(2 * 365 * 86_400)
-
-    async def story(world: World) -> None:
-        await world.serve(app)
-        async with await world.connect() as hf:
-            await (await hf.flows.start(wait)).result()
-
-    holdfast_world.run(story)
-    assert holdfast_world.simulation.now > 2 * 365 * 86_400
-
-
 def test_each_test_has_an_empty_store_of_its_own(holdfast_url):
     async def count() -> int:
         async with holdfast.connect(holdfast_url) as hf:

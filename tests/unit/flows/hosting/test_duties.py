@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 
 import pytest
@@ -176,3 +178,36 @@ async def _lead(lease: holdfast.Lease) -> None: ...
 
 
 async def _tick() -> None: ...
+
+
+# -- signals -----------------------------------------------------------------------------------
+
+
+async def test_the_first_signal_leaves_a_host_that_stops_already_its_grace(fleet):
+    app, began, release = App("a"), asyncio.Event(), asyncio.Event()
+
+    @app.step
+    async def step() -> str:
+        began.set()
+        await release.wait()
+        return "ended"
+
+    @app.flow
+    async def flow() -> str:
+        return await step()
+
+    hf = await fleet.host("one", app=app)
+    running = asyncio.create_task(hf.run(grace=60))
+    await until(lambda: hf._desk.host is not None and hf._desk.host.open)
+    handle = await hf.flows.start(flow)
+    await began.wait()
+    hf.stop()
+    await until(lambda: hf._duties._stopping)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: hf._duties._signalled)
+    await asyncio.sleep(0)
+    assert not hf._duties._hurry.is_set()
+    release.set()
+    await asyncio.wait_for(running, 10)
+    (row,) = await handle.history()
+    assert [event.step for event in row.events] == ["step#0"]

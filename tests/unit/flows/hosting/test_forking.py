@@ -42,7 +42,8 @@ async def test_fork_copies_a_part_of_the_history(fleet):
         await handle.fork(at=2, id="")
 
 
-async def test_who_forks_what_a_saga_has_undone_is_warned(fleet, caplog):
+@pytest.mark.parametrize("by_child", [False, True])
+async def test_who_forks_what_a_saga_has_undone_is_warned(fleet, caplog, by_child):
     app = App("a")
 
     @app.step
@@ -56,9 +57,13 @@ async def test_who_forks_what_a_saga_has_undone_is_warned(fleet, caplog):
         raise ValueError("no money")
 
     @app.flow
+    async def reserving() -> None:
+        await reserve()
+
+    @app.flow
     async def checkout() -> None:
         async with holdfast.saga() as saga:
-            await reserve()
+            await (reserving if by_child else reserve)()
             saga.add(unreserve)
             await charge()
 
@@ -66,7 +71,7 @@ async def test_who_forks_what_a_saga_has_undone_is_warned(fleet, caplog):
     handle = await hf.flows.start(checkout, id="f")
     with pytest.raises(FlowFailed):
         await handle.result(timeout=10)
-    await handle.fork(at="reserve#0", id="from-before-it")
+    await handle.fork(at=0 if by_child else "reserve#0", id="from-before-it")
     assert "is a copy of" not in caplog.text
     await handle.fork(at="charge#0", id="from-behind-it")
     said = [each.getMessage() for each in caplog.records]
