@@ -66,7 +66,7 @@ class Stuck:
         """A flow is about to be replayed: if it goes on now, it is not stuck any more."""
         if STUCK in live.row.attributes:
             attributes = cast("dict[str, Any]", msgspec.json.decode(live.row.attributes))
-            self._marked[live.id] = attributes.get(STUCK, "")
+            self._marked[live.id] = str(attributes.get(STUCK, ""))
             live.mark(unstuck(live.row.attributes))
         else:
             # It went on elsewhere: should it be stuck here again, the store does not know it.
