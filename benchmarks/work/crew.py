@@ -16,30 +16,50 @@ CONCURRENCY = 100
 # Hosts connect one after the other; so long before they begin together.
 _LEAD_S = 0.05
 
-# More than the fastest crew does in one round; one that empties the queue would be measured idle.
-BACKLOG_PER_S = 30_000
+# The first guess of what a crew does in a second. A crew that comes near the end of its queue does
+# its round again with twice as many: it would be measured idle, and no constant fits all machines.
+_BACKLOG_PER_S = 10_000
 
-# So many must be left in the end: the last jobs are claimed in smaller batches.
+# So many must be left at the end: the last jobs are claimed in smaller batches.
 _LEFT_MIN = 1000
+
+# So often a backlog is doubled before something else must be wrong.
+_DOUBLINGS_MAX = 8
 
 
 class Crew:
     """Some runners on one store, whose queue is filled up before each round."""
 
-    def __init__(self, jobs: Jobs, runners: list[Child], seconds: float) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        runners: list[Child],
+        seconds: float,
+        *,
+        backlog_per_s: int = _BACKLOG_PER_S,
+    ) -> None:
         self._jobs = jobs
         self._runners = runners
         self._seconds = seconds
+        self._backlog = int(backlog_per_s * seconds) + _LEFT_MIN
         self._ready = 0
 
     async def rate(self) -> float:
-        """Jobs a second of all runners together, for one round.
+        """Jobs a second of all runners together, for one round that did not empty the queue.
 
         Raises:
-            RuntimeError: They came to the end of the queue.
+            RuntimeError: They empty the queue, however long it is.
         """
-        wanted = int(BACKLOG_PER_S * self._seconds)
-        await self._jobs.fill(QUEUE, wanted - self._ready)
+        for _ in range(_DOUBLINGS_MAX):
+            await self._jobs.fill(QUEUE, self._backlog - self._ready)
+            served, elapsed_s = await self._round()
+            self._ready = self._backlog - served
+            if self._ready >= _LEFT_MIN:
+                return served / elapsed_s
+            self._backlog *= 2
+        raise RuntimeError(f"the queue ran dry: all of {self._backlog // 2} jobs were done")
+
+    async def _round(self) -> tuple[int, float]:
         for runner in self._runners:
             runner.tell("connect")
             await runner.hear()
@@ -47,8 +67,4 @@ class Crew:
         for runner in self._runners:
             runner.tell({"start": start, "seconds": self._seconds})
         said = await asyncio.gather(*(runner.hear() for runner in self._runners))
-        served = sum(one["served"] for one in said)
-        self._ready = wanted - served
-        if self._ready < _LEFT_MIN:
-            raise RuntimeError(f"the queue ran dry: {served} of {wanted} jobs were done")
-        return served / max(one["elapsed_s"] for one in said)
+        return sum(one["served"] for one in said), max(one["elapsed_s"] for one in said)

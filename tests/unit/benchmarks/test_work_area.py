@@ -11,7 +11,9 @@ from benchmarks import python_peer
 from benchmarks.leases.postgres_backend import PostgresBackend
 from benchmarks.leases.redis_backend import RedisBackend
 from benchmarks.leases.sqlite_backend import SqliteBackend
-from benchmarks.work import area, backlog, crew, effort, end_to_end, pickup
+from benchmarks.children import children
+from benchmarks.work import area, backlog, effort, end_to_end, pickup
+from benchmarks.work.crew import PROGRAM, Crew
 from benchmarks.work.jobs import open_jobs
 
 TINY = dataclasses.replace(
@@ -42,11 +44,6 @@ def postgres(postgres_server):
 @pytest.fixture
 def redis(redis_server):
     return RedisBackend(redis_server)
-
-
-@pytest.fixture
-def small_backlog(monkeypatch):
-    monkeypatch.setattr(crew, "BACKLOG_PER_S", 50_000)
 
 
 def claims_of(backend):
@@ -98,17 +95,25 @@ async def test_a_claim_that_finds_too_little_is_no_measurement(sqlite):
 
 
 @pytest.mark.process
-async def test_end_to_end_of_sqlite(sqlite, small_backlog):
+async def test_end_to_end_of_sqlite(sqlite):
     (row,) = await end_to_end.measure_sqlite(sqlite, TINY)
     assert (row.name, row.bar) == ("sqlite/end-to-end", 2.0)
     assert row.ours > 0
 
 
 @pytest.mark.process
+async def test_a_crew_that_empties_its_queue_does_the_round_again_with_more(sqlite):
+    url = sqlite.new_store()
+    async with open_jobs(url) as jobs, children(PROGRAM, [[url]]) as runners:
+        await runners[0].hear()
+        # Nothing but what must be left: whatever the crew does is too much.
+        crew = Crew(jobs, runners, 0.2, backlog_per_s=0)
+        assert await crew.rate() > 0
+
+
+@pytest.mark.process
 @pytest.mark.service
-async def test_end_to_end_of_postgres_without_its_peer(
-    postgres, small_backlog, monkeypatch, tmp_path
-):
+async def test_end_to_end_of_postgres_without_its_peer(postgres, monkeypatch, tmp_path):
     monkeypatch.setattr(python_peer, "cache", lambda: tmp_path)
     (row,) = await end_to_end.measure_postgres(postgres, TINY)
     assert (row.name, row.floor, row.bar) == ("postgres/end-to-end", None, None)
@@ -116,7 +121,7 @@ async def test_end_to_end_of_postgres_without_its_peer(
 
 @pytest.mark.process
 @pytest.mark.service
-async def test_two_processes_of_postgres(postgres, small_backlog):
+async def test_two_processes_of_postgres(postgres):
     rows = await end_to_end.measure_processes(postgres, TINY)
     assert [(row.name, row.bar) for row in rows] == [
         ("postgres/two-processes", 1.5), ("postgres/two-processes-full", 1.5)
