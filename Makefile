@@ -1,7 +1,7 @@
 # The commands of this repository. `make` alone lists them.
-# HOLDFAST_VENV moves the environment; ARGS is passed on to the program that a target runs.
+# OUTLIVE_VENV moves the environment; ARGS is passed on to the program that a target runs.
 
-VENV := $(or $(HOLDFAST_VENV),.venv)
+VENV := $(or $(OUTLIVE_VENV),.venv)
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 ARGS :=
@@ -36,7 +36,7 @@ dev:
 	@tools/bootstrap.sh dev
 
 demo: core
-	@$(PYTHON) -m holdfast.demo $(ARGS)
+	@$(PYTHON) -m outlive.demo $(ARGS)
 
 test: dev
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -57,7 +57,7 @@ bench: dev
 	@$(PYTHON) -m benchmarks charts $(ARGS)
 
 soak: dev
-	@HOLDFAST_SOAK=1 $(PYTHON) -m pytest $(ARGS)
+	@OUTLIVE_SOAK=1 $(PYTHON) -m pytest $(ARGS)
 
 # Removes only what is certainly a virtual environment.
 clean:

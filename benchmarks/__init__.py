@@ -1,1 +1,1 @@
-"""Measurements of Holdfast beside the raw driver doing the same durable work, as ratios."""
+"""Measurements of Outlive beside the raw driver doing the same durable work, as ratios."""

@@ -24,7 +24,7 @@ _AREAS = {"charts": charts, "flows": flows, "leases": leases, "work": work}
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Holdfast beside the raw driver doing the same durable work.",
+        description="Measure Outlive beside the raw driver doing the same durable work.",
     )
     parser.add_argument("area", choices=sorted(_AREAS))
     parser.add_argument("--quick", action="store_true", help="shorter rounds, wider error")
@@ -59,5 +59,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     # The raw loops that are measured beside us block the event loop, as is told of at length.
-    logging.getLogger("holdfast").setLevel(logging.ERROR)
+    logging.getLogger("outlive").setLevel(logging.ERROR)
     sys.exit(main())

@@ -53,7 +53,7 @@ class Places(Generic[E_contra]):
         """Measure what is chosen, into ``report``."""
         wanted = self.chosen(only)
         if any(name.startswith("sqlite/") for name in wanted):
-            with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
+            with tempfile.TemporaryDirectory(prefix="outlive-bench-") as directory:
                 self.run_on(report, SqliteBackend(Path(directory)), wanted, effort)
         for name, (said, server) in self.servers.items():
             if any(measurement.startswith(f"{name}/") for measurement in wanted):

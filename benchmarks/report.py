@@ -24,7 +24,7 @@ class Row:
     Attributes:
         name: ``backend/measurement``.
         unit: Of ``ours``, ``floor`` and ``peers`` alike.
-        ours: What Holdfast did.
+        ours: What Outlive did.
         floor: What the raw driver did in the same run, or ``None`` where there is none.
         peers: What others did in the same run, by name; the name says in what they differ.
         bar: What is required: of ``ours / floor`` where there is a floor, else of ``ours``.

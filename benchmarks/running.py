@@ -33,7 +33,7 @@ def run_measurements(report: Report, backend: str, measurements: Mapping[str, Me
 
 def _flush_ms() -> float:
     # All backends keep their files where temporary files go.
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="outlive-bench-") as directory:
         return flush_ms(Path(directory))
 
 

@@ -12,8 +12,8 @@ import sys
 import time
 from datetime import UTC, datetime
 
-import holdfast
-from holdfast import blocking
+import outlive
+from outlive import blocking
 
 STEPS = 3
 
@@ -29,8 +29,8 @@ def write_report(lease: blocking.Lease) -> None:
 def main(url: str) -> int:
     """Run today's job unless it runs, or has run, elsewhere."""
     today = datetime.now(UTC).date().isoformat()
-    with blocking.connect(url, session=False) as hf:
-        lease = hf.leases.try_acquire("nightly-report")
+    with blocking.connect(url, session=False) as host:
+        lease = host.leases.try_acquire("nightly-report")
         if lease is None:
             print("somebody else is at it")
             return 0
@@ -47,5 +47,5 @@ def main(url: str) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1]))
-    except holdfast.LeaseLost as error:
+    except outlive.LeaseLost as error:
         sys.exit(f"stopped: {error}")

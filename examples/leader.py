@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 
-app = holdfast.App("example")
+app = outlive.App("example")
 
 
 @app.leader("example/leader", ttl=3)
-async def lead(lease: holdfast.Lease) -> None:
+async def lead(lease: outlive.Lease) -> None:
     """Run while this host leads; cancelled when it does not."""
     print(f"leading with token {lease.token}", flush=True)
     try:
@@ -29,15 +29,15 @@ async def lead(lease: holdfast.Lease) -> None:
 
 
 @app.every(1, key="example/tick")
-async def tick(tick: holdfast.Tick) -> None:
+async def tick(tick: outlive.Tick) -> None:
     """Run on one host of the fleet, at most once for each second."""
     print(f"tick {tick.number}", flush=True)
 
 
 async def main(url: str, name: str) -> None:
     """Serve until told to stop."""
-    async with holdfast.connect(url, app=app, host=name) as hf:
-        await hf.run()
+    async with outlive.connect(url, app=app, name=name) as host:
+        await host.run()
 
 
 if __name__ == "__main__":

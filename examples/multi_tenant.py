@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-import holdfast
-from holdfast.charts import Chart, assign, send_to
-from holdfast.charts.orchestrator import Group
+import outlive
+from outlive.charts import Chart, assign, send_to
+from outlive.charts.orchestrator import Group
 
 counter = Chart.load(
     {"id": "counter", "context": {"count": 0}, "on": {"ADD": {"actions": "add"}}},
@@ -29,7 +29,7 @@ class Tenants:
 
     async def add(self, name: str) -> Group:
         """Let a tenant in."""
-        group = self._groups[name] = holdfast.orchestrator().group(name)
+        group = self._groups[name] = outlive.orchestrator().group(name)
         await group.start(counter)
         await group.start(worker)
         return group
@@ -50,7 +50,7 @@ async def main() -> None:
     await tenants.remove("acme")
     try:
         await acme.send("worker", "WORK")
-    except holdfast.GroupReleased as error:
+    except outlive.GroupReleased as error:
         print(error)
     await tenants.remove("bolt")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import holdfast
-from holdfast.charts import assign
+import outlive
+from outlive.charts import assign
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 CARD_LIMIT = 1000
 
 
@@ -47,7 +47,7 @@ order = app.chart(
 
 async def main() -> None:
     """Pay too little, too much, and right."""
-    async with holdfast.orchestrator().group("orders") as group:
+    async with outlive.orchestrator().group("orders") as group:
         machine = await group.start(order)
         for amount in (0, 5000, 50):
             await machine.request("PAY", amount=amount)

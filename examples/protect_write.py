@@ -12,7 +12,7 @@ import sqlite3
 import sys
 from contextlib import closing
 
-import holdfast
+import outlive
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL);
@@ -20,7 +20,7 @@ INSERT OR REPLACE INTO account VALUES (7, 100);
 """
 
 
-async def withdraw(db: sqlite3.Connection, lease: holdfast.Lease, amount: int) -> None:
+async def withdraw(db: sqlite3.Connection, lease: outlive.Lease, amount: int) -> None:
     """Take ``amount`` off the account, if the lease is still the newest when it commits."""
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -37,8 +37,8 @@ async def main(path: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript(SCHEMA)
         async with (
-            holdfast.connect(f"sqlite:///{path}", host="first") as first,
-            holdfast.connect(f"sqlite:///{path}", host="second") as second,
+            outlive.connect(f"sqlite:///{path}", name="first") as first,
+            outlive.connect(f"sqlite:///{path}", name="second") as second,
         ):
             late = await first.leases.acquire("account/7")
             await withdraw(db, late, 30)
@@ -48,7 +48,7 @@ async def main(path: str) -> None:
                 await withdraw(db, lease, 20)
                 try:
                     await withdraw(db, late, 50)
-                except holdfast.Fenced as error:
+                except outlive.Fenced as error:
                     print(f"refused: {error}")
         print("balance", *db.execute("SELECT balance FROM account WHERE id = 7").fetchone())
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-import holdfast
-from holdfast.charts import Chart
+import outlive
+from outlive.charts import Chart
 
 light = Chart.load(
     {
@@ -34,13 +34,13 @@ light = Chart.load(
             },
         },
     },
-    guards={"cars_stand": holdfast.charts.state_in({"cars": "red"})},
+    guards={"cars_stand": outlive.charts.state_in({"cars": "red"})},
 )
 
 
 async def main() -> None:
     """Push the button while the cars drive, and see what lights up."""
-    async with holdfast.orchestrator().group("crossing") as group:
+    async with outlive.orchestrator().group("crossing") as group:
         machine = await group.start(light)
         unsubscribe = machine.subscribe(lambda seen: print(*seen.value.values()))
         await machine.send("PUSH")

@@ -11,10 +11,10 @@ import asyncio
 import sys
 from dataclasses import dataclass
 
-import holdfast
-from holdfast import JobFailed, Retry
+import outlive
+from outlive import JobFailed, Retry
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Order:
 @app.handler("orders", concurrency=5, timeout=10, retry=Retry(max_attempts=3, first=0.05))
 async def charge(order: Order) -> str:
     """Charge the card; the bank knows the key, so that a second attempt charges nothing twice."""
-    current = holdfast.current()
+    current = outlive.current()
     if order.id == 2 and current.attempt == 1:  # noqa: PLR2004
         raise ConnectionError("the bank does not answer")
     return f"order {order.id}: {order.amount} charged at attempt {current.attempt}"
@@ -36,10 +36,10 @@ async def charge(order: Order) -> str:
 
 async def main(url: str) -> None:
     """Serve until all orders are through."""
-    async with holdfast.connect(url, app=app, host="worker-1") as hf, hf.running():
+    async with outlive.connect(url, app=app, name="worker-1") as host, host.running():
         orders = [Order(1, 500), Order(2, 70)]
-        jobs = await hf.work.enqueue_many(charge, orders)
-        jobs.append(await hf.work.enqueue("orders", {"id": 3, "amount": "a lot"}))
+        jobs = await host.work.enqueue_many(charge, orders)
+        jobs.append(await host.work.enqueue("orders", {"id": 3, "amount": "a lot"}))
         for job in jobs:
             try:
                 print(await job.result(timeout=30))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import pytest
 
 # Before the first import of the suites, or their asserts would say nothing but "AssertionError".
-pytest.register_assert_rewrite("holdfast.testing.conformance")
+pytest.register_assert_rewrite("outlive.testing.conformance")
 
 pytest_plugins = (
     "tests.plugins.asyncio_tests",

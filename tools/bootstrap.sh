@@ -4,16 +4,16 @@
 #   tools/bootstrap.sh core    the package alone: what a user installs
 #   tools/bootstrap.sh dev     the package and everything its tests and checks need
 #
-# Owns the folder $HOLDFAST_VENV (default .venv) and never installs into any other Python. Works with
-# pip and venv alone and uses uv where it is on PATH. HOLDFAST_PYTHON names the interpreter to use.
+# Owns the folder $OUTLIVE_VENV (default .venv) and never installs into any other Python. Works with
+# pip and venv alone and uses uv where it is on PATH. OUTLIVE_PYTHON names the interpreter to use.
 # On the bad day it leaves no half-made environment behind: what it began, it removes.
 
 set -eu
 cd "$(dirname "$0")/.."
 
 profile=${1:-core}
-venv=${HOLDFAST_VENV:-.venv}
-stamp=$venv/.holdfast-stamp
+venv=${OUTLIVE_VENV:-.venv}
+stamp=$venv/.outlive-stamp
 log=
 
 # No tool that is started here may ask a question, and a user's pip settings must not move the
@@ -30,7 +30,7 @@ dev) target=".[dev]" ;;
 esac
 
 die() {
-    echo "holdfast: $1" >&2
+    echo "outlive: $1" >&2
     exit 1
 }
 
@@ -45,9 +45,9 @@ is_recent() {
 }
 
 find_python() {
-    if [ -n "${HOLDFAST_PYTHON:-}" ]; then
-        is_recent "$HOLDFAST_PYTHON" || return 1
-        echo "$HOLDFAST_PYTHON"
+    if [ -n "${OUTLIVE_PYTHON:-}" ]; then
+        is_recent "$OUTLIVE_PYTHON" || return 1
+        echo "$OUTLIVE_PYTHON"
         return
     fi
     saved_ifs=$IFS
@@ -85,7 +85,7 @@ clear_venv() {
     if [ -f "$venv/pyvenv.cfg" ] || [ ! -e "$venv" ] || rmdir "$venv" 2>/dev/null; then
         rm -rf "$venv"
     else
-        die "$venv exists and is not a virtual environment; move it away or set HOLDFAST_VENV."
+        die "$venv exists and is not a virtual environment; move it away or set OUTLIVE_VENV."
     fi
 }
 
@@ -114,7 +114,7 @@ try_apt_venv() {
         return 1
     fi
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    echo "holdfast: installing python3-venv with apt-get" >&2
+    echo "outlive: installing python3-venv with apt-get" >&2
     attempt apt-get update || true
     attempt apt-get install -y --no-install-recommends "python$version-venv" ||
         attempt apt-get install -y --no-install-recommends python3-venv || return 1
@@ -135,7 +135,7 @@ make_venv() {
 }
 
 install() {
-    echo "holdfast: installing $target into $venv" >&2
+    echo "outlive: installing $target into $venv" >&2
     # uv does not read pip's configuration, so that a machine with its own package index may work
     # with pip alone.
     if has_uv && uv pip install --quiet --python "$venv/bin/python" -e "$target" 2>/dev/null; then

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from holdfast.connect import find_factory
-from holdfast.ports.capabilities import Capabilities
+from outlive.connect import find_factory
+from outlive.ports.capabilities import Capabilities
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- capabilities: begin (written by tools/capabilities_table.py) -->"

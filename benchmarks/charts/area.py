@@ -20,7 +20,7 @@ from benchmarks.charts.shapes import BURST, SHAPES
 from benchmarks.children import children
 from benchmarks.report import Report, Row, shown
 from benchmarks.rounds import alternate
-from holdfast.charts import Actor, Chart
+from outlive.charts import Actor, Chart
 
 # What is promised: of XState's rate, of the best Python peer's rate, and bytes for each machine.
 XSTATE_BAR = 2.0

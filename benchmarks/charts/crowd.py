@@ -17,8 +17,8 @@ from benchmarks.charts.shapes import FLAT
 from benchmarks.children import children
 from benchmarks.report import Row
 from benchmarks.rounds import alternate, percentile
-from holdfast.charts import Chart
-from holdfast.charts.orchestrator import Machine, Orchestrator
+from outlive.charts import Chart
+from outlive.charts.orchestrator import Machine, Orchestrator
 
 GROUPS = 1_000
 MACHINES = 10_000

@@ -35,7 +35,7 @@ class Absent(Exception):
 def cache() -> Path:
     """Where peers are kept."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "holdfast-benchmarks"
+    return Path(root) / "outlive-benchmarks"
 
 
 def install() -> None:

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-import holdfast
+import outlive
 from benchmarks.work.jobs import PAYLOAD
-from holdfast.host import Holdfast
+from outlive.host import Host
 
-app = holdfast.App("bench-flows")
+app = outlive.App("bench-flows")
 
 # When each step of the long flow ran.
 ran_at: list[float] = []
@@ -58,20 +58,20 @@ async def fan(count: int) -> int:
 @app.flow
 async def sleeper(until: datetime) -> bool:
     """Sleep, and wake."""
-    await holdfast.sleep_until(until)
+    await outlive.sleep_until(until)
     return True
 
 
 class FlowsHost:
     """A host that runs the app, and starts flows on itself."""
 
-    def __init__(self, hf: Holdfast) -> None:
-        self.hf = hf
+    def __init__(self, host: Host) -> None:
+        self.host = host
         self._numbers = itertools.count()
 
     async def one(self, count: int) -> None:
         """One flow of so many steps, from its start to its result."""
-        handle = await self.hf.flows.start(steps, count, PAYLOAD)
+        handle = await self.host.flows.start(steps, count, PAYLOAD)
         if await handle.result() != PAYLOAD:
             raise RuntimeError("a flow returned something else")
 
@@ -103,12 +103,12 @@ class FlowsHost:
 @asynccontextmanager
 async def open_host(url: str, name: str = "bench") -> AsyncGenerator[FlowsHost]:
     """A host on ``url`` that runs the app until the block ends."""
-    async with holdfast.connect(url, app=app, host=name) as hf:
-        running = asyncio.ensure_future(hf.run())
+    async with outlive.connect(url, app=app, name=name) as host:
+        running = asyncio.ensure_future(host.run())
         # One turn, in which it begins: from now on flows that are started here run here.
         await asyncio.sleep(0)
         try:
-            yield FlowsHost(hf)
+            yield FlowsHost(host)
         finally:
-            hf.stop()
+            host.stop()
             await running

@@ -18,8 +18,8 @@ from benchmarks.flows.backend import Backend
 from benchmarks.flows.effort import Effort
 from benchmarks.flows.shapes import FlowsHost, fan, long, open_host, ran_at, sleeper, steps
 from benchmarks.report import Row
-from holdfast import FlowHandle, InstanceStatus
-from holdfast.flows.events import encode_events
+from outlive import FlowHandle, InstanceStatus
+from outlive.flows.events import encode_events
 
 COMMITS_NAME = "commits"
 LONG_NAME = "long-flow"
@@ -56,7 +56,7 @@ async def measure_commits(backend: Backend, effort: Effort) -> list[Row]:
     """Commits of a flow of seven steps that runs where it was started, its start included."""
     del effort
     async with open_host(backend.new_store()) as host:
-        handle = await host.hf.flows.start(steps, _COMMITS_OF, "x")
+        handle = await host.host.flows.start(steps, _COMMITS_OF, "x")
         await handle.result()
         record = await handle.status()
     return [
@@ -75,7 +75,7 @@ async def measure_long(backend: Backend, effort: Effort) -> list[Row]:
     """Time of a step at the end of a long flow, beside that at its start."""
     ran_at.clear()
     async with open_host(backend.new_store()) as host:
-        handle = await host.hf.flows.start(long, effort.long_steps)
+        handle = await host.host.flows.start(long, effort.long_steps)
         await handle.result()
     times = [(later - earlier) * 1e6 for earlier, later in pairwise(ran_at)]
     part = int(effort.long_steps * _PART)
@@ -98,7 +98,7 @@ async def measure_fan(backend: Backend, effort: Effort) -> list[Row]:
     found: list[float] = []
     async with open_host(backend.new_store()) as host:
         for count in _FAN:
-            handle = await host.hf.flows.start(fan, count)
+            handle = await host.host.flows.start(fan, count)
             await handle.result()
             found.append(await _bytes_of(handle) / count)
     return [
@@ -146,7 +146,7 @@ async def measure_sleeping(backend: Backend, effort: Effort) -> list[Row]:
 async def _start_all(host: FlowsHost, count: int, wake_at: datetime) -> None:
     for first in range(0, count, _START_BATCH):
         size = min(_START_BATCH, count - first)
-        await host.hf.flows.start_many(sleeper, [(wake_at,)] * size)
+        await host.host.flows.start_many(sleeper, [(wake_at,)] * size)
 
 
 async def _put_aside(statements: Callable[[], float], *, until: float) -> None:
@@ -166,7 +166,7 @@ async def _wake_all(host: FlowsHost, count: int, wake_at: datetime) -> float:
     done = 0
     while done < count and time.monotonic() < until:
         await asyncio.sleep(1.0)
-        done = (await host.hf.flows.count(name=sleeper.name)).get(InstanceStatus.COMPLETED, 0)
+        done = (await host.host.flows.count(name=sleeper.name)).get(InstanceStatus.COMPLETED, 0)
     return count - done
 
 

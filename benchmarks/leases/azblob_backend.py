@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-import holdfast
+import outlive
 from benchmarks.leases.backend import TTL_S, Absent, Backend, Count, Effort, Floor
 from benchmarks.leases.uncontended import pairs
 from benchmarks.report import Row
@@ -34,7 +34,7 @@ _ROUNDS_MAX = 41
 async def measure(backend: Backend, effort: Effort) -> list[Row]:
     """Operations per second of one coroutine on one key that nobody else wants."""
     url = backend.new_store()
-    async with holdfast.connect(url, host="bench") as host, backend.floor(url) as floor:
+    async with outlive.connect(url, name="bench") as host, backend.floor(url) as floor:
         outcome = await alternate(
             lambda: pairs(host, _KEY, _ROUND_S),
             lambda: floor.pairs(_KEY, _ROUND_S),
@@ -87,7 +87,7 @@ class AzureBlobBackend:
     @asynccontextmanager
     async def counting(self, url: str) -> AsyncGenerator[Callable[[], Count]]:
         """Count replies; each request has one, and is its own transaction."""
-        from holdfast.drivers.azblob.service_clock import ServiceClock
+        from outlive.drivers.azblob.service_clock import ServiceClock
 
         del url
         count, observe = Count(), ServiceClock.observe

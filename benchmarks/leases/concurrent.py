@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-import holdfast
+import outlive
 from benchmarks.leases.backend import Backend, Effort
 from benchmarks.leases.uncontended import count_pairs, warm_up
 from benchmarks.report import Row
@@ -22,7 +22,7 @@ COROUTINES = 100
 async def measure(backend: Backend, effort: Effort) -> list[Row]:
     """Operations per second of all coroutines together."""
     url = backend.new_store()
-    async with holdfast.connect(url, host="bench") as host, backend.floor(url) as floor:
+    async with outlive.connect(url, name="bench") as host, backend.floor(url) as floor:
         await warm_up(host)
 
         async def ours() -> float:
@@ -45,7 +45,7 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     ]
 
 
-async def crowd(host: holdfast.Holdfast, seconds: float) -> float:
+async def crowd(host: outlive.Host, seconds: float) -> float:
     """Let each coroutine acquire and release its own key; operations per second in all."""
     started = time.perf_counter()
     keys = [f"concurrent-{number}" for number in range(COROUTINES)]

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from benchmarks.leases.backend import Absent, Count, Floor
 
 # The endpoint of a cluster to measure on, instead of a private member.
-VARIABLE = "HOLDFAST_BENCH_ETCD"
+VARIABLE = "OUTLIVE_BENCH_ETCD"
 
 _RECEIVED = re.compile(
     r'^grpc_server_msg_received_total\{grpc_method="(\w+)",[^}]*\} (\S+)$', re.MULTILINE
@@ -46,7 +46,7 @@ class EtcdBackend:
 
     def new_store(self) -> str:
         """The URL of an empty prefix."""
-        prefix = f"holdfast-bench-{os.getpid()}-{next(self._numbers)}"
+        prefix = f"outlive-bench-{os.getpid()}-{next(self._numbers)}"
         return f"etcd://{self._endpoint}?prefix={prefix}"
 
     def floor(self, url: str) -> AbstractAsyncContextManager[Floor]:

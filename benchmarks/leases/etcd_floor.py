@@ -1,6 +1,6 @@
 """The floor on etcd: aetcd's stubs, and the best hand-written transaction for one key.
 
-Writes the keys that Holdfast writes, with values of the same size, each operation in one
+Writes the keys that Outlive writes, with values of the same size, each operation in one
 transaction, on a lease of etcd of its own. Beside it, the same with one lease that is kept alive
 over an open stream and used again.
 """
@@ -31,7 +31,7 @@ _ENDED = (
     b'{"token":12345,"owner":"bench/0123456789abcdef-1234","acquired_us":1790000000000000,'
     b'"ended_us":1790000000000000,"ended":"released"}'
 )
-# As many ended grants as Holdfast keeps of a key.
+# As many ended grants as Outlive keeps of a key.
 _RING = 120
 
 
@@ -79,7 +79,7 @@ class _Raw:
         return done / (now - started)
 
     async def reusing(self, seconds: float) -> float:
-        """The same on one lease that is kept alive and used again, as Holdfast does."""
+        """The same on one lease that is kept alive and used again, as Outlive does."""
         started = now = time.perf_counter()
         done = 0
         while now < started + seconds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-import holdfast
+import outlive
 from benchmarks.children import Child, boot_time, children
 from benchmarks.leases.backend import Backend, Effort
 from benchmarks.report import Row
@@ -36,7 +36,7 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     jitter = random.Random(1)
     delays_ms: list[float] = []
     async with (
-        holdfast.connect(url, host="bench-owner") as host,
+        outlive.connect(url, name="bench-owner") as host,
         children(_PROGRAM, [[url, _KEY]]) as (waiter,),
     ):
         await waiter.hear()
@@ -52,7 +52,7 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     ]
 
 
-async def _hand_over(host: holdfast.Holdfast, waiter: Child, jitter: random.Random) -> float:
+async def _hand_over(host: outlive.Host, waiter: Child, jitter: random.Random) -> float:
     lease = await host.leases.acquire(_KEY, timeout=30)
     waiter.tell("wait")
     while True:

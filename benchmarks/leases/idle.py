@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-import holdfast
+import outlive
 from benchmarks.leases.backend import TTL_S, Backend, Effort
 from benchmarks.report import Row
 
@@ -25,8 +25,8 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     url = backend.new_store()
     async with (
         backend.counting(url) as count,
-        holdfast.connect(url, host="bench-owner") as owner,
-        holdfast.connect(url, host="bench-waiter") as waiter,
+        outlive.connect(url, name="bench-owner") as owner,
+        outlive.connect(url, name="bench-waiter") as waiter,
     ):
         lease = await owner.leases.acquire(_KEY, ttl=TTL_S)
         waiting = asyncio.create_task(waiter.leases.acquire(_KEY, ttl=TTL_S))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from benchmarks.leases.backend import Absent, Count, Floor
 
 # The URL of a server to measure on, instead of a private one.
-VARIABLE = "HOLDFAST_BENCH_PG"
+VARIABLE = "OUTLIVE_BENCH_PG"
 
 # How the server's log begins the line of a statement, by either protocol; the number is that of
 # the session's process, which stands there by default.
@@ -47,7 +47,7 @@ class PostgresBackend:
 
     def new_store(self) -> str:
         """The URL of an empty database."""
-        name = f"holdfast_bench_{os.getpid()}_{next(self._numbers)}"
+        name = f"outlive_bench_{os.getpid()}_{next(self._numbers)}"
         self._execute(f'CREATE DATABASE "{name}"')
         self._made.append(name)
         parts = urlsplit(self._url)

@@ -1,6 +1,6 @@
 """The floor on PostgreSQL: asyncpg and the best hand-written statement for one row.
 
-Writes the rows that Holdfast writes, into the same tables under another namespace, one statement
+Writes the rows that Outlive writes, into the same tables under another namespace, one statement
 and one commit for each operation. Its statements are prepared once and planned once.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import asyncpg
 
-import holdfast
+import outlive
 from benchmarks.leases.backend import TTL_S, Floor, LeaseCount
-from holdfast.drivers.postgres.lease_sql import PLANNER
+from outlive.drivers.postgres.lease_sql import PLANNER
 
 _NAMESPACE = "floor"
 _TTL_US = int(TTL_S * 1e6)
@@ -25,18 +25,18 @@ _METADATA = '{"host":"bench","instance":"0123456789abcdef","hostname":"bench","p
 _CROWD = 100
 _POOL = 10
 
-# History is cut at every sixteenth grant, as Holdfast does; the other fifteen pay nothing.
+# History is cut at every sixteenth grant, as Outlive does; the other fifteen pay nothing.
 _PRUNE_EVERY = 16
 _HISTORY_MAX = 100
 
-# Planned as Holdfast plans, by primary key: a plan made while the tables are empty would scan them,
+# Planned as Outlive plans, by primary key: a plan made while the tables are empty would scan them,
 # and the floor would look slower than it is.
 _SETTINGS = PLANNER
 
 # Takes a key that is free or expired. The usual case ends no grant, so that there is no history
 # to write; a takeover would need a statement of its own and is not what is measured.
 _ACQUIRE = """
-UPDATE holdfast.lease SET
+UPDATE outlive.lease SET
     token = token + 1, version = version + 1, previous_owner = owner, owner = $3, host = $4,
     expires_at = clock_timestamp() + $5 * interval '1 microsecond', free_at = NULL, ttl_us = $5,
     acquired_at = clock_timestamp(), renewed_at = clock_timestamp(), metadata = $6
@@ -48,12 +48,12 @@ RETURNING token, version, state
 # Frees the row and writes the grant that ends into the history, in one statement.
 _RELEASE = """
 WITH freed AS (
-    UPDATE holdfast.lease SET owner = NULL, host = NULL, expires_at = NULL,
+    UPDATE outlive.lease SET owner = NULL, host = NULL, expires_at = NULL,
         free_at = clock_timestamp(), version = version + 1
     WHERE namespace = $1 AND key = $2 AND slot = 0 AND owner = $3 AND token = $4
     RETURNING acquired_at
 )
-INSERT INTO holdfast.lease_history (
+INSERT INTO outlive.lease_history (
     namespace, key, token, slot, owner, acquired_at, ended_at, ended
 )
 SELECT $1, $2, $4, 0, $3, f.acquired_at, clock_timestamp(), 'released' FROM freed f
@@ -61,11 +61,11 @@ RETURNING token
 """
 
 _PRUNE = """
-DELETE FROM holdfast.lease_history WHERE namespace = $1 AND key = $2 AND token < $3
+DELETE FROM outlive.lease_history WHERE namespace = $1 AND key = $2 AND token < $3
 """
 
 _RENEW = """
-UPDATE holdfast.lease SET
+UPDATE outlive.lease SET
     expires_at = clock_timestamp() + $5 * interval '1 microsecond', ttl_us = $5,
     renewed_at = clock_timestamp(), version = version + 1
 WHERE namespace = $1 AND key = $2 AND slot = 0 AND owner = $3 AND token = $4
@@ -216,7 +216,7 @@ class _Floor:
         if not new:
             return
         self._known.update(new)
-        async with holdfast.connect(self._url, host="bench", namespace=_NAMESPACE) as host:
+        async with outlive.connect(self._url, name="bench", namespace=_NAMESPACE) as host:
             leases = await asyncio.gather(*(host.leases.acquire(key) for key in new))
             await asyncio.gather(*(lease.release() for lease in leases))
 

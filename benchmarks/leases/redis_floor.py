@@ -1,6 +1,6 @@
 """The floor on Redis: redis-py and the best hand-written pair of fenced scripts.
 
-Writes the fields that Holdfast writes for a key with one slot, history included, one script and one
+Writes the fields that Outlive writes for a key with one slot, history included, one script and one
 round trip for each operation. It has no queue, no semaphore and no care for restarts.
 """
 

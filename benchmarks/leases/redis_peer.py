@@ -31,7 +31,7 @@ async def redis_peers() -> AsyncGenerator[Peers]:
         return
     from redis.asyncio import Redis
 
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="outlive-bench-") as directory:
         path = Path(directory) / "socket"
         server = _start(program, directory, path)
         client = Redis(unix_socket_path=str(path))

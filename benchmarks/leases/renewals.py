@@ -10,11 +10,11 @@ import asyncio
 import threading
 import time
 
-import holdfast
+import outlive
 from benchmarks.leases.backend import Backend, Effort, LeaseCount
 from benchmarks.report import Row
 from benchmarks.rounds import Sample, typical
-from holdfast.runtime.telemetry import Telemetry
+from outlive.runtime.telemetry import Telemetry
 
 NAME = "renewals"
 
@@ -58,11 +58,11 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     """Renewals per second within a burst."""
     url = backend.new_store()
     bursts = Bursts(LeaseCount)
-    options = holdfast.LeaseOptions(ttl=_TTL_S, renew_interval=_INTERVAL_S, renew_jitter=0.0)
+    options = outlive.LeaseOptions(ttl=_TTL_S, renew_interval=_INTERVAL_S, renew_jitter=0.0)
     samples: list[Sample] = []
     beside: dict[str, list[float]] = {}
     async with (
-        holdfast.connect(url, host="bench", leases=options, telemetry=bursts) as host,
+        outlive.connect(url, name="bench", leases=options, telemetry=bursts) as host,
         backend.floor(url) as floor,
     ):
         keys = [f"renewed-{number}" for number in range(LeaseCount)]

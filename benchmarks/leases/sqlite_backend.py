@@ -17,9 +17,9 @@ from unittest import mock
 
 from benchmarks.children import boot_time
 from benchmarks.leases.backend import TTL_S, Count, Floor, LeaseCount
-from holdfast.drivers.sqlite import lease_sql as sql
-from holdfast.drivers.sqlite.schema import bring_up, steps
-from holdfast.model.lease import HISTORY_MAX
+from outlive.drivers.sqlite import lease_sql as sql
+from outlive.drivers.sqlite.schema import bring_up, steps
+from outlive.model.lease import HISTORY_MAX
 
 _TTL_US = int(TTL_S * 1e6)
 _NAMESPACE = "floor"

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import time
 
-import holdfast
+import outlive
 from benchmarks.leases.backend import Backend, Effort
 from benchmarks.leases.redis_peer import redis_peers
 from benchmarks.report import Row
@@ -28,7 +28,7 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     """Operations per second of one coroutine."""
     url = backend.new_store()
     async with (
-        holdfast.connect(url, host="bench") as host,
+        outlive.connect(url, name="bench") as host,
         backend.floor(url) as floor,
         redis_peers() as redis,
     ):
@@ -55,7 +55,7 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     ]
 
 
-async def warm_up(host: holdfast.Holdfast) -> None:
+async def warm_up(host: outlive.Host) -> None:
     """Bring the store to the state in which it will be from then on."""
 
     async def one(key: str) -> None:
@@ -66,14 +66,14 @@ async def warm_up(host: holdfast.Holdfast) -> None:
     await asyncio.gather(*(one(f"warm-{number}") for number in range(_WARM_UP_TASKS)))
 
 
-async def pairs(host: holdfast.Holdfast, key: str, seconds: float) -> float:
+async def pairs(host: outlive.Host, key: str, seconds: float) -> float:
     """Acquire and release ``key`` by turns; operations per second."""
     started = time.perf_counter()
     done = await count_pairs(host, key, started + seconds)
     return done / (time.perf_counter() - started)
 
 
-async def count_pairs(host: holdfast.Holdfast, key: str, until: float) -> int:
+async def count_pairs(host: outlive.Host, key: str, until: float) -> int:
     """Acquire and release ``key`` by turns until then; how many operations that were.
 
     Raises:

@@ -6,7 +6,7 @@ has one of the peer as its neighbour, so that a busy disk slows both.
 
 from __future__ import annotations
 
-import holdfast
+import outlive
 from benchmarks.leases import uncontended
 from benchmarks.leases.backend import Backend, Effort
 from benchmarks.report import Row
@@ -19,16 +19,14 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     """Operations per second of ours and of each peer, which stands where the floor does."""
     url = backend.new_store()
     rows: list[Row] = []
-    async with holdfast.connect(url, host="bench") as host, backend.floor(url) as floor:
+    async with outlive.connect(url, name="bench") as host, backend.floor(url) as floor:
         await uncontended.warm_up(host)
         for name, peer in floor.peers_of(uncontended.NAME, effort.round_s).items():
             rows.append(await _row(backend, effort, host, name, peer))
     return rows
 
 
-async def _row(
-    backend: Backend, effort: Effort, host: holdfast.Holdfast, name: str, peer: Rate
-) -> Row:
+async def _row(backend: Backend, effort: Effort, host: outlive.Host, name: str, peer: Rate) -> Row:
     async def ours() -> float:
         return await uncontended.pairs(host, NAME, effort.round_s)
 

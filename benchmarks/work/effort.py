@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.model.job import ENQUEUE_MAX
+from outlive.model.job import ENQUEUE_MAX
 
 FILL = ENQUEUE_MAX
 """Jobs of one call that fills a queue."""

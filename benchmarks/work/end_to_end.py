@@ -18,7 +18,7 @@ from benchmarks.work.effort import Effort
 from benchmarks.work.jobs import open_jobs
 from benchmarks.work.peers import procrastinate
 from benchmarks.work.sqlite_floor import open_floor
-from holdfast.work.handler import HandlerOptions
+from outlive.work.handler import HandlerOptions
 
 NAME = "end-to-end"
 PROCESSES_NAME = "two-processes"

@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from benchmarks.work.effort import FILL
-from holdfast.connect import find_factory
-from holdfast.model.job import ClaimedJob, ClaimRequest, NewJob, Return, Want
-from holdfast.model.location import parse_url
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, JobId
-from holdfast.ports.driver import DriverContext
-from holdfast.ports.job_store import JobStore
-from holdfast.runtime.runtime import Runtime
+from outlive.connect import find_factory
+from outlive.model.job import ClaimedJob, ClaimRequest, NewJob, Return, Want
+from outlive.model.location import parse_url
+from outlive.model.session import HostSession
+from outlive.names import HostId, JobId
+from outlive.ports.driver import DriverContext
+from outlive.ports.job_store import JobStore
+from outlive.runtime.runtime import Runtime
 
 # Longer than any measurement: nobody renews this session.
 _SESSION_US = 3_600_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-import holdfast
+import outlive
 from benchmarks.children import boot_time, children
 from benchmarks.report import Row
 from benchmarks.rounds import percentile
@@ -35,7 +35,7 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
     jitter = random.Random(1)
     delays_ms: list[float] = []
     async with (
-        holdfast.connect(url, host="bench-enqueuer") as host,
+        outlive.connect(url, name="bench-enqueuer") as host,
         children(_PROGRAM, [[url]]) as (picker,),
     ):
         await picker.hear()

@@ -15,18 +15,18 @@ import asyncpg
 
 from benchmarks.work.batches import REFILL
 from benchmarks.work.jobs import Jobs, open_jobs
-from holdfast.drivers.postgres.lease_sql import PLANNER
+from outlive.drivers.postgres.lease_sql import PLANNER
 
 _QUEUE = "floor"
 
 # By its place: a join by primary key, planned while the table is nearly empty, reads all of it.
 _CLAIM = """
 WITH next AS MATERIALIZED (
-    SELECT ctid AS row FROM holdfast.job
+    SELECT ctid AS row FROM outlive.job
     WHERE namespace = 'default' AND queue = $3 AND state = 'ready' AND NOT blocked
     ORDER BY priority DESC, seq LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE holdfast.job AS j
+UPDATE outlive.job AS j
 SET state = 'claimed', token = DEFAULT, session = $1, host = $1, worker = 'bench',
     request = $2, claimed_at = clock_timestamp(), settled = NULL
 FROM next WHERE j.ctid = next.row
@@ -63,7 +63,7 @@ class PostgresFloor:
 async def open_floor(url: str) -> AsyncGenerator[PostgresFloor]:
     """The database of ``url``, in which the library makes its tables."""
     async with open_jobs(url) as jobs:
-        # Planned as Holdfast plans: a plan made while the table is empty would scan it.
+        # Planned as Outlive plans: a plan made while the table is empty would scan it.
         connection: Any = await asyncpg.connect(url, server_settings=PLANNER)
         try:
             yield PostgresFloor(jobs, await connection.prepare(_CLAIM))

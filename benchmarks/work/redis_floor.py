@@ -41,7 +41,7 @@ redis.call('SADD', 'floor:claims', unpack(ids))
 return {answer, redis.call('MGET', unpack(bodies))}
 """
 
-# As long as those of Holdfast: what is kept of a claim has a price.
+# As long as those of Outlive: what is kept of a claim has a price.
 _SESSION = "0123456789abcdef"
 
 

@@ -21,11 +21,11 @@ _QUEUE = "floor"
 _FILL = 5000
 
 _CLAIM = """
-UPDATE holdfast_job
+UPDATE outlive_job
 SET state = 'claimed', token = token + 1, session = ?1, host = ?1, worker = 'bench', request = ?2,
     claimed_at_us = ?3, claim_ended = NULL
 WHERE number IN (
-    SELECT number FROM holdfast_job
+    SELECT number FROM outlive_job
     WHERE namespace = 'default' AND queue = ?4 AND state = 'ready' AND blocked = 0
     ORDER BY priority DESC, seq LIMIT ?5
 )
@@ -33,7 +33,7 @@ RETURNING id, queue, token, payload, attempts, losses, max_attempts, retry, prio
     enqueued_at_us, unique_key, ordering_key
 """
 _COMPLETE = """
-UPDATE holdfast_job
+UPDATE outlive_job
 SET state = 'done', claim_ended = 'done', ended_at_us = ?1, prune_at_us = ?1 + retention_us
 WHERE namespace = 'default' AND id = ?2 AND token = ?3 AND state = 'claimed'
 """

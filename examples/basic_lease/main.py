@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 
 KEY = "basic/report"
 
 
-async def work(lease: holdfast.Lease, steps: int) -> None:
+async def work(lease: outlive.Lease, steps: int) -> None:
     """Work in steps; cancelled where it waits when the lease is lost."""
     for step in range(1, steps + 1):
         print(f"step {step} of {steps}, token {lease.token}", flush=True)
@@ -23,16 +23,18 @@ async def work(lease: holdfast.Lease, steps: int) -> None:
 
 async def main(url: str, name: str, steps: int) -> int:
     """Work if the key is free; otherwise say who owns it."""
-    async with holdfast.connect(url, host=name) as hf:
-        hf.leases.on(holdfast.LeaseEvent, lambda event: print(f"event: {type(event).__name__}"))
+    async with outlive.connect(url, name=name) as host:
+        host.leases.on(outlive.LeaseEvent, lambda event: print(f"event: {type(event).__name__}"))
         try:
             # Renews itself until the end of the block; timeout=5 would wait in line instead.
-            async with hf.leases.hold(KEY, timeout=0, ttl=10, metadata={"job": "report"}) as lease:
+            async with host.leases.hold(
+                KEY, timeout=0, ttl=10, metadata={"job": "report"}
+            ) as lease:
                 await work(lease, steps)
-        except holdfast.LeaseHeld as held:
+        except outlive.LeaseHeld as held:
             print(f"not ours: {held.owner} is at it")
             return 0
-        except holdfast.LeaseLost as lost:
+        except outlive.LeaseLost as lost:
             print(f"stopped: {lost}")
             return 1
     print("done")

@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 
 INTERVAL_S = 1.0  # An hour is 3600; a second shows the same sooner.
 
-app = holdfast.App("cron")
+app = outlive.App("cron")
 
 
 @app.every(INTERVAL_S, key="cron/report", ttl=3)
-async def report(tick: holdfast.Tick) -> None:
+async def report(tick: outlive.Tick) -> None:
     """Run on one machine of the fleet."""
     missed = f", {tick.missed} missed before it" if tick.missed else ""
     print(f"tick {tick.number}{missed}", flush=True)
@@ -28,9 +28,9 @@ async def report(tick: holdfast.Tick) -> None:
 
 async def main(url: str, name: str) -> None:
     """Serve until SIGTERM or Ctrl-C; another machine goes on with the next tick."""
-    async with holdfast.connect(url, app=app, host=name) as hf:
+    async with outlive.connect(url, app=app, name=name) as host:
         print("ready", flush=True)
-        await hf.run()
+        await host.run()
 
 
 if __name__ == "__main__":

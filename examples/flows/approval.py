@@ -12,9 +12,9 @@ import asyncio
 import sys
 from dataclasses import dataclass
 
-import holdfast
+import outlive
 
-app = holdfast.App("office")
+app = outlive.App("office")
 
 
 @dataclass
@@ -43,10 +43,10 @@ async def ask(purchase: Purchase) -> None:
 async def buy(purchase: Purchase, patience: float) -> str:
     """Ask, then wait for the answer or for the deadline."""
     await ask(purchase)
-    holdfast.set_status("waiting for approval")
+    outlive.set_status("waiting for approval")
     try:
         async with asyncio.timeout(patience):
-            answer = await holdfast.wait_signal("decided", Approval)
+            answer = await outlive.wait_signal("decided", Approval)
     except TimeoutError:
         return f"{purchase.what}: nobody decided in time"
     word = "approved" if answer.granted else "refused"
@@ -55,9 +55,9 @@ async def buy(purchase: Purchase, patience: float) -> str:
 
 async def main(url: str) -> None:
     """Answer one of two."""
-    async with holdfast.connect(url, app=app, host="office-1") as hf, hf.running():
-        ship = await hf.flows.start(buy, Purchase("a ship", 9_000_000), 3600, id="ship")
-        pens = await hf.flows.start(buy, Purchase("pens", 12), 0.3, id="pens")
+    async with outlive.connect(url, app=app, name="office-1") as host, host.running():
+        ship = await host.flows.start(buy, Purchase("a ship", 9_000_000), 3600, id="ship")
+        pens = await host.flows.start(buy, Purchase("pens", 12), 0.3, id="pens")
         await ship.signal("decided", Approval(by="Ann", granted=True))
         print(await ship.result(timeout=30))
         print(await pens.result(timeout=30))

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 
-app = holdfast.App("census")
+app = outlive.App("census")
 
 
 @app.step(concurrency=100)
@@ -32,8 +32,8 @@ async def census(pages: int) -> int:
 
 async def main(url: str) -> None:
     """Count the words of a thousand pages."""
-    async with holdfast.connect(url, app=app, host="reader-1") as hf, hf.running():
-        handle = await hf.flows.start(census, 1000, id="census")
+    async with outlive.connect(url, app=app, name="reader-1") as host, host.running():
+        handle = await host.flows.start(census, 1000, id="census")
         print(f"{await handle.result(timeout=60)} words on 1000 pages")
 
 

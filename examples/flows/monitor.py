@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 
-app = holdfast.App("watch")
+app = outlive.App("watch")
 READINGS = [71, 74, 79, 83, 91]
 
 
@@ -33,18 +33,18 @@ async def alarm(degrees: int) -> None:
 async def monitor(limit: int, round_number: int = 0) -> int:
     """Look until it is too hot; how many rounds that took."""
     degrees = await read_temperature(round_number)
-    holdfast.set_status({"round": round_number, "degrees": degrees})
+    outlive.set_status({"round": round_number, "degrees": degrees})
     if degrees <= limit:
         await asyncio.sleep(0.05)
-        holdfast.continue_as_new(limit, round_number + 1)
+        outlive.continue_as_new(limit, round_number + 1)
     await alarm(degrees)
     return round_number
 
 
 async def main(url: str) -> None:
     """Watch until the alarm."""
-    async with holdfast.connect(url, app=app, host="watch-1") as hf, hf.running():
-        handle = await hf.flows.start(monitor, 80, id="boiler-3")
+    async with outlive.connect(url, app=app, name="watch-1") as host, host.running():
+        handle = await host.flows.start(monitor, 80, id="boiler-3")
         print(f"too hot in round {await handle.result(timeout=30)}")
         print(f"{len(await handle.history())} rows of history")
 

@@ -12,10 +12,10 @@ import asyncio
 import sys
 from dataclasses import dataclass
 
-import holdfast
-from holdfast import FlowFailed, Retry
+import outlive
+from outlive import FlowFailed, Retry
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 
 
 @dataclass
@@ -43,7 +43,7 @@ async def unreserve(shelf: str) -> None:
 @app.step(retry=Retry(max_attempts=3, first=0.05))
 async def charge(order: Order) -> str:
     """Charge the card. The provider knows the key: a second attempt charges nothing twice."""
-    print(f"{order.id}: charged {order.amount} under {holdfast.current().idempotency_key}")
+    print(f"{order.id}: charged {order.amount} under {outlive.current().idempotency_key}")
     return f"receipt-{order.id}"
 
 
@@ -65,7 +65,7 @@ async def ship(order: Order) -> str:
 @app.flow
 async def checkout(order: Order) -> str:
     """Reserve, charge, ship: all of it, or none."""
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         shelf = await reserve(order)
         saga.add(unreserve, shelf)
         receipt = await charge(order)
@@ -75,9 +75,9 @@ async def checkout(order: Order) -> str:
 
 async def main(url: str) -> None:
     """Run one order that goes through, and one that does not."""
-    async with holdfast.connect(url, app=app, host="shop-1") as hf, hf.running():
+    async with outlive.connect(url, app=app, name="shop-1") as host, host.running():
         for order in (Order("o-1", 500, "Norway"), Order("o-2", 70, "Atlantis")):
-            handle = await hf.flows.start(checkout, order, id=order.id)
+            handle = await host.flows.start(checkout, order, id=order.id)
             try:
                 print(await handle.result(timeout=30))
             except FlowFailed as failed:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
-from holdfast import Retry
+import outlive
+from outlive import Retry
 
-app = holdfast.App("film")
+app = outlive.App("film")
 
 
 @app.step
@@ -44,8 +44,8 @@ async def produce(film: str, scenes: int) -> str:
 
 async def main(url: str) -> None:
     """Produce one film."""
-    async with holdfast.connect(url, app=app, host="studio-1") as hf, hf.running():
-        handle = await hf.flows.start(produce, "storm", 8, id="storm")
+    async with outlive.connect(url, app=app, name="studio-1") as host, host.running():
+        handle = await host.flows.start(produce, "storm", 8, id="storm")
         print(await handle.result(timeout=60))
 
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 
 
 @app.step
 async def work(name: str, number: int) -> str:
     """Take a moment."""
     await asyncio.sleep(0.2)
-    print(f"{name}: step {number} on {holdfast.current().host}", flush=True)
+    print(f"{name}: step {number} on {outlive.current().host}", flush=True)
     return f"{name}-{number}"
 
 
@@ -40,12 +40,12 @@ async def long(name: str, steps: int) -> int:
     return steps
 
 
-async def main(url: str, host: str) -> None:
+async def main(url: str, name: str) -> None:
     """Serve until the long flow is through, whoever runs it."""
-    async with holdfast.connect(url, app=app, host=host, session_ttl=2) as hf, hf.running():
+    async with outlive.connect(url, app=app, name=name, session_ttl=2) as host, host.running():
         for number in range(5):
-            await hf.flows.start(quick, f"quick-{host}-{number}")
-        handle = await hf.flows.start(long, "long", 30, id="long")
+            await host.flows.start(quick, f"quick-{name}-{number}")
+        handle = await host.flows.start(long, "long", 30, id="long")
         print(f"{await handle.result(timeout=60)} steps", flush=True)
 
 

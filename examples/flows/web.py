@@ -4,7 +4,7 @@ pip install fastapi uvicorn
 uvicorn --app-dir examples/flows web:api
 
 The order and its flow are there together, or neither is: both are rows of one SQLite transaction.
-HOLDFAST_URL names the file; default sqlite:///shop.db.
+OUTLIVE_URL names the file; default sqlite:///shop.db.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException
 
-import holdfast
-from holdfast import FlowNotFound
+import outlive
+from outlive import FlowNotFound
 
-app = holdfast.App("shop")
-URL = os.environ.get("HOLDFAST_URL", "sqlite:///shop.db")
+app = outlive.App("shop")
+URL = os.environ.get("OUTLIVE_URL", "sqlite:///shop.db")
 
 
 @app.step
@@ -38,8 +38,8 @@ async def handle_order(order: str) -> str:
 @asynccontextmanager
 async def lifespan(api: FastAPI) -> AsyncIterator[None]:
     """Serve flows beside the requests."""
-    async with holdfast.connect(URL, app=app, host="web-1") as hf, hf.running():
-        api.state.hf = hf
+    async with outlive.connect(URL, app=app, name="web-1") as host, host.running():
+        api.state.host = host
         yield
 
 
@@ -55,7 +55,7 @@ async def create(order: str) -> dict[str, str]:
         db.execute("BEGIN IMMEDIATE")
         try:
             db.execute("INSERT INTO orders VALUES (?)", (order,))
-            await api.state.hf.flows.start(handle_order, order, id=order, tx=db)
+            await api.state.host.flows.start(handle_order, order, id=order, tx=db)
             db.execute("COMMIT")
         except sqlite3.IntegrityError:
             db.execute("ROLLBACK")
@@ -69,7 +69,7 @@ async def create(order: str) -> dict[str, str]:
 async def look(order: str) -> dict[str, str | None]:
     """How far it is."""
     try:
-        status = await api.state.hf.flows.get(order, handle_order).status()
+        status = await api.state.host.flows.get(order, handle_order).status()
     except FlowNotFound:
         raise HTTPException(404, f"there is no order {order}") from None
     return {"status": status.status, "outcome": status.outcome}

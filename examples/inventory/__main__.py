@@ -10,7 +10,7 @@ import uvicorn
 from service import make_app
 from settings import load
 
-from holdfast import JsonFormatter
+from outlive import JsonFormatter
 
 
 def main() -> None:

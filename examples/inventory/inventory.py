@@ -21,8 +21,8 @@ from typing import Any
 from database import Database, Transaction
 from settings import Settings
 
-import holdfast
-from holdfast import fencing
+import outlive
+from outlive import fencing
 
 log = logging.getLogger("inventory")
 
@@ -69,8 +69,8 @@ class KeyReused(Exception):
 class Inventory:
     """The stock, as one instance of the service works on it."""
 
-    def __init__(self, hf: holdfast.Holdfast, database: Database, settings: Settings) -> None:
-        self._leases = hf.leases
+    def __init__(self, host: outlive.Host, database: Database, settings: Settings) -> None:
+        self._leases = host.leases
         self._database = database
         self._settings = settings
 
@@ -147,7 +147,7 @@ class Inventory:
                 async with self._writing(product, self._settings.reserve_ttl) as tx:
                     expired = await tx.fetch(EXPIRE, product)
                     await tx.execute(GIVE_BACK, product, sum(quantity for (quantity,) in expired))
-            except (holdfast.AcquireTimeout, holdfast.LeaseLost) as error:
+            except (outlive.AcquireTimeout, outlive.LeaseLost) as error:
                 log.warning("left to the next reconciliation: %s", error)
             else:
                 count += len(expired)
@@ -174,9 +174,9 @@ class Inventory:
                 return answer
         except KeyReused:
             return _reused()
-        except holdfast.AcquireTimeout:
+        except outlive.AcquireTimeout:
             return _busy(product, "others are at this product; try again")
-        except holdfast.LeaseLost as error:
+        except outlive.LeaseLost as error:
             if answer is not None:
                 # Cancelled while COMMIT was on its way: only the database knows.
                 log.warning("it is not known whether %s was changed: %s", product, error)
@@ -204,7 +204,7 @@ class Inventory:
                         fencing.check(lease, await tx.execute(RAISE_FENCE, lease.token, product))
                     yield tx
                 committed = True
-        except holdfast.LeaseLost as error:
+        except outlive.LeaseLost as error:
             if not committed:
                 raise
             log.warning("lost after the write: %s", error)

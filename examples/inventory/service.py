@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-import holdfast
+import outlive
 
 log = logging.getLogger("inventory")
 
@@ -94,15 +94,15 @@ async def _post(
         return problem(400, str(error))
     try:
         answer = await act(request.app.state.inventory, body, key)
-    except holdfast.StoreError as error:
+    except outlive.StoreError as error:
         log.warning("the store of the leases is away: %s", error)
         return problem(503, "try again later; with the same Idempotency-Key it happens once")
     return JSONResponse(answer.body, answer.status)
 
 
-def log_event(event: holdfast.LeaseEvent) -> None:
+def log_event(event: outlive.LeaseEvent) -> None:
     """Every renewal, loss and release of this instance's leases, in the log."""
-    level = logging.WARNING if isinstance(event, holdfast.Lost) else logging.INFO
+    level = logging.WARNING if isinstance(event, outlive.Lost) else logging.INFO
     log.log(level, "%s %s token %d", type(event).__name__.lower(), event.key, event.token)
 
 
@@ -113,15 +113,15 @@ def make_app(settings: Settings) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         database = database_of(settings.database)
         await database.open()
-        async with holdfast.connect(settings.leases_url, host=settings.instance) as hf:
-            hf.leases.on(holdfast.LeaseEvent, log_event)
-            app.state.inventory = inventory = Inventory(hf, database, settings)
+        async with outlive.connect(settings.leases_url, name=settings.instance) as host:
+            host.leases.on(outlive.LeaseEvent, log_event)
+            app.state.inventory = inventory = Inventory(host, database, settings)
             await inventory.add_products()
             # Not every store grants as long a lease as we would like.
-            longest = hf.capabilities.ttl_max_s or settings.reconcile_ttl
+            longest = host.capabilities.ttl_max_s or settings.reconcile_ttl
             # One instance of the fleet runs each tick; the others take over when it dies.
             job = asyncio.ensure_future(
-                hf.leases.every(
+                host.leases.every(
                     settings.reconcile_every,
                     inventory.reconcile,
                     key="inventory/reconcile",

@@ -15,7 +15,7 @@ class Settings:
 
     # Where the stock is: sqlite:///… or postgresql://….
     database: str = field(default="sqlite:///inventory.db", repr=False)
-    # Where the leases are: any store of Holdfast; by default the same database.
+    # Where the leases are: any store of Outlive; by default the same database.
     leases: str = field(default="", repr=False)
     instance: str = field(default_factory=socket.gethostname)
     host: str = "127.0.0.1"

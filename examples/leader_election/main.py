@@ -13,12 +13,12 @@ import asyncio
 import signal
 import sys
 
-import holdfast
+import outlive
 
 KEY = "election/leader"
 
 
-async def lead(lease: holdfast.Lease) -> None:
+async def lead(lease: outlive.Lease) -> None:
     """Run on the leader alone; cancelled, and waited for, before anybody else leads."""
     print(f"elected, term {lease.token}", flush=True)
     if lease.previous_owner is not None:
@@ -31,11 +31,11 @@ async def lead(lease: holdfast.Lease) -> None:
         print("stepping down", flush=True)
 
 
-async def follow(hf: holdfast.Holdfast) -> None:
+async def follow(host: outlive.Host) -> None:
     """Run on everybody: look who leads."""
     known: str | None = None
     while True:
-        info = await hf.leases.get(KEY)
+        info = await host.leases.get(KEY)
         leader = info.host if info is not None and info.active else None
         if leader != known:
             print(f"the leader is {leader or 'being elected'}", flush=True)
@@ -45,9 +45,9 @@ async def follow(hf: holdfast.Holdfast) -> None:
 
 async def main(url: str, name: str) -> None:
     """Campaign and follow until told to stop."""
-    async with holdfast.connect(url, host=name) as hf, asyncio.TaskGroup() as group:
-        campaign = group.create_task(hf.leases.lead(KEY, lead, ttl=3))
-        following = group.create_task(follow(hf))
+    async with outlive.connect(url, name=name) as host, asyncio.TaskGroup() as group:
+        campaign = group.create_task(host.leases.lead(KEY, lead, ttl=3))
+        following = group.create_task(follow(host))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             # Cancelling the campaign steps down in order: lead() ends, then the key is free.

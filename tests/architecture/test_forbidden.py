@@ -39,26 +39,26 @@ HARMLESS = frozenset({"random", "random.Random", "uuid", "uuid.UUID", "uuid.uuid
 # The composition root and the entry points, and the one module that hands ids and dice to the rest.
 # gRPC has a setting that it takes from the environment alone, while it is imported.
 MAY_LOOK_OUTSIDE = (
-    "src/holdfast/clock.py",
-    "src/holdfast/connect.py",
-    "src/holdfast/settings.py",
-    "src/holdfast/cli/",
-    "src/holdfast/demo",
-    "src/holdfast/drivers/etcd/library.py",
-    "src/holdfast/runtime/runtime.py",
+    "src/outlive/clock.py",
+    "src/outlive/connect.py",
+    "src/outlive/settings.py",
+    "src/outlive/cli/",
+    "src/outlive/demo",
+    "src/outlive/drivers/etcd/library.py",
+    "src/outlive/runtime/runtime.py",
 )
 
 # From Python 3.14 on a shield tells the loop of an error that comes after its waiter was cancelled,
 # also where somebody else takes it. ``asyncio.wait`` leaves a task alone as well, and tells nobody.
 # In these the error is nobody's, or is none.
 MAY_SHIELD = (
-    "src/holdfast/blocking/leases.py",
-    "src/holdfast/connect.py",
-    "src/holdfast/drivers/redis/wire.py",
-    "src/holdfast/drivers/sqlite/writer.py",
-    "src/holdfast/flows/saga.py",
-    "src/holdfast/host.py",
-    "src/holdfast/server/serving.py",
+    "src/outlive/blocking/leases.py",
+    "src/outlive/connect.py",
+    "src/outlive/drivers/redis/wire.py",
+    "src/outlive/drivers/sqlite/writer.py",
+    "src/outlive/flows/saga.py",
+    "src/outlive/host.py",
+    "src/outlive/server/serving.py",
 )
 
 
@@ -116,7 +116,7 @@ def ambient(tree: ast.Module) -> list[tuple[int, str]]:
 
 
 def package() -> tuple[Module, ...]:
-    return modules("src/holdfast")
+    return modules("src/outlive")
 
 
 def listed(module: Module, found: list[tuple[int, str]]) -> list[str]:

@@ -55,7 +55,7 @@ def test_the_search_finds_what_it_looks_for():
     for path in (f"{slash}work/main/a.py", f'"{slash}root/x"', f"={slash}home/ann/x"):
         assert MACHINE_PATH.search(path)
     for path in (
-        "src/holdfast/work/queue.py",
+        "src/outlive/work/queue.py",
         "/worker/next",
         "./root/x",
         f"~{slash}work/x",

@@ -1,6 +1,6 @@
 """The command line as a user meets it, against a SQLite file of the test's own.
 
-Two ways lead there. ``holdfast`` starts real processes: for signals, terminals, pipes, the
+Two ways lead there. ``outlive`` starts real processes: for signals, terminals, pipes, the
 interpreter's surroundings, and once for each group of commands. ``shell`` runs the same commands in
 this process, for everything else. Both share one folder, and with it the store.
 """
@@ -24,17 +24,17 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.cli.main import main
+from outlive.cli.main import main
 from tests.cli.terminals import Terminal
 from tests.services.azurite import ACCOUNT, AzuriteServer
 from tests.services.cosmos import CosmosEmulator
 from tests.services.etcd import EtcdServer
 
-COMMAND = (sys.executable, "-m", "holdfast.cli.main")
+COMMAND = (sys.executable, "-m", "outlive.cli.main")
 
 # The stores that demo and wizard are tried on: "sqlite", or a fixture that gives a URL, or a
 # ``SharedStore`` where a secret is needed. A driver joins with one line. Where tests share a server
-# without a database of their own, ``environ`` names a HOLDFAST_NAMESPACE for each.
+# without a database of their own, ``environ`` names an OUTLIVE_NAMESPACE for each.
 SHARED_STORES = [
     "sqlite",
     pytest.param("postgres_url", marks=pytest.mark.service),
@@ -53,7 +53,7 @@ class SharedStore:
     """A store, and how the wizard is told to get in: by ``auth``, with the secret in ``variable``.
 
     ``environ`` is set for every command, and must hold what opens the store without the wizard's
-    file (``HOLDFAST_OPTIONS_…``) as well as the variable.
+    file (``OUTLIVE_OPTIONS_…``) as well as the variable.
     """
 
     url: str
@@ -78,7 +78,7 @@ class Outcome:
 
 
 class Program:
-    """Runs ``holdfast`` in its own folder, with nothing inherited but what the test gives."""
+    """Runs ``outlive`` in its own folder, with nothing inherited but what the test gives."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,8 +91,8 @@ class Program:
         return self.store.url
 
     def environ(self, **more: str) -> dict[str, str]:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-        return {**inherited, **self.store.environ, "HOLDFAST_URL": self.url, **more}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("OUTLIVE_")}
+        return {**inherited, **self.store.environ, "OUTLIVE_URL": self.url, **more}
 
     def __call__(self, *arguments: str, **environ: str) -> Outcome:
         done = subprocess.run(
@@ -131,7 +131,7 @@ class Program:
 
 
 class Shell:
-    """Runs ``holdfast`` in this process, where a start costs nothing.
+    """Runs ``outlive`` in this process, where a start costs nothing.
 
     The same code, but that the interpreter's own start and end are left out.
     """
@@ -147,14 +147,14 @@ class Shell:
 
     def __call__(self, *arguments: str, stdin: str = "", **environ: str) -> Outcome:
         with self._monkeypatch.context() as patch, log_of_one_command():
-            for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+            for name in [name for name in os.environ if name.startswith("OUTLIVE_")]:
                 patch.delenv(name)
-            patch.setenv("HOLDFAST_URL", self.url)
+            patch.setenv("OUTLIVE_URL", self.url)
             for name, value in environ.items():
                 patch.setenv(name, value)
             patch.chdir(self.folder)
             patch.setattr(sys, "path", list(sys.path))
-            patch.setattr(sys, "argv", ["holdfast", *arguments])
+            patch.setattr(sys, "argv", ["outlive", *arguments])
             patch.setattr(sys, "stdin", io.StringIO(stdin))
             with pytest.raises(SystemExit) as ended:
                 main()
@@ -168,7 +168,7 @@ def log_of_one_command() -> Iterator[None]:
 
     Also what the app that it imports sets up on the root logger, beside pytest's own handlers.
     """
-    ours, root = logging.getLogger("holdfast"), logging.getLogger()
+    ours, root = logging.getLogger("outlive"), logging.getLogger()
     found = [(each, list(each.handlers), each.propagate, each.level) for each in (ours, root)]
     ours.handlers.clear()
     try:
@@ -188,10 +188,10 @@ def shell(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts processes: all that ask for ``holdfast``."""
+    """Mark what starts processes: all that ask for ``outlive``."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if "holdfast" in fixtures and item.path.is_relative_to(Path(__file__).parent):
+        if "outlive" in fixtures and item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.process)
 
 
@@ -213,7 +213,7 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.fixture
-def holdfast(tmp_path: Path) -> Iterator[Program]:
+def outlive(tmp_path: Path) -> Iterator[Program]:
     program = Program(tmp_path)
     yield program
     for process in program.started:
@@ -226,7 +226,7 @@ def holdfast(tmp_path: Path) -> Iterator[Program]:
 
 @pytest.fixture
 def etcd_store(etcd_server: EtcdServer) -> SharedStore:
-    return SharedStore(etcd_server.url, environ={"HOLDFAST_NAMESPACE": f"cli-{uuid.uuid4().hex}"})
+    return SharedStore(etcd_server.url, environ={"OUTLIVE_NAMESPACE": f"cli-{uuid.uuid4().hex}"})
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def azblob_store(azurite_server: AzuriteServer) -> SharedStore:
         variable="STORAGE",
         environ={
             "STORAGE": azurite_server.connection_string,
-            "HOLDFAST_OPTIONS_CONNECTION_STRING": "env:STORAGE",
+            "OUTLIVE_OPTIONS_CONNECTION_STRING": "env:STORAGE",
         },
     )
 
@@ -253,15 +253,15 @@ def cosmos_store(cosmos_emulator: CosmosEmulator) -> SharedStore:
         variable="COSMOS",
         environ={
             "COSMOS": cosmos_emulator.key,
-            "HOLDFAST_OPTIONS_ACCOUNT_KEY": "env:COSMOS",
+            "OUTLIVE_OPTIONS_ACCOUNT_KEY": "env:COSMOS",
         },
     )
 
 
 @pytest.fixture(params=SHARED_STORES)
-def shared(request: pytest.FixtureRequest, holdfast: Program) -> Program:
-    """``holdfast`` on each store that several processes can share."""
+def shared(request: pytest.FixtureRequest, outlive: Program) -> Program:
+    """``outlive`` on each store that several processes can share."""
     if request.param != "sqlite":
         found = request.getfixturevalue(request.param)
-        holdfast.store = found if isinstance(found, SharedStore) else SharedStore(found)
-    return holdfast
+        outlive.store = found if isinstance(found, SharedStore) else SharedStore(found)
+    return outlive

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import holdfast
-from holdfast.cli.worker import load_app
+import outlive
+from outlive.cli.worker import load_app
 
 SHOP = """
-import holdfast
+import outlive
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 
 
 @app.step
@@ -32,7 +32,7 @@ async def charge(amount: int) -> int:
 @app.flow
 async def checkout(item: str, amount: int = 1) -> int:
     await reserve(item)
-    await holdfast.wait_signal("approved", bool)
+    await outlive.wait_signal("approved", bool)
     return await charge(amount)
 """
 
@@ -68,20 +68,20 @@ class Shop:
         asyncio.run(self._run(until))
 
     async def _run(self, until) -> None:
-        async with self._serving() as hf, asyncio.timeout(60):
-            await until(hf)
+        async with self._serving() as host, asyncio.timeout(60):
+            await until(host)
 
     @asynccontextmanager
-    async def _serving(self) -> AsyncIterator[holdfast.Holdfast]:
+    async def _serving(self) -> AsyncIterator[outlive.Host]:
         sys.path.insert(0, str(self.folder))
         try:
             app = load_app(self.name)
         finally:
             sys.path.remove(str(self.folder))
-        async with holdfast.connect(self.url, app=app, host="shop-1") as hf:
-            running = asyncio.ensure_future(hf.run())
+        async with outlive.connect(self.url, app=app, name="shop-1") as host:
+            running = asyncio.ensure_future(host.run())
             try:
-                yield hf
+                yield host
             finally:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
@@ -89,13 +89,13 @@ class Shop:
     def approve(self, *ids: str) -> None:
         """Let these flows, which wait for it, go on to their end."""
 
-        async def until(hf: holdfast.Holdfast) -> None:
+        async def until(host: outlive.Host) -> None:
             for each in ids:
-                handle = hf.flows.get(each)
+                handle = host.flows.get(each)
                 await handle.signal("approved", True)
                 try:
                     await handle.result()
-                except holdfast.FlowError:
+                except outlive.FlowError:
                     continue
 
         self.run(until)
@@ -103,10 +103,10 @@ class Shop:
     def reach_the_wait(self, *ids: str) -> None:
         """Run these flows until they wait for the signal."""
 
-        async def until(hf: holdfast.Holdfast) -> None:
+        async def until(host: outlive.Host) -> None:
             for each in ids:
                 # A first commit rings nobody; only ends do.
-                while (await hf.flows.get(each).status()).version == 0:  # noqa: ASYNC110
+                while (await host.flows.get(each).status()).version == 0:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
         self.run(until)

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from holdfast.cli import audit
+from outlive.cli import audit
 from tests.cli.conftest import Shell
 
 HERE = socket.gethostname()

@@ -52,7 +52,7 @@ def test_wrong_use_is_refused_before_anything_happens(shell, arguments, said):
     done = shell(*arguments)
     assert (done.code, done.stdout) == (2, "")
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("holdfast: ")
+    assert last.startswith("outlive: ")
     assert said in last
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stderr
@@ -64,29 +64,29 @@ def test_the_help_names_every_feature(shell):
 
 
 def test_no_url_names_the_ways_to_give_one(shell):
-    done = shell("lease", "ls", HOLDFAST_URL="")
+    done = shell("lease", "ls", OUTLIVE_URL="")
     assert done.code == 2
-    assert "HOLDFAST_URL" in done.stderr
+    assert "OUTLIVE_URL" in done.stderr
     assert "--url" in done.stderr
 
 
 def test_a_wrong_variable_is_named(shell):
-    done = shell("lease", "ls", HOLDFAST_SESSION_TTL="abc")
+    done = shell("lease", "ls", OUTLIVE_SESSION_TTL="abc")
     assert done.code == 2
-    assert "HOLDFAST_SESSION_TTL='abc'" in done.stderr
+    assert "OUTLIVE_SESSION_TTL='abc'" in done.stderr
 
 
-def test_a_missing_extra_is_named_with_the_line_that_installs_it(holdfast):
-    (holdfast.folder / "asyncpg").mkdir()
-    (holdfast.folder / "asyncpg" / "__init__.py").write_text("raise ImportError('hidden')")
-    path = ":".join([str(holdfast.folder), *filter(None, sys.path)])
-    done = holdfast("lease", "ls", "--url", "postgresql://u@127.0.0.1:1/db", PYTHONPATH=path)
+def test_a_missing_extra_is_named_with_the_line_that_installs_it(outlive):
+    (outlive.folder / "asyncpg").mkdir()
+    (outlive.folder / "asyncpg" / "__init__.py").write_text("raise ImportError('hidden')")
+    path = ":".join([str(outlive.folder), *filter(None, sys.path)])
+    done = outlive("lease", "ls", "--url", "postgresql://u@127.0.0.1:1/db", PYTHONPATH=path)
     assert done.code == 2
-    assert "holdfast[postgres]" in done.stderr
+    assert "outlive[postgres]" in done.stderr
 
 
-def test_a_store_that_cannot_be_reached_is_unavailable(holdfast):
-    done = holdfast("lease", "ls", "--url", "postgresql://u@127.0.0.1:1/db")
+def test_a_store_that_cannot_be_reached_is_unavailable(outlive):
+    done = outlive("lease", "ls", "--url", "postgresql://u@127.0.0.1:1/db")
     assert (done.code, done.stdout) == (69, "")
     assert "127.0.0.1:1" in done.stderr
 
@@ -108,8 +108,8 @@ def test_a_password_is_never_printed(shell, url):
     assert asked.code in {2, 69}
     for done in (
         asked,
-        shell("--verbose", "doctor", HOLDFAST_URL=url),
-        shell("--verbose", "config", "show", "--origin", HOLDFAST_URL=url),
+        shell("--verbose", "doctor", OUTLIVE_URL=url),
+        shell("--verbose", "config", "show", "--origin", OUTLIVE_URL=url),
     ):
         assert done.stdout + done.stderr
         assert CANARY not in done.stdout + done.stderr
@@ -131,7 +131,7 @@ def test_who_only_looks_makes_no_store_out_of_a_mistyped_url(shell, arguments):
     done = shell(*arguments)
     assert (done.code, done.stdout) == (78, "")
     assert "is the URL right?" in done.stderr
-    assert "by any program that connects, such as `holdfast worker`" in done.stderr
+    assert "by any program that connects, such as `outlive worker`" in done.stderr
     assert list(shell.folder.iterdir()) == []
 
 
@@ -153,10 +153,10 @@ def test_an_unknown_lease_is_looked_for_among_the_free_ones_too(shell):
     assert "lease ls --all" in shell("lease", "show", "nope").stderr
 
 
-def test_a_traceback_is_shown_only_when_asked_for(holdfast):
-    holdfast("migrate")
-    quiet = holdfast("lease", "show", "nope")
-    loud = holdfast("lease", "show", "nope", "--verbose")
+def test_a_traceback_is_shown_only_when_asked_for(outlive):
+    outlive("migrate")
+    quiet = outlive("lease", "show", "nope")
+    loud = outlive("lease", "show", "nope", "--verbose")
     assert (quiet.code, loud.code) == (66, 66)
     assert len(quiet.stderr.splitlines()) == 1
     assert "Traceback" in loud.stderr

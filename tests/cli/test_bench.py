@@ -1,4 +1,4 @@
-"""``holdfast bench claims``, with few runs: real processes on a file and on real servers."""
+"""``outlive bench claims``, with few runs: real processes on a file and on real servers."""
 
 from __future__ import annotations
 
@@ -34,40 +34,40 @@ def check(done, *strategies: str) -> list[dict]:
     return results
 
 
-def test_sound_strategies_on_sqlite_claim_once_and_the_control_does_not(holdfast, disk_folder):
+def test_sound_strategies_on_sqlite_claim_once_and_the_control_does_not(outlive, disk_folder):
     # In memory a commit is over before another looks, and the control claims once as well.
-    done = claims(holdfast, "--store", "sqlite", "--json", "--sqlite", str(disk_folder))
-    check(done, "transaction", "optimistic", "holdfast", "naive")
+    done = claims(outlive, "--store", "sqlite", "--json", "--sqlite", str(disk_folder))
+    check(done, "transaction", "optimistic", "outlive", "naive")
     assert "synchronous=FULL" in done.document["stores"]["sqlite"]
 
 
 @pytest.mark.service
-def test_sound_strategies_on_postgres_claim_once_and_the_control_does_not(holdfast, postgres_url):
+def test_sound_strategies_on_postgres_claim_once_and_the_control_does_not(outlive, postgres_url):
     done = claims(
-        holdfast,
+        outlive,
         *("--store", "postgres", "--json", "--postgres", "env:DATABASE"),
         DATABASE=postgres_url,
     )
-    check(done, "transaction", "optimistic", "holdfast", "naive")
+    check(done, "transaction", "optimistic", "outlive", "naive")
     with psycopg.connect(postgres_url) as connection:
         left = connection.execute(
-            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'"
+            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'outlive%'"
         ).fetchall()
     assert left == []
 
 
 @pytest.mark.service
 def test_sound_strategies_on_redis_claim_once_and_the_control_does_not(
-    holdfast, redis_url, redis_server
+    outlive, redis_url, redis_server
 ):
-    done = claims(holdfast, "--store", "redis", "--json", "--redis", redis_url)
-    check(done, "lock", "lua", "holdfast", "naive")
+    done = claims(outlive, "--store", "redis", "--json", "--redis", redis_url)
+    check(done, "lock", "lua", "outlive", "naive")
     assert redis_server.command("DBSIZE").strip() == ":0"
 
 
-def test_a_table_bars_and_a_verdict_are_for_people(holdfast):
+def test_a_table_bars_and_a_verdict_are_for_people(outlive):
     done = claims(
-        holdfast,
+        outlive,
         "--store",
         "sqlite",
         "--strategy",
@@ -86,9 +86,9 @@ def test_a_table_bars_and_a_verdict_are_for_people(holdfast):
     assert "sqlite/transaction: 2 workers x 10 items x 6 runs" in done.stderr
 
 
-def test_a_missing_server_is_skipped_by_name_without_its_password(holdfast):
+def test_a_missing_server_is_skipped_by_name_without_its_password(outlive):
     done = claims(
-        holdfast,
+        outlive,
         *("--strategy", "transaction", "--strategy", "lua", "--workers", "2", "--json"),
         *("--postgres", "postgresql://app:canary-secret@127.0.0.1:1/none"),
     )
@@ -100,8 +100,8 @@ def test_a_missing_server_is_skipped_by_name_without_its_password(holdfast):
     assert "canary-secret" not in done.stdout + done.stderr
 
 
-def test_nothing_measured_is_no_success(holdfast):
-    done = claims(holdfast, "--store", "redis", "--workers", "2", "--json")
+def test_nothing_measured_is_no_success(outlive):
+    done = claims(outlive, "--store", "redis", "--workers", "2", "--json")
     assert done.code == 1
     assert done.document["ok"] is False
 
@@ -119,14 +119,14 @@ def test_a_reference_to_a_variable_that_is_not_set_is_wrong_use(shell):
 
 
 @pytest.mark.service
-def test_an_interrupted_contest_leaves_nothing_behind(holdfast, postgres_url):
+def test_an_interrupted_contest_leaves_nothing_behind(outlive, postgres_url):
     arguments = ("--store", "postgres", "--strategy", "naive", "--runs", "5000", "--workers", "3")
-    terminal = holdfast.at_terminal("bench", "claims", *arguments, "--postgres", postgres_url)
+    terminal = outlive.at_terminal("bench", "claims", *arguments, "--postgres", postgres_url)
     terminal.expect("postgres/naive: 3 workers")
     terminal.interrupt()
     assert terminal.finish() == 128 + signal.SIGINT
     with psycopg.connect(postgres_url) as connection:
         found = connection.execute(
-            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'"
+            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'outlive%'"
         ).fetchall()
     assert found == []

@@ -1,4 +1,4 @@
-"""``holdfast chart``: checking, drawing, exploring and walking through a document."""
+"""``outlive chart``: checking, drawing, exploring and walking through a document."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def lamp(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_valid_chart_is_said_to_be_one(holdfast, lamp):
-    done = holdfast("chart", "validate", str(lamp))
+def test_a_valid_chart_is_said_to_be_one(outlive, lamp):
+    done = outlive("chart", "validate", str(lamp))
     assert (done.code, done.stdout) == (0, "")
     assert "lamp.json is a valid chart" in done.stderr
 

@@ -1,4 +1,4 @@
-"""``holdfast chart top``: what another process sees of an orchestrator, and what it cannot do."""
+"""``outlive chart top``: what another process sees of an orchestrator, and what it cannot do."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.charts import Chart
-from holdfast.charts.orchestrator import Orchestrator, monitor
-from holdfast.cli import chart_top
-from holdfast.errors import ConfigurationError, NotFound
+from outlive.charts import Chart
+from outlive.charts.orchestrator import Orchestrator, monitor
+from outlive.cli import chart_top
+from outlive.errors import ConfigurationError, NotFound
 
 CHART = Chart.load({"id": "c", "on": {"GO": {}}})
 
 
 async def cli(*arguments: str, code: int = 0) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast", "chart", "top", *arguments),
+        *(sys.executable, "-m", "outlive", "chart", "top", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "TMPDIR": tempfile.gettempdir()},

@@ -6,25 +6,25 @@ import tomllib
 
 import pytest
 
-from holdfast.cli.stores import STORES, access_of
+from outlive.cli.stores import STORES, access_of
 
 CANARY = "hunter2-canary"
 
 
 def written(program):
-    path = program.folder / "holdfast.local.toml"
+    path = program.folder / "outlive.local.toml"
     assert path.stat().st_mode & 0o777 == 0o600
     return tomllib.loads(path.read_text())
 
 
 def is_untouched(program) -> bool:
-    return not (program.folder / "holdfast.local.toml").exists()
+    return not (program.folder / "outlive.local.toml").exists()
 
 
 def test_a_store_is_chosen_tried_and_written(shared):
     store = next(s for s in STORES if s.serves(shared.url.partition("://")[0]))
     access = access_of(store, shared.store.auth)
-    terminal = shared.at_terminal("configure", HOLDFAST_URL="")
+    terminal = shared.at_terminal("configure", OUTLIVE_URL="")
     terminal.expect(r"Where are the leases kept\?")
     terminal.expect(r"Store \[1\]: ")
     terminal.type(store.name)
@@ -39,18 +39,18 @@ def test_a_store_is_chosen_tried_and_written(shared):
         terminal.type(shared.url)
     terminal.expect(r"it works")
     assert terminal.finish() == 0
-    assert shared.store.variable in (shared.folder / "holdfast.local.toml").read_text()
+    assert shared.store.variable in (shared.folder / "outlive.local.toml").read_text()
     if access.setting != "url":
         assert written(shared)["url"] == shared.url
     # From here on the file speaks.
-    assert shared("lease", "acquire", "k", HOLDFAST_URL="").code == 0
-    assert shared("lease", "ls", "-o", "jsonl", HOLDFAST_URL="").lines[0]["key"] == "k"
+    assert shared("lease", "acquire", "k", OUTLIVE_URL="").code == 0
+    assert shared("lease", "ls", "-o", "jsonl", OUTLIVE_URL="").lines[0]["key"] == "k"
 
 
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (("--backend", "sqlite"), {"url": "sqlite:///holdfast.db"}),
+        (("--backend", "sqlite"), {"url": "sqlite:///outlive.db"}),
         (("--url", "sqlite:///x.db"), {"url": "sqlite:///x.db"}),
         (("--backend", "memory"), {"url": "memory://demo"}),
         (("--url", "postgres://u@h/db"), {"url": "postgres://u@h/db"}),
@@ -74,7 +74,7 @@ def test_a_store_is_chosen_tried_and_written(shared):
     ],
 )
 def test_a_script_answers_by_options(shell, arguments, wanted):
-    done = shell("configure", *arguments, "--no-test", "-o", "json", HOLDFAST_URL="")
+    done = shell("configure", *arguments, "--no-test", "-o", "json", OUTLIVE_URL="")
     assert done.code == 0, done.stderr
     assert written(shell) == wanted
     assert done.document["url"] == wanted["url"]
@@ -96,7 +96,7 @@ def test_a_script_answers_by_options(shell, arguments, wanted):
     ],
 )
 def test_wrong_answers_are_refused_and_nothing_is_written(shell, arguments, said):
-    done = shell("configure", *arguments, HOLDFAST_URL="")
+    done = shell("configure", *arguments, OUTLIVE_URL="")
     assert (done.code, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()[-1]
     assert CANARY not in done.stderr
@@ -106,38 +106,38 @@ def test_wrong_answers_are_refused_and_nothing_is_written(shell, arguments, said
 def test_a_secret_stays_in_its_variable(shell):
     url = f"sqlite:///{shell.folder}/secret.db"
     chosen = ("--backend", "postgresql", "--auth", "url", "--variable", "MY_STORE")
-    done = shell("configure", *chosen, HOLDFAST_URL="", MY_STORE=url)
+    done = shell("configure", *chosen, OUTLIVE_URL="", MY_STORE=url)
     assert done.code == 0, done.stderr
     assert written(shell) == {"url": "env:MY_STORE"}
-    assert shell("lease", "acquire", "k", HOLDFAST_URL="", MY_STORE=url).code == 0
-    unset = shell("lease", "ls", HOLDFAST_URL="")
+    assert shell("lease", "acquire", "k", OUTLIVE_URL="", MY_STORE=url).code == 0
+    unset = shell("lease", "ls", OUTLIVE_URL="")
     assert unset.code == 2
     assert "refers to the variable 'MY_STORE', which is not set" in unset.stderr
     hidden = f"postgresql://u:{CANARY}@127.0.0.1:1/db"
     for arguments in (("lease", "ls"), ("config", "show", "--origin"), ("doctor",)):
-        shown = shell(*arguments, "-v", HOLDFAST_URL="", MY_STORE=hidden)
+        shown = shell(*arguments, "-v", OUTLIVE_URL="", MY_STORE=hidden)
         assert CANARY not in shown.stdout + shown.stderr
 
 
 def test_a_script_does_not_replace_a_file_by_accident(shell):
-    path = shell.folder / "holdfast.local.toml"
+    path = shell.folder / "outlive.local.toml"
     path.write_text('url = "sqlite:///old.db"\n[leases]\nttl = 45\n')
     before = path.read_text()
-    refused = shell("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    refused = shell("configure", "--backend", "sqlite", OUTLIVE_URL="")
     assert refused.code == 2
     assert "--force" in refused.stderr
     assert path.read_text() == before
-    forced = shell("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    forced = shell("configure", "--backend", "sqlite", "--force", OUTLIVE_URL="")
     assert forced.code == 0
     # What else stood there stays.
-    assert written(shell) == {"url": "sqlite:///holdfast.db", "leases": {"ttl": 45}}
+    assert written(shell) == {"url": "sqlite:///outlive.db", "leases": {"ttl": 45}}
 
 
-def test_a_person_is_asked_before_a_file_is_replaced(holdfast):
-    path = holdfast.folder / "holdfast.local.toml"
+def test_a_person_is_asked_before_a_file_is_replaced(outlive):
+    path = outlive.folder / "outlive.local.toml"
     path.write_text('url = "sqlite:///old.db"\n')
-    for answer, url in (("n", "sqlite:///old.db"), ("y", "sqlite:///holdfast.db")):
-        terminal = holdfast.at_terminal("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    for answer, url in (("n", "sqlite:///old.db"), ("y", "sqlite:///outlive.db")):
+        terminal = outlive.at_terminal("configure", "--backend", "sqlite", OUTLIVE_URL="")
         terminal.expect(r"Endpoint")
         terminal.type("")
         terminal.expect(r"is there already. Replace its url\? \[y/N\]: ")
@@ -147,21 +147,21 @@ def test_a_person_is_asked_before_a_file_is_replaced(holdfast):
         assert tomllib.loads(path.read_text())["url"] == url
 
 
-def test_a_store_that_does_not_answer_is_not_written_unless_wanted(holdfast, shell):
+def test_a_store_that_does_not_answer_is_not_written_unless_wanted(outlive, shell):
     away = ("--url", "postgresql://u@127.0.0.1:1/db", "--auth", "none")
-    alone = shell("configure", *away, HOLDFAST_URL="")
-    assert (alone.code, is_untouched(holdfast)) == (69, True)
+    alone = shell("configure", *away, OUTLIVE_URL="")
+    assert (alone.code, is_untouched(outlive)) == (69, True)
     for answer in ("n", "y"):
-        terminal = holdfast.at_terminal("configure", *away, HOLDFAST_URL="")
+        terminal = outlive.at_terminal("configure", *away, OUTLIVE_URL="")
         terminal.expect(r"it does not work yet: .*127\.0\.0\.1:1")
         terminal.expect(r"Write the file all the same\? \[y/N\]: ")
         terminal.type(answer)
         terminal.finish()
-        assert is_untouched(holdfast) == (answer == "n")
+        assert is_untouched(outlive) == (answer == "n")
 
 
-def test_a_password_at_the_prompt_is_refused_and_asked_again(holdfast):
-    terminal = holdfast.at_terminal("configure", "--backend", "postgresql", HOLDFAST_URL="")
+def test_a_password_at_the_prompt_is_refused_and_asked_again(outlive):
+    terminal = outlive.at_terminal("configure", "--backend", "postgresql", OUTLIVE_URL="")
     terminal.expect(r"Authentication")
     terminal.type("none")
     terminal.expect(r"Endpoint")
@@ -170,11 +170,11 @@ def test_a_password_at_the_prompt_is_refused_and_asked_again(holdfast):
     terminal.expect(r"Endpoint")
     terminal.hang_up()
     assert terminal.finish() == 130
-    assert is_untouched(holdfast)
+    assert is_untouched(outlive)
 
 
-def test_a_variable_that_is_not_set_is_named(holdfast):
-    terminal = holdfast.at_terminal("configure", "--backend", "redis", HOLDFAST_URL="")
+def test_a_variable_that_is_not_set_is_named(outlive):
+    terminal = outlive.at_terminal("configure", "--backend", "redis", OUTLIVE_URL="")
     terminal.expect(r"Authentication")
     terminal.type("url")
     terminal.expect(r"Name of the variable that holds it \[REDIS_URL\]: ")
@@ -184,66 +184,66 @@ def test_a_variable_that_is_not_set_is_named(holdfast):
     terminal.expect(r"all the same")
     terminal.type("y")
     assert terminal.finish() == 0
-    assert written(holdfast) == {"url": "env:REDIS_URL"}
+    assert written(outlive) == {"url": "env:REDIS_URL"}
 
 
-def test_a_repository_is_told_to_ignore_the_file(holdfast, shell):
-    (holdfast.folder / ".git").mkdir()
-    alone = shell("configure", "--backend", "sqlite", HOLDFAST_URL="")
+def test_a_repository_is_told_to_ignore_the_file(outlive, shell):
+    (outlive.folder / ".git").mkdir()
+    alone = shell("configure", "--backend", "sqlite", OUTLIVE_URL="")
     assert "belongs into .gitignore" in alone.stderr
-    terminal = holdfast.at_terminal("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    terminal = outlive.at_terminal("configure", "--backend", "sqlite", "--force", OUTLIVE_URL="")
     terminal.expect(r"Endpoint")
     terminal.type("")
-    terminal.expect(r"Add holdfast.local.toml to .gitignore\? \[Y/n\]: ")
+    terminal.expect(r"Add outlive.local.toml to .gitignore\? \[Y/n\]: ")
     terminal.type("")
     assert terminal.finish() == 0
-    assert (holdfast.folder / ".gitignore").read_text() == "holdfast.local.toml\n"
-    again = shell("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    assert (outlive.folder / ".gitignore").read_text() == "outlive.local.toml\n"
+    again = shell("configure", "--backend", "sqlite", "--force", OUTLIVE_URL="")
     assert ".gitignore" not in again.stderr
 
 
-def test_what_was_written_is_not_denied_when_the_last_question_is_left_open(holdfast):
-    (holdfast.folder / ".git").mkdir()
-    terminal = holdfast.at_terminal("configure", "--backend", "sqlite", HOLDFAST_URL="")
+def test_what_was_written_is_not_denied_when_the_last_question_is_left_open(outlive):
+    (outlive.folder / ".git").mkdir()
+    terminal = outlive.at_terminal("configure", "--backend", "sqlite", OUTLIVE_URL="")
     terminal.expect(r"Endpoint")
     terminal.type("")
-    terminal.expect(r"Add holdfast.local.toml to .gitignore\? \[Y/n\]: ")
+    terminal.expect(r"Add outlive.local.toml to .gitignore\? \[Y/n\]: ")
     terminal.hang_up()
     assert terminal.finish() == 130
-    assert written(holdfast) == {"url": "sqlite:///holdfast.db"}
+    assert written(outlive) == {"url": "sqlite:///outlive.db"}
     assert "nothing was written" not in terminal.screen
 
 
-def test_a_file_that_appeared_during_the_questions_is_left_alone(holdfast):
-    path = holdfast.folder / "holdfast.local.toml"
+def test_a_file_that_appeared_during_the_questions_is_left_alone(outlive):
+    path = outlive.folder / "outlive.local.toml"
     away = ("--url", "postgresql://u@127.0.0.1:1/db", "--auth", "none")
-    terminal = holdfast.at_terminal("configure", *away, HOLDFAST_URL="")
+    terminal = outlive.at_terminal("configure", *away, OUTLIVE_URL="")
     terminal.expect(r"all the same")
     path.write_text('url = "sqlite:///theirs.db"\n')
     terminal.type("y")
     terminal.expect(r"was written by somebody else meanwhile")
     assert terminal.finish() == 2
     assert tomllib.loads(path.read_text()) == {"url": "sqlite:///theirs.db"}
-    assert [entry.name for entry in holdfast.folder.glob("*.new")] == []
+    assert [entry.name for entry in outlive.folder.glob("*.new")] == []
 
 
 def test_a_gitignore_in_another_encoding_is_no_obstacle(shell):
     (shell.folder / ".git").mkdir()
     (shell.folder / ".gitignore").write_bytes(b"f\xfcr-mich\n")
-    done = shell("configure", "--backend", "sqlite", HOLDFAST_URL="")
+    done = shell("configure", "--backend", "sqlite", OUTLIVE_URL="")
     assert done.code == 0, done.stderr
     assert "belongs into .gitignore" in done.stderr
 
 
-def test_an_unreadable_file_is_left_alone(holdfast):
-    path = holdfast.folder / "holdfast.local.toml"
+def test_an_unreadable_file_is_left_alone(outlive):
+    path = outlive.folder / "outlive.local.toml"
     path.write_text("not = = toml")
-    done = holdfast("configure", "--backend", "sqlite", "--force", HOLDFAST_URL="")
+    done = outlive("configure", "--backend", "sqlite", "--force", OUTLIVE_URL="")
     assert done.code == 2
     assert path.read_text() == "not = = toml"
 
 
 def test_a_url_chooses_its_store_whatever_its_capitals(shell):
-    done = shell("configure", "--url", "SQLITE:///x.db", "--no-test", HOLDFAST_URL="")
+    done = shell("configure", "--url", "SQLITE:///x.db", "--no-test", OUTLIVE_URL="")
     assert done.code == 0, done.stderr
     assert written(shell) == {"url": "SQLITE:///x.db"}

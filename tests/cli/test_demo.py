@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.connect import find_factory
-from holdfast.demo import __main__ as story
+from outlive.connect import find_factory
+from outlive.demo import __main__ as story
 from tests.cli.conftest import COMMAND
 
 FIRST = ("--instance", "us-east-1", "--region", "us-east")
@@ -80,23 +80,23 @@ def test_of_those_who_start_at_once_one_wins(shared):
     }
 
 
-def test_a_race_survives_the_death_of_its_winner(holdfast):
-    done = holdfast("demo", "compete", "--race", "2", "--crash", "--work", "2", "--ttl", "3")
+def test_a_race_survives_the_death_of_its_winner(outlive):
+    done = outlive("demo", "compete", "--race", "2", "--crash", "--work", "2", "--ttl", "3")
     assert done.code == 0, done.stderr
     for words in ("is killed (SIGKILL)", "taken over from", "with token 1, then"):
         assert words in done.stdout
 
 
-def test_an_interrupted_race_leaves_nothing_behind(holdfast, shell):
-    race = compete(holdfast, "--race", "2", "--work", "60")
+def test_an_interrupted_race_leaves_nothing_behind(outlive, shell):
+    race = compete(outlive, "--race", "2", "--work", "60")
     race.expect(r"item +1/60")
     race.interrupt()
     assert race.finish() == 128 + signal.SIGINT
     assert shell("lease", "ls", "-o", "jsonl").lines == []
 
 
-def test_an_interrupted_race_ends_those_who_do_not_hear(holdfast):
-    race = compete(holdfast, "--race", "2", "--work", "60", "--ttl", "3")
+def test_an_interrupted_race_ends_those_who_do_not_hear(outlive):
+    race = compete(outlive, "--race", "2", "--work", "60", "--ttl", "3")
     race.expect(r"item +1/60")
     main = race.process.pid
     children = [int(pid) for pid in Path(f"/proc/{main}/task/{main}/children").read_text().split()]
@@ -113,24 +113,24 @@ def test_an_interrupted_race_ends_those_who_do_not_hear(holdfast):
                 os.kill(child, signal.SIGKILL)
 
 
-def test_a_broken_lock_stops_the_winner(holdfast, shell):
-    winner = compete(holdfast, *FIRST, "--work", "60", "--ttl", "3")
+def test_a_broken_lock_stops_the_winner(outlive, shell):
+    winner = compete(outlive, *FIRST, "--work", "60", "--ttl", "3")
     winner.expect(r"item +1/60")
     shell("lease", "break", "demo/competition", "--reason", "curious")
     winner.expect(r"LOCK LOST(.|\n)+was lost \(broken: curious\)")
     assert winner.finish() == 76
 
 
-def test_a_script_reads_events(holdfast):
-    done = holdfast("demo", "compete", *FIRST, "--work", "0.1", "-o", "jsonl")
+def test_a_script_reads_events(outlive):
+    done = outlive("demo", "compete", *FIRST, "--work", "0.1", "-o", "jsonl")
     assert (done.code, done.stderr) == (0, "")
     assert [line["event"] for line in done.lines] == ["acquired", "item", "released"]
     assert {line["instance"] for line in done.lines} == {"us-east-1"}
     assert done.lines[0]["token"] == 1
 
 
-def test_a_gate_lets_a_script_start_several_at_once(holdfast):
-    waiting = holdfast.at_terminal("demo", "compete", "--gate", "-o", "jsonl", "--work", "0.1")
+def test_a_gate_lets_a_script_start_several_at_once(outlive):
+    waiting = outlive.at_terminal("demo", "compete", "--gate", "-o", "jsonl", "--work", "0.1")
     waiting.expect(r'"event": "ready"')
     assert "acquired" not in waiting.screen
     waiting.type("go")
@@ -138,12 +138,12 @@ def test_a_gate_lets_a_script_start_several_at_once(holdfast):
     assert waiting.finish() == 0
 
 
-def test_a_gate_needs_something_to_wait_on(holdfast):
-    (holdfast.folder / "words").write_text("go\n")
-    with (holdfast.folder / "words").open() as words:
+def test_a_gate_needs_something_to_wait_on(outlive):
+    (outlive.folder / "words").write_text("go\n")
+    with (outlive.folder / "words").open() as words:
         done = subprocess.run(
             [*COMMAND, "demo", "compete", "--gate"],
-            env=holdfast.environ(),
+            env=outlive.environ(),
             stdin=words,
             capture_output=True,
             text=True,
@@ -152,56 +152,56 @@ def test_a_gate_needs_something_to_wait_on(holdfast):
     assert (done.returncode, "stdin is a file" in done.stderr) == (2, True)
 
 
-def test_memory_is_one_process_and_says_so(holdfast):
-    alone = holdfast("demo", "compete", "--work", "0.1", "--store", "memory://")
+def test_memory_is_one_process_and_says_so(outlive):
+    alone = outlive("demo", "compete", "--work", "0.1", "--store", "memory://")
     assert alone.code == 0
     assert "nobody can compete with it" in alone.stderr
     assert "LOCK ACQUIRED" in alone.stdout
-    race = holdfast("demo", "compete", "--race", "2", "--store", "memory://")
+    race = outlive("demo", "compete", "--race", "2", "--store", "memory://")
     assert (race.code, race.stdout) == (2, "")
     assert "a lock of its own" in race.stderr
 
 
-def test_without_a_store_a_terminal_is_asked_and_the_competition_goes_on(holdfast):
-    terminal = compete(holdfast, *FIRST, "--work", "0.1", HOLDFAST_URL="")
+def test_without_a_store_a_terminal_is_asked_and_the_competition_goes_on(outlive):
+    terminal = compete(outlive, *FIRST, "--work", "0.1", OUTLIVE_URL="")
     terminal.expect(r"no store is configured here")
     terminal.expect(r"Store \[1\]: ")
     terminal.type("")
-    terminal.expect(r"Endpoint .*\[sqlite:///holdfast.db\]: ")
+    terminal.expect(r"Endpoint .*\[sqlite:///outlive.db\]: ")
     terminal.type("")
-    terminal.expect(r"connected to sqlite:///holdfast.db: it works")
-    terminal.expect(r"holdfast.local.toml is written")
+    terminal.expect(r"connected to sqlite:///outlive.db: it works")
+    terminal.expect(r"outlive.local.toml is written")
     terminal.expect(r"LOCK ACQUIRED")
     assert terminal.finish() == 0
-    assert (holdfast.folder / "holdfast.local.toml").stat().st_mode & 0o777 == 0o600
-    again = holdfast("demo", "compete", "--work", "0.1", "-o", "jsonl", HOLDFAST_URL="")
+    assert (outlive.folder / "outlive.local.toml").stat().st_mode & 0o777 == 0o600
+    again = outlive("demo", "compete", "--work", "0.1", "-o", "jsonl", OUTLIVE_URL="")
     assert (again.code, again.lines[0]["token"]) == (0, 2)
 
 
 def test_without_a_store_and_without_a_terminal_nothing_is_asked(shell):
-    done = shell("demo", "compete", HOLDFAST_URL="")
+    done = shell("demo", "compete", OUTLIVE_URL="")
     assert (done.code, done.stdout) == (2, "")
-    assert "holdfast configure" in done.stderr
+    assert "outlive configure" in done.stderr
     assert list(shell.folder.iterdir()) == []
 
 
-def test_the_wizard_can_be_asked_for_first(holdfast):
-    terminal = compete(holdfast, "--configure", "--store", "sqlite:///other.db", "--work", "0.1")
+def test_the_wizard_can_be_asked_for_first(outlive):
+    terminal = compete(outlive, "--configure", "--store", "sqlite:///other.db", "--work", "0.1")
     terminal.expect(r"connected to sqlite:///other.db")
-    terminal.expect(r"HOLDFAST_URL is set in this shell and wins")
+    terminal.expect(r"OUTLIVE_URL is set in this shell and wins")
     terminal.expect(r"LOCK ACQUIRED")
     assert terminal.finish() == 0
 
 
 def test_the_guide_names_commands_for_several_terminals(shell):
     said = shell("demo", "compete", "--guide").stdout
-    assert said.count("holdfast demo compete") >= 5
+    assert said.count("outlive demo compete") >= 5
     assert "Watch for" in said
     given = shell("demo", "compete", "--guide", "--store", "postgresql://u:canary1@h/db").stdout
     assert "canary1" not in given
-    assert "HOLDFAST_URL" in given
+    assert "OUTLIVE_URL" in given
     plain = shell("demo", "compete", "--guide", "--store", "sqlite:///d.db").stdout
-    assert "holdfast lease watch demo/competition --url sqlite:///d.db" in plain
+    assert "outlive lease watch demo/competition --url sqlite:///d.db" in plain
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_wrong_use_is_refused(shell, arguments, said):
     assert said in done.stderr.splitlines()[-1]
 
 
-def test_a_race_on_a_store_that_is_away_says_so(holdfast):
-    done = holdfast("demo", "compete", "--race", "2", "--store", "postgresql://u@127.0.0.1:1/db")
+def test_a_race_on_a_store_that_is_away_says_so(outlive):
+    done = outlive("demo", "compete", "--race", "2", "--store", "postgresql://u@127.0.0.1:1/db")
     assert done.code == 69
     assert "0 of 2 instances came to the start" in done.stderr
 
@@ -234,8 +234,8 @@ def test_the_story_is_the_one_of_make_demo(shell, monkeypatch):
     assert "compete" in shell("demo").stdout
 
 
-def test_events_of_a_race_are_json_lines(holdfast):
-    done = holdfast("demo", "compete", "--race", "1", "--work", "0.1", "-o", "jsonl")
+def test_events_of_a_race_are_json_lines(outlive):
+    done = outlive("demo", "compete", "--race", "1", "--work", "0.1", "-o", "jsonl")
     assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == [
         "ready",
         "acquired",

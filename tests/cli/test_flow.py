@@ -62,7 +62,7 @@ def test_an_id_that_was_started_before_is_told(shell, shop):
     assert second.code == 0
     assert "entry  existing" in second.stdout
     assert second.stderr == (
-        "holdfast: nothing was started: flow 'o' was there already, and keeps the arguments that "
+        "outlive: nothing was started: flow 'o' was there already, and keeps the arguments that "
         "it has\n"
     )
     assert shell(*again, "--json").document["entry"] == "existing"
@@ -74,7 +74,7 @@ def test_what_a_newer_release_wrote_is_shown_by_its_name(shell, shop):
     shop.approve("o")
     with closing(sqlite3.connect(shell.folder / "leases.db", isolation_level=None)) as connection:
         changed = connection.execute(
-            "UPDATE holdfast_history SET events = replace(events, 'step-ended', 'step-dreamt')"
+            "UPDATE outlive_history SET events = replace(events, 'step-ended', 'step-dreamt')"
         )
         assert changed.rowcount >= 2
     assert shown(shell, "o", "--history")["history"][0]["what"] == "step-dreamt"
@@ -145,8 +145,8 @@ def test_a_flow_is_signalled_suspended_and_resumed(shell, shop):
     assert sent.code == 0, sent.stderr
     assert shell("flow", "signal", "o", "approved", "true", "--id", "once").code == 0
 
-    async def until(hf):
-        assert await hf.flows.get("o").result() == 2
+    async def until(host):
+        assert await host.flows.get("o").result() == 2
 
     shop.run(until)
     for verb in ("suspend", "resume", "terminate", "cancel"):
@@ -160,9 +160,9 @@ def test_a_cancelled_flow_ends_as_such(shell, shop):
     shop.reach_the_wait("o")
     assert shell("flow", "cancel", "o", "--reason", "drill", "--json").document == {"cancelled": 1}
 
-    async def until(hf):
+    async def until(host):
         with pytest.raises(Exception, match="drill"):
-            await hf.flows.get("o").result()
+            await host.flows.get("o").result()
 
     shop.run(until)
     assert shell("flow", "watch", "o").code == 11
@@ -185,10 +185,10 @@ def test_a_failed_flow_is_retried_and_forked_with_other_arguments(shell, shop):
     assert shell("flow", "retry", "o", "--rerun-unknown", "--json").document == {"retried": 1}
     shop.change('raise ValueError("negative")', "return 0")
 
-    async def until(hf):
-        assert await hf.flows.get("copy").result() == 8
-        assert await hf.flows.get("named").result() == 10
-        assert await hf.flows.get("o").result() == 0
+    async def until(host):
+        assert await host.flows.get("copy").result() == 8
+        assert await host.flows.get("named").result() == 10
+        assert await host.flows.get("o").result() == 0
 
     shop.run(until)
     refused = shell("flow", "retry", "o")

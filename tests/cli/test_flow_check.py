@@ -1,4 +1,4 @@
-"""``holdfast flow replay-check``: what changed code would do to flows that have begun."""
+"""``outlive flow replay-check``: what changed code would do to flows that have begun."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.drivers.sqlite.instance_store import SqliteInstanceStore
-from holdfast.flows.recording import record_flow
+from outlive.drivers.sqlite.instance_store import SqliteInstanceStore
+from outlive.flows.recording import record_flow
 from tests.cli.flow_apps import Shop
 
 
@@ -54,14 +54,14 @@ def test_a_step_that_went_away_is_named_with_what_came_instead(shell, shop):
         '  expected  charge#0 called with {"amount":2}',
         '  found     charge#0 called with {"amount":3}',
     ]
-    assert told.stderr == "holdfast: 1 live and 1 ended flows checked, 1 do not fit\n"
+    assert told.stderr == "outlive: 1 live and 1 ended flows checked, 1 do not fit\n"
     assert check(shell, shop, "--status", "running")["mismatched"] == 0
     assert check(shell, shop, "--id", "waits")["checked"] == 1
 
 
 def test_no_number_of_ended_flows_hides_a_live_one(shell, shop, monkeypatch):
-    monkeypatch.setattr("holdfast.cli.flow_check._ENDED_MAX", 1)
-    monkeypatch.setattr("holdfast.cli.flow_check._PAGE", 1)
+    monkeypatch.setattr("outlive.cli.flow_check._ENDED_MAX", 1)
+    monkeypatch.setattr("outlive.cli.flow_check._PAGE", 1)
     for flow in ("second", "third"):
         shell("flow", "start", "checkout", '{"item": "pen", "amount": 2}', "--id", flow)
     shop.approve("second")
@@ -72,8 +72,8 @@ def test_no_number_of_ended_flows_hides_a_live_one(shell, shop, monkeypatch):
     told = shell("flow", "replay-check", shop.name)
     assert told.code == 0
     assert told.stderr.splitlines() == [
-        "holdfast: 2 live and 1 ended flows checked, 0 do not fit",
-        f"holdfast: {MORE_ENDED}",
+        "outlive: 2 live and 1 ended flows checked, 0 do not fit",
+        f"outlive: {MORE_ENDED}",
     ]
     more = check(shell, shop, "--limit", "3")
     assert [row["id"] for row in more["flows"]] == ["waits", "third", "ended"]
@@ -99,7 +99,7 @@ def test_a_flow_that_ends_meanwhile_stands_for_none_that_was_left_out(shell, sho
         await store.terminate(id_, outcome="{}")
         return recording
 
-    monkeypatch.setattr("holdfast.cli.flow_check.record_flow", ending)
+    monkeypatch.setattr("outlive.cli.flow_check.record_flow", ending)
     found = check(shell, shop, "--limit", "1", "--status", "pending", "--status", "running")
     assert [row["id"] for row in found["flows"]] == ["waits"]
     assert found["left_out"] == {"live": True, "ended": False}
@@ -110,7 +110,7 @@ def test_what_was_left_out_is_not_counted(shell, shop, monkeypatch):
         pytest.fail("a count reads the whole store")
 
     monkeypatch.setattr(SqliteInstanceStore, "count", counting)
-    monkeypatch.setattr("holdfast.cli.flow_check._ENDED_MAX", 1)
+    monkeypatch.setattr("outlive.cli.flow_check._ENDED_MAX", 1)
     assert check(shell, shop)["checked"] == 2
     assert check(shell, shop, "--limit", "1")["left_out"] == {"live": False, "ended": True}
 
@@ -118,7 +118,7 @@ def test_what_was_left_out_is_not_counted(shell, shop, monkeypatch):
 def test_flows_that_are_started_while_it_checks_do_not_keep_it_from_ending(
     shell, shop, monkeypatch
 ):
-    monkeypatch.setattr("holdfast.cli.flow_check._STARTED_WITHIN", timedelta(hours=-1))
+    monkeypatch.setattr("outlive.cli.flow_check._STARTED_WITHIN", timedelta(hours=-1))
     found = check(shell, shop)
     assert [row["id"] for row in found["flows"]] == ["ended"]
 
@@ -126,7 +126,7 @@ def test_flows_that_are_started_while_it_checks_do_not_keep_it_from_ending(
 def test_a_branch_for_flows_that_have_begun_fits_both(shell, shop):
     shop.change(
         "await charge(amount)",
-        'await charge(amount + 1 if holdfast.patched("tax") else amount)',
+        'await charge(amount + 1 if outlive.patched("tax") else amount)',
     )
     assert check(shell, shop)["mismatched"] == 0
 
@@ -167,7 +167,7 @@ def test_files_are_checked_without_a_store(shell, shop):
     exported = shell("flow", "history", "ended", "--json")
     file = shell.folder / "ended.json"
     file.write_text(exported.stdout)
-    nowhere = {"HOLDFAST_URL": "sqlite:///nowhere/at-all.db"}
+    nowhere = {"OUTLIVE_URL": "sqlite:///nowhere/at-all.db"}
     assert check(shell, shop, file.name, **nowhere)["mismatched"] == 0
     shop.change("await charge(amount)", "await reserve(item)")
     (row,) = check(shell, shop, str(file), **nowhere)["flows"]
@@ -225,7 +225,7 @@ def test_wrong_use_is_refused(shell, shop, arguments, said):
 
 def test_a_flow_that_is_not_there_is_not_found_and_an_app_without_flows_is_refused(shell, shop):
     assert shell("flow", "replay-check", shop.name, "--id", "nobody").code == 66
-    shop.write('import holdfast\n\napp = holdfast.App("empty")\nother = app\n')
+    shop.write('import outlive\n\napp = outlive.App("empty")\nother = app\n')
     assert "has no flows" in shell("flow", "replay-check", shop.name).stderr
     wrong = shell("flow", "replay-check", shop.name.replace(":app", ":ap"))
     assert "its apps: app, other" in wrong.stderr

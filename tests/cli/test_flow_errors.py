@@ -7,15 +7,15 @@ from contextlib import closing
 
 import pytest
 
-import holdfast
+import outlive
 from tests.cli.flow_apps import Shop
 
 ERRORS = """
 import asyncio
 
-import holdfast
+import outlive
 
-app = holdfast.App("errors")
+app = outlive.App("errors")
 
 
 @app.step(errors=[OSError])
@@ -65,9 +65,9 @@ def run_to_the_end(shell, errors, name, arguments):
     """Let a flow run until it has failed."""
     shell("flow", "start", name, arguments, "--id", name)
 
-    async def until(hf):
-        with pytest.raises(holdfast.FlowFailed):
-            await hf.flows.get(name).result()
+    async def until(host):
+        with pytest.raises(outlive.FlowFailed):
+            await host.flows.get(name).result()
 
     errors.run(until)
 
@@ -105,7 +105,7 @@ def test_a_cause_that_is_a_group_shows_the_errors_in_it(shell, errors):
 def test_an_error_that_names_its_step_names_it_once(shell, errors):
     run_to_the_end(shell, errors, "grouper", "{}")
     _, line = outcome_of(shell, "grouper")
-    assert line.startswith("with holdfast.errors.StepFailed: step fail#0 failed: ValueError: ")
+    assert line.startswith("with outlive.errors.StepFailed: step fail#0 failed: ValueError: ")
     assert line.count("fail#0") == 1
 
 
@@ -113,6 +113,6 @@ def test_a_group_that_an_older_release_kept_is_shown_without_its_errors(shell, e
     run_to_the_end(shell, errors, "fetcher", '{"numbers": 2}')
     with closing(sqlite3.connect(shell.folder / "leases.db", isolation_level=None)) as connection:
         connection.execute(
-            "UPDATE holdfast_instance SET outcome = json_remove(outcome, '$.details.members')"
+            "UPDATE outlive_instance SET outcome = json_remove(outcome, '$.details.members')"
         )
     assert outcome_of(shell, "fetcher") == ["ExceptionGroup: several (2 sub-exceptions)"]

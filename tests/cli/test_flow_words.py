@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.drivers.sqlite.instance_store import SqliteInstanceStore
-from holdfast.flows.handle import FlowHandle
-from holdfast.model.instance import InstanceStatus
+from outlive.drivers.sqlite.instance_store import SqliteInstanceStore
+from outlive.flows.handle import FlowHandle
+from outlive.model.instance import InstanceStatus
 from tests.cli.flow_apps import SHOP, Shop
 
 SAID = "no money\\nin the " + "deep " * 40 + "pocket"
@@ -36,17 +36,17 @@ async def quick() -> int:
 
 @app.flow
 async def talker() -> None:
-    holdfast.set_status("here")
-    await holdfast.wait_signal("never")
+    outlive.set_status("here")
+    await outlive.wait_signal("never")
 
 
 @app.flow
 async def sleeper() -> None:
-    await holdfast.sleep_until(holdfast.now().replace(year=2090))
+    await outlive.sleep_until(outlive.now().replace(year=2090))
 """
 ).replace(
-    'app = holdfast.App("shop")',
-    'app = holdfast.App("shop")\nTWICE = holdfast.Retry(max_attempts=2, first=0.01)',
+    'app = outlive.App("shop")',
+    'app = outlive.App("shop")\nTWICE = outlive.Retry(max_attempts=2, first=0.01)',
 )
 
 
@@ -63,14 +63,14 @@ def failed(shell, shop):
     """A basket whose checkout failed, because charging did."""
     assert shell("flow", "start", "basket", '{"amount": -1}', "--id", "b").code == 0
 
-    async def until(hf):
+    async def until(host):
         # A start rings nobody; only ends do.
-        while not await hf.flows.list(parent="b"):  # noqa: ASYNC110
+        while not await host.flows.list(parent="b"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        (child,) = await hf.flows.list(parent="b")
-        await hf.flows.get(child.id).signal("approved", True)
+        (child,) = await host.flows.list(parent="b")
+        await host.flows.get(child.id).signal("approved", True)
         with pytest.raises(Exception, match="pocket"):
-            await hf.flows.get("b").result()
+            await host.flows.get("b").result()
 
     shop.run(until)
     return shell("flow", "ls", "--parent", "b", "-o", "jsonl").lines[0]["id"]
@@ -106,7 +106,7 @@ def test_a_failed_flow_shows_the_error_and_a_line_for_each_cause(shell, failed):
 def test_a_watch_ends_with_the_error_and_without_its_traceback(shell, failed):
     watched = shell("flow", "watch", failed)
     assert (watched.code, "Traceback" in watched.stdout) == (10, False)
-    assert "failed: holdfast.errors.StepFailed: step charge#0 failed" in watched.stdout
+    assert "failed: outlive.errors.StepFailed: step charge#0 failed" in watched.stdout
     assert watched.stdout.splitlines()[-1].startswith("  caused by ")
 
 
@@ -136,8 +136,8 @@ def copied_commit(shell, flow, at):
 def test_a_copied_end_of_which_nothing_is_left_is_told_as_one_of_what_it_may_be(shell, shop):
     shell("flow", "start", "quick", "--id", "q")
 
-    async def until(hf):
-        await hf.flows.get("q").result()
+    async def until(host):
+        await host.flows.get("q").result()
 
     shop.run(until)
     copied = copied_commit(shell, "q", "1")
@@ -158,7 +158,7 @@ def test_copied_attempts_of_the_step_that_is_forked_at_are_not_told_as_an_end(sh
 
 def test_a_history_says_why_the_flow_ended(shell, shop, failed):
     *_, last = shell("flow", "history", failed).stdout.splitlines()
-    why = "the flow's end (failed): holdfast.errors.StepFailed: step charge#0 failed: ValueError"
+    why = "the flow's end (failed): outlive.errors.StepFailed: step charge#0 failed: ValueError"
     assert why in last
     assert "pocket" not in last
     *_, commit, _ = shell("flow", "watch", failed, "-o", "jsonl").lines
@@ -184,9 +184,9 @@ def test_a_signal_that_does_not_fit_is_seen_with_the_end_that_it_led_to(shell, s
     shop.reach_the_wait("o")
     shell("flow", "signal", "o", "approved", '"perhaps"')
 
-    async def until(hf):
+    async def until(host):
         with pytest.raises(Exception, match="approved"):
-            await hf.flows.get("o").result()
+            await host.flows.get("o").result()
 
     shop.run(until)
     last = shell("flow", "history", "o", "-o", "jsonl").lines[-1]["what"]
@@ -206,7 +206,7 @@ def test_a_watch_tells_the_error_of_an_end_that_came_while_it_looked(shell, fail
 
     monkeypatch.setattr(FlowHandle, "status", late)
     *_, commit, running, ended = shell("flow", "watch", failed, "-o", "jsonl").lines
-    assert "the flow's end (failed): holdfast.errors.StepFailed: " in commit["what"]
+    assert "the flow's end (failed): outlive.errors.StepFailed: " in commit["what"]
     assert (running["status"], ended["status"]) == ("running", "failed")
 
 
@@ -302,11 +302,11 @@ def test_a_table_tells_when_a_flow_is_due_unless_its_host_has_heard_of_it(
     shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
     with closing(sqlite3.connect(shell.folder / "leases.db", isolation_level=None)) as connection:
         connection.execute(
-            "UPDATE holdfast_instance SET session = ?1, worker = ?1, "
+            "UPDATE outlive_instance SET session = ?1, worker = ?1, "
             f"updated_at_us = updated_at_us + {MINUTE_US}",
             (host,),
         )
-        connection.execute(f"UPDATE holdfast_instance SET due_at_us = {due}")
+        connection.execute(f"UPDATE outlive_instance SET due_at_us = {due}")
     shown = shell("flow", "show", "o")
     assert (value(shown, "due_at") != "-") is told
     heading, line = shell("flow", "ls").stdout.splitlines()
@@ -361,7 +361,7 @@ def test_a_letter_begins_no_flow_before_its_time_unless_it_cancels_it(shell, sho
 def test_a_flow_that_is_stuck_is_found_and_says_why(shell, shop):
     shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "fine")
     for flow in ("stuck", "ended"):
-        given = ("--attribute", "holdfast.stuck=NonDeterminism: expected\nfound")
+        given = ("--attribute", "outlive.stuck=NonDeterminism: expected\nfound")
         shell("flow", "start", "checkout", '{"item": "pen"}', "--id", flow, *given)
     shell("flow", "terminate", "ended")
     (row,) = shell("flow", "ls", "--stuck", "-o", "jsonl").lines

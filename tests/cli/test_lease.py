@@ -28,21 +28,21 @@ FIELDS = {
 }
 
 
-def acquire(holdfast, key, *more):
-    return holdfast("lease", "acquire", key, "-o", "json", *more).document
+def acquire(outlive, key, *more):
+    return outlive("lease", "acquire", key, "-o", "json", *more).document
 
 
-def test_an_acquired_lease_stays_owned_until_it_is_released(holdfast):
-    first = acquire(holdfast, "report", "--ttl", "60")
+def test_an_acquired_lease_stays_owned_until_it_is_released(outlive):
+    first = acquire(outlive, "report", "--ttl", "60")
     assert set(first) == {"key", "slot", "token", "owner", "ttl_s", "expires_at"}
     assert datetime.fromisoformat(first["expires_at"]).utcoffset() == timedelta(0)
-    refused = holdfast("lease", "acquire", "report")
+    refused = outlive("lease", "acquire", "report")
     assert refused.code == 75
     assert first["owner"] in refused.stderr
     assert refused.stdout == ""
     proof = ("--owner", first["owner"], "--token", str(first["token"]))
-    assert holdfast("lease", "release", "report", *proof).code == 0
-    assert acquire(holdfast, "report")["token"] > first["token"]
+    assert outlive("lease", "release", "report", *proof).code == 0
+    assert acquire(outlive, "report")["token"] > first["token"]
 
 
 def test_a_stale_release_is_refused_and_harms_nobody(shell):
@@ -88,7 +88,7 @@ def test_ls_lists_pages_in_three_shapes(shell):
 
 def test_ls_filters_by_owner_and_activity(shell):
     mine = acquire(shell, "mine")
-    shell("lease", "acquire", "theirs", HOLDFAST_HOST="other")
+    shell("lease", "acquire", "theirs", OUTLIVE_NAME="other")
     by_host = shell("lease", "ls", "--owner", "other", "-o", "jsonl").lines
     assert [lease["key"] for lease in by_host] == ["theirs"]
     by_owner = shell("lease", "ls", "--owner", mine["owner"], "-o", "jsonl").lines
@@ -102,8 +102,8 @@ def test_ls_filters_by_owner_and_activity(shell):
 
 def test_ls_shows_what_one_owner_holds_now(shell):
     acquire(shell, "held")
-    shell("lease", "acquire", "ended", "--ttl", "0.2", HOLDFAST_HOST="other")
-    shell("lease", "acquire", "theirs", HOLDFAST_HOST="other")
+    shell("lease", "acquire", "ended", "--ttl", "0.2", OUTLIVE_NAME="other")
+    shell("lease", "acquire", "theirs", OUTLIVE_NAME="other")
     shell("lease", "acquire", "ended", "--timeout", "5")
     owned = shell("lease", "ls", "--active", "--owner", "other", "-o", "jsonl").lines
     assert [lease["key"] for lease in owned] == ["theirs"]
@@ -162,12 +162,12 @@ def test_an_unknown_lease_is_not_found(shell, arguments):
     acquire(shell, "nope-not-quite")
     done = shell("lease", *arguments)
     assert (done.code, done.stdout) == (66, "")
-    assert done.stderr.startswith("holdfast: no lease 'nope'")
+    assert done.stderr.startswith("outlive: no lease 'nope'")
 
 
-def test_watch_tells_each_change_as_it_happens(holdfast, shell):
+def test_watch_tells_each_change_as_it_happens(outlive, shell):
     first = acquire(shell, "w", "--ttl", "60")
-    watching = holdfast.start(
+    watching = outlive.start(
         "lease", "watch", "w", "--interval", "0.05", "--count", "3", "-o", "jsonl"
     )
     assert watching.stdout is not None
@@ -175,7 +175,7 @@ def test_watch_tells_each_change_as_it_happens(holdfast, shell):
     shell("lease", "break", "w", "--reason", "r")
     lines.append(watching.stdout.readline())
     acquire(shell, "w")
-    done = holdfast.finish(watching)
+    done = outlive.finish(watching)
     assert done.code == 0
     events = [json.loads(line) for line in (*lines, done.stdout)]
     assert [event["event"] for event in events] == ["seen", "freed", "acquired"]
@@ -183,13 +183,13 @@ def test_watch_tells_each_change_as_it_happens(holdfast, shell):
     assert set(events[0]) == {*FIELDS, "at", "event"}
 
 
-def test_a_watch_shows_version_and_end_move_with_each_renewal(holdfast):
-    holdfast("migrate")
-    running = holdfast.start("lease", "run", "w", "--ttl", "4", "--", "sleep", "60")
-    watching = holdfast.start(
+def test_a_watch_shows_version_and_end_move_with_each_renewal(outlive):
+    outlive("migrate")
+    running = outlive.start("lease", "run", "w", "--ttl", "4", "--", "sleep", "60")
+    watching = outlive.start(
         "lease", "watch", "w", "--interval", "0.05", "--count", "4", "-o", "jsonl"
     )
-    events = holdfast.finish(watching).lines
+    events = outlive.finish(watching).lines
     running.terminate()
     held = [event for event in events if event["active"]]
     assert len(held) >= 3
@@ -206,9 +206,9 @@ def test_a_watched_line_names_token_version_and_end(shell):
     assert f"seen w token {first['token']} version 1 owner {first['owner']} until 20" in line
 
 
-def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(holdfast, shell):
+def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(outlive, shell):
     acquire(shell, "w")
-    unread = holdfast.start("lease", "watch", "--interval", "0.05")
+    unread = outlive.start("lease", "watch", "--interval", "0.05")
     assert unread.stdout is not None
     assert unread.stdout.readline().split()[2:4] == ["seen", "w"]
     unread.stdout.close()
@@ -216,17 +216,17 @@ def test_a_watch_ends_quietly_when_nobody_reads_or_somebody_interrupts(holdfast,
     assert unread.wait(60) == 141
     assert unread.stderr is not None
     assert unread.stderr.read() == ""
-    watching = holdfast.start("lease", "watch", "w", "--interval", "0.05")
+    watching = outlive.start("lease", "watch", "w", "--interval", "0.05")
     assert watching.stdout is not None
     watching.stdout.readline()
     watching.send_signal(2)
-    done = holdfast.finish(watching)
+    done = outlive.finish(watching)
     assert (done.code, done.stderr) == (130, "")
 
 
-def test_a_waiter_that_is_told_to_stop_leaves_the_queue(holdfast, shell):
+def test_a_waiter_that_is_told_to_stop_leaves_the_queue(outlive, shell):
     acquire(shell, "q", "--ttl", "60")
-    waiting = holdfast.start("lease", "acquire", "q", "--timeout", "forever")
+    waiting = outlive.start("lease", "acquire", "q", "--timeout", "forever")
 
     def waiters():
         return shell("lease", "show", "q", "-o", "json").document["slots"][0]["waiters"]
@@ -234,5 +234,5 @@ def test_a_waiter_that_is_told_to_stop_leaves_the_queue(holdfast, shell):
     while waiters() == 0:
         assert waiting.poll() is None
     waiting.terminate()
-    assert holdfast.finish(waiting).code == 143
+    assert outlive.finish(waiting).code == 143
     assert waiters() == 0

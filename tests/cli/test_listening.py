@@ -11,15 +11,15 @@ from typing import Any
 import click
 import pytest
 
-from holdfast.cli.invocation import Invocation
-from holdfast.cli.main import cli
+from outlive.cli.invocation import Invocation
+from outlive.cli.main import cli
 from tests.cli.conftest import log_of_one_command, wait_until
 from tests.cli.flow_apps import Shop
 
 LOGGING_MODULE = """
 import logging
 
-logging.getLogger("holdfast.example").debug("a detail")
+logging.getLogger("outlive.example").debug("a detail")
 """
 
 
@@ -29,7 +29,7 @@ logging.getLogger("holdfast.example").debug("a detail")
 )
 def test_everything_is_logged_wherever_on_the_line_that_is_asked_for(shell, arguments):
     shell("migrate")
-    assert "holdfast: connected to sqlite://" in shell(*arguments).stderr
+    assert "outlive: connected to sqlite://" in shell(*arguments).stderr
     assert shell("lease", "ls").stderr == ""
 
 
@@ -39,7 +39,7 @@ def test_a_worker_logs_everything_wherever_on_the_line_that_is_asked_for(shell, 
     (shell.folder / f"{module}.py").write_text(LOGGING_MODULE)
     line = ["worker", f"{module}:app"]
     done = shell(*line[:option], "-v", *line[option:])
-    assert (done.code, "holdfast: a detail\n" in done.stderr) == (2, True)
+    assert (done.code, "outlive: a detail\n" in done.stderr) == (2, True)
 
 
 def verbs(command: click.Command, context: click.Context) -> Iterator[click.Command]:
@@ -62,43 +62,43 @@ def test_every_command_takes_the_global_options():
 
 
 SPEAKING = """
-import holdfast
+import outlive
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 
 
-@app.step(retry=holdfast.Retry(first=0.01))
+@app.step(retry=outlive.Retry(first=0.01))
 async def charge() -> None:
-    holdfast.current().log.warning("the bank is slow")
-    if holdfast.current().attempt == 1:
+    outlive.current().log.warning("the bank is slow")
+    if outlive.current().attempt == 1:
         raise ConnectionError("no answer")
 
 
 @app.flow
 async def checkout() -> None:
-    holdfast.logger().warning("nobody knows this customer")
-    holdfast.logger().warning("%d of them", "many")
+    outlive.logger().warning("nobody knows this customer")
+    outlive.logger().warning("%d of them", "many")
     await charge()
 
 
 @app.handler("mails")
 async def mail(to: str) -> None:
-    holdfast.current().log.warning("the mail is long")
+    outlive.current().log.warning("the mail is long")
 """
 
 
-def test_what_flows_steps_and_jobs_log_under_a_worker_says_which_they_are(holdfast, shell):
-    shop = Shop(holdfast.folder, holdfast.url)
+def test_what_flows_steps_and_jobs_log_under_a_worker_says_which_they_are(outlive, shell):
+    shop = Shop(outlive.folder, outlive.url)
     shop.write(SPEAKING)
     shell("migrate")
-    worker = holdfast.start("worker", shop.name)
+    worker = outlive.start("worker", shop.name)
     shell("flow", "start", "checkout", "--id", "o-1")
     shell("work", "enqueue", "mails", '"ann"', "--id", "m-1", "--retention", "60")
     assert shell("flow", "watch", "o-1").code == 0
     wait_until(lambda: shell("work", "show", "m-1", "--json").document["state"] == "done")
     worker.send_signal(signal.SIGTERM)
-    lines = holdfast.finish(worker).stderr.splitlines()
-    said = [line.split(" ", 2)[2] for line in lines if line.startswith("holdfast: ")]
+    lines = outlive.finish(worker).stderr.splitlines()
+    said = [line.split(" ", 2)[2] for line in lines if line.startswith("outlive: ")]
     assert "nobody knows this customer [flow o-1]" in said
     assert "%d of them (arguments not shown: TypeError) [flow o-1]" in said
     assert "the bank is slow [flow o-1, step charge#0]" in said
@@ -137,22 +137,22 @@ def test_a_line_names_what_it_is_about_where_its_message_does_not(capsys, messag
     record = logging.makeLogRecord({"msg": message, "levelno": 30, **fields})
     with log_of_one_command():
         Invocation(secrets=frozenset({"hunter2"})).listener.listen()
-        logging.getLogger("holdfast").handle(record)
+        logging.getLogger("outlive").handle(record)
     unprintable = "x [flow (unprintable: RuntimeError), attempt (unprintable: ValueError)]"
     lines = (unprintable if said is None else said).split("|")
-    assert capsys.readouterr().err == "".join(f"holdfast: {line}\n" for line in lines if line)
+    assert capsys.readouterr().err == "".join(f"outlive: {line}\n" for line in lines if line)
 
 
 def test_a_record_that_cannot_be_put_together_does_not_stop_who_logs_it(capsys):
-    logger = logging.getLogger("holdfast.example")
+    logger = logging.getLogger("outlive.example")
     wrong: Any = "many"
     with log_of_one_command():
         Invocation().listener.listen()
         logger.warning("%d of them", wrong)
         logger.warning(Hostile())
     assert capsys.readouterr().err == (
-        "holdfast: %d of them (arguments not shown: TypeError)\n"
-        "holdfast: (unprintable: RuntimeError) (arguments not shown: RuntimeError)\n"
+        "outlive: %d of them (arguments not shown: TypeError)\n"
+        "outlive: (unprintable: RuntimeError) (arguments not shown: RuntimeError)\n"
     )
 
 
@@ -161,10 +161,10 @@ CONFIGURED = """
 import logging
 import logging.config
 
-import holdfast
+import outlive
 
-app = holdfast.App("shop")
-log, root, ours = map(logging.getLogger, ("holdfast.example", None, "holdfast"))
+app = outlive.App("shop")
+log, root, ours = map(logging.getLogger, ("outlive.example", None, "outlive"))
 theirs = logging.StreamHandler()
 theirs.setFormatter(logging.Formatter("theirs: %(message)s"))
 log.warning("too early")
@@ -194,16 +194,16 @@ REMARKS = records("theirs", "a remark", "a warning")
         (TO_ROOT, False, WARNINGS),
         (TO_OURS, False, WARNINGS),
         # Who asks for it hears everything.
-        (TO_ROOT, True, records("holdfast", "a detail", "a remark", "a warning")),
+        (TO_ROOT, True, records("outlive", "a detail", "a remark", "a warning")),
         # What prints nothing takes nobody's place.
-        ("ours.addHandler(logging.NullHandler())", False, records("holdfast", "a warning")),
+        ("ours.addHandler(logging.NullHandler())", False, records("outlive", "a warning")),
         (f"{TO_ROOT}; root.setLevel('INFO')", False, REMARKS),
         # Set as it was already: that is said, too.
         (f"{TO_ROOT}; root.setLevel('INFO'); ours.setLevel('WARNING')", False, WARNINGS),
         (f"{TO_ROOT}; {TO_OURS}; ours.propagate = False", False, WARNINGS),
-        ("", False, records("holdfast", "a warning")),
-        ("", True, records("holdfast", "a detail", "a remark", "a warning")),
-        ("ours.setLevel('INFO')", False, records("holdfast", "a remark", "a warning")),
+        ("", False, records("outlive", "a warning")),
+        ("", True, records("outlive", "a detail", "a remark", "a warning")),
+        ("ours.setLevel('INFO')", False, records("outlive", "a remark", "a warning")),
     ],
 )
 def test_a_program_with_handlers_of_its_own_has_the_log_of_a_worker_for_itself(
@@ -213,17 +213,17 @@ def test_a_program_with_handlers_of_its_own_has_the_log_of_a_worker_for_itself(
     (shell.folder / f"{module}.py").write_text(CONFIGURED.format(setup))
 
     def run(_: object) -> None:
-        log = logging.getLogger("holdfast.example")
+        log = logging.getLogger("outlive.example")
         log.debug("a detail")
         log.info("a remark")
         log.warning("a warning")
 
-    monkeypatch.setattr("holdfast.cli.signals.run", run)
+    monkeypatch.setattr("outlive.cli.signals.run", run)
     done = shell("worker", f"{module}:app", *(["-v"] if verbose else []))
     assert done.code == 0, done.stderr
     # A worker that runs says the time as well.
-    lines = [re.sub(r"^holdfast: \d\S+", "holdfast:", each) for each in done.stderr.splitlines()]
-    assert lines == ["holdfast: too early", *said]
+    lines = [re.sub(r"^outlive: \d\S+", "outlive:", each) for each in done.stderr.splitlines()]
+    assert lines == ["outlive: too early", *said]
 
 
 def test_a_module_that_sets_up_the_log_and_fails_is_told_all_the_same(shell):
@@ -232,7 +232,7 @@ def test_a_module_that_sets_up_the_log_and_fails_is_told_all_the_same(shell):
     done = shell("worker", f"{module}:app")
     *_, warned, failed = done.stderr.splitlines()
     assert (done.code, warned) == (2, "theirs: a warning")
-    assert failed.startswith(f"holdfast: module '{module}' cannot be imported: ZeroDivisionError")
+    assert failed.startswith(f"outlive: module '{module}' cannot be imported: ZeroDivisionError")
 
 
 DICTIONARY = """logging.config.dictConfig({
@@ -241,25 +241,25 @@ DICTIONARY = """logging.config.dictConfig({
     "formatters": {"theirs": {"format": "theirs: %(message)s"}},
     "handlers": {"theirs": {"class": "logging.StreamHandler", "formatter": "theirs"}},
     "root": {"handlers": ["theirs"]},
-    "loggers": {"holdfast": {"level": "WARNING"}},
+    "loggers": {"outlive": {"level": "WARNING"}},
 })"""
 
 
 @pytest.mark.parametrize(
     "setup", ["logging.basicConfig(format='theirs: %(message)s', level='INFO')", DICTIONARY]
 )
-def test_a_worker_leaves_its_log_to_what_configures_all_logging(holdfast, shell, setup):
-    shop = Shop(holdfast.folder, holdfast.url)
+def test_a_worker_leaves_its_log_to_what_configures_all_logging(outlive, shell, setup):
+    shop = Shop(outlive.folder, outlive.url)
     configured = CONFIGURED.format(setup)
     shop.write(f"{configured}\n{SPEAKING}")
     shell("migrate")
-    worker = holdfast.start("worker", shop.name)
+    worker = outlive.start("worker", shop.name)
     shell("flow", "start", "checkout", "--id", "o-1")
     assert shell("flow", "watch", "o-1").code == 0
     worker.send_signal(signal.SIGTERM)
-    lines = holdfast.finish(worker).stderr.splitlines()
+    lines = outlive.finish(worker).stderr.splitlines()
     assert ("theirs: a remark" in lines) == setup.startswith("logging.basicConfig")
     assert lines.count("theirs: the bank is slow") == 2
-    ours = [line for line in lines if line.startswith("holdfast: ")]
+    ours = [line for line in lines if line.startswith("outlive: ")]
     # What the command says of itself is no record of the log.
     assert [line.split(" ", 2)[-1] for line in ours] == ["early", "shop serves <App 'shop'>"]

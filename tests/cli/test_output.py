@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from holdfast import errors as library
-from holdfast.cli import errors
-from holdfast.cli.lease_watch import changes
-from holdfast.cli.output import cell, clean, timestamp
-from holdfast.leases.info import LeaseInfo
-from holdfast.names import Token
+from outlive import errors as library
+from outlive.cli import errors
+from outlive.cli.lease_watch import changes
+from outlive.cli.output import cell, clean, timestamp
+from outlive.leases.info import LeaseInfo
+from outlive.names import Token
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678900, UTC)
 
@@ -89,7 +89,7 @@ def test_cells_are_one_clean_line():
         (library.LeaseExpired("k"), 76),
         (library.Fenced("k"), 76),
         (library.SchemaMismatch("x", found=1, expected=2), 78),
-        (library.HoldfastError("x"), 1),
+        (library.OutliveError("x"), 1),
         (ValueError("x"), 1),
     ],
 )

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-import holdfast as library
+import outlive as library
 from tests.cli.conftest import wait_until
 
 APP = """
-import holdfast
+import outlive
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 not_an_app = 5
 
 
@@ -30,9 +30,9 @@ def tick() -> None:
 def keep(shell, **schedules):
     async def put():
         url = f"sqlite:///{shell.folder}/leases.db"
-        async with library.connect(url) as hf:
+        async with library.connect(url) as host:
             for name, options in schedules.items():
-                await hf.schedules.create(name, "reports", {"n": 1}, **options)
+                await host.schedules.create(name, "reports", {"n": 1}, **options)
 
     asyncio.run(put())
 
@@ -75,9 +75,9 @@ def test_a_worker_imports_only_the_app_that_is_named(shell):
 
 
 @pytest.mark.process
-def test_a_worker_runs_handlers_and_crons_until_it_is_told_to_stop(holdfast, shell):
-    (holdfast.folder / "shop_of_a_worker.py").write_text(APP)
-    worker = holdfast.start("worker", "shop_of_a_worker:app", "--host", "worker-1")
+def test_a_worker_runs_handlers_and_crons_until_it_is_told_to_stop(outlive, shell):
+    (outlive.folder / "shop_of_a_worker.py").write_text(APP)
+    worker = outlive.start("worker", "shop_of_a_worker:app", "--name", "worker-1")
     job = shell("work", "enqueue", "mails", '{"to": "ann"}', "-o", "json").document["id"]
 
     def shown():
@@ -85,9 +85,9 @@ def test_a_worker_runs_handlers_and_crons_until_it_is_told_to_stop(holdfast, she
 
     wait_until(lambda: shown()["state"] == "done")
     assert (shown()["result"], shown()["claimed_by"]) == ("sent to ann", "worker-1")
-    wait_until((holdfast.folder / "ticked").exists)
+    wait_until((outlive.folder / "ticked").exists)
     worker.terminate()
-    ended = holdfast.finish(worker)
+    ended = outlive.finish(worker)
     assert ended.code == 0, ended.stderr
     assert ended.stdout == ""
     assert "worker-1 serves" in ended.stderr

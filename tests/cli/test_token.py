@@ -1,4 +1,4 @@
-"""``holdfast token``: shown once, listed without its text, revoked, and who did it."""
+"""``outlive token``: shown once, listed without its text, revoked, and who did it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.bearer import bearer_digest, claimed_namespace
+from outlive.model.bearer import bearer_digest, claimed_namespace
 
 
-def created(holdfast, *arguments):
-    done = holdfast("token", "create", *arguments, "-o", "json")
+def created(outlive, *arguments):
+    done = outlive("token", "create", *arguments, "-o", "json")
     assert done.code == 0, done.stderr
     return done.document
 
 
-def test_a_token_is_shown_once_and_stored_as_a_digest(holdfast):
-    made = created(holdfast, "ci", "--scope", "work", "--scope", "read", "--scope", "work")
+def test_a_token_is_shown_once_and_stored_as_a_digest(outlive):
+    made = created(outlive, "ci", "--scope", "work", "--scope", "read", "--scope", "work")
     text = made["token"]
-    assert text.startswith("hft_")
+    assert text.startswith("olt_")
     assert claimed_namespace(text) == "default"
     assert made["scopes"] == "work read"
-    listed = holdfast("token", "ls", "-o", "json")
+    listed = outlive("token", "ls", "-o", "json")
     assert text not in listed.stdout
     assert [token["id"] for token in listed.document["tokens"]] == [made["id"]]
     assert "digest" not in listed.document["tokens"][0]
-    with closing(sqlite3.connect(Path(holdfast.folder) / "leases.db")) as store:
+    with closing(sqlite3.connect(Path(outlive.folder) / "leases.db")) as store:
         dump = "\n".join(store.iterdump())
     assert text not in dump
     assert text[4:47] not in dump
@@ -76,7 +76,7 @@ def test_a_life_that_no_calendar_has_is_refused_and_leaves_no_token(shell, days)
     done = shell("token", "create", "ci", "--scope", "read", "--days", days)
     assert done.code == 2, done.stderr
     assert "unexpected" not in done.stderr
-    assert "hft_" not in done.stdout
+    assert "olt_" not in done.stdout
     assert len(shell("token", "ls", "-o", "json").document["tokens"]) == 1
 
 
@@ -85,14 +85,14 @@ def test_who_only_looks_makes_no_store(shell):
     assert shell("token", "audit").code == 78
 
 
-def test_serve_refuses_what_it_cannot_serve_or_bind(holdfast):
-    done = holdfast("serve", "--host", "192.0.2.1")
+def test_serve_refuses_what_it_cannot_serve_or_bind(outlive):
+    done = outlive("serve", "--host", "192.0.2.1")
     assert done.code == 2
-    assert "holdfast token create" in done.stderr
-    created(holdfast, "ci", "--scope", "read")
-    done = holdfast("serve", "--host", "192.0.2.1")
+    assert "outlive token create" in done.stderr
+    created(outlive, "ci", "--scope", "read")
+    done = outlive("serve", "--host", "192.0.2.1")
     assert done.code == 2
     assert "cannot be bound" in done.stderr
-    done = holdfast("serve", "--allowed-host", "http://work.example:80/")
+    done = outlive("serve", "--allowed-host", "http://work.example:80/")
     assert done.code == 2
     assert "no host name" in done.stderr

@@ -18,12 +18,12 @@ CLAIM_FIELDS = {
 }
 
 
-def enqueue(holdfast, *arguments):
-    return holdfast("work", "enqueue", *arguments, "-o", "json").document["id"]
+def enqueue(outlive, *arguments):
+    return outlive("work", "enqueue", *arguments, "-o", "json").document["id"]
 
 
-def claim(holdfast, *arguments):
-    done = holdfast("work", "claim", *arguments, "-o", "json")
+def claim(outlive, *arguments):
+    done = outlive("work", "claim", *arguments, "-o", "json")
     assert done.code == 0, done.stderr
     return done.document["claims"]
 
@@ -32,8 +32,8 @@ def proof(claimed):
     return claimed["id"], "--token", str(claimed["token"]), "--claim", claimed["claim"]
 
 
-def shown(holdfast, job):
-    return holdfast("work", "show", job, "-o", "json").document
+def shown(outlive, job):
+    return outlive("work", "show", job, "-o", "json").document
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -58,9 +58,9 @@ def test_the_table_of_jobs_names_a_claimant_only_while_there_is_one(shell):
     assert "shell-1" in shell("work", "ls", "-o", "json").stdout
 
 
-def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast, shell):
+def test_a_job_is_claimed_by_one_process_and_completed_by_another(outlive, shell):
     job = enqueue(shell, "mails", '{"to": "ann"}', "--priority", "3", "--header", "trace=1")
-    (claimed,) = claim(holdfast, "mails", "--worker", "shell-1")
+    (claimed,) = claim(outlive, "mails", "--worker", "shell-1")
     assert set(claimed) == CLAIM_FIELDS
     assert (claimed["id"], claimed["payload"]) == (job, {"to": "ann"})
     assert claimed["headers"] == {"trace": "1"}
@@ -76,7 +76,7 @@ def test_a_job_is_claimed_by_one_process_and_completed_by_another(holdfast, shel
     assert "claimed" in row
     assert "shell-1" in row
     assert shell("work", "claim", "mails").code == 75
-    done = holdfast("work", "complete", *proof(claimed), "--result", "[1]")
+    done = outlive("work", "complete", *proof(claimed), "--result", "[1]")
     assert done.code == 0, done.stderr
     after = shown(shell, job)
     assert (after["state"], after["result"], after["claimed_by"]) == ("done", [1], "shell-1")
@@ -188,15 +188,15 @@ def test_queues_are_limited_and_the_limits_lifted(shell):
         assert shell("work", "limit", "q", *wrong).code == 2, wrong
 
 
-def test_top_goes_on_until_it_is_told_to_stop(holdfast):
-    enqueue(holdfast, "q")
-    watching = holdfast.start("work", "top", "--interval", "0.1", "-o", "jsonl")
+def test_top_goes_on_until_it_is_told_to_stop(outlive):
+    enqueue(outlive, "q")
+    watching = outlive.start("work", "top", "--interval", "0.1", "-o", "jsonl")
     first, second = (watching.stdout.readline() for _ in range(2))
     assert '"ended_per_s": null' in first
     assert '"ended_per_s": 0' in second
     watching.terminate()
-    assert holdfast.finish(watching).code == 143
-    terminal = holdfast.at_terminal("work", "top", "--interval", "0.1")
+    assert outlive.finish(watching).code == 143
+    terminal = outlive.at_terminal("work", "top", "--interval", "0.1")
     terminal.expect(r"QUEUE +MODE +READY")
     terminal.expect(r"q +open +1")
     terminal.interrupt()
@@ -231,4 +231,4 @@ def test_wrong_use_says_what_to_do_and_changes_nothing(shell):
         assert (done.code, done.stdout) == (2, ""), arguments
     assert shell("work", "show", "nope").code == 66
     assert shell("work", "retry", "nope").code == 66
-    assert shell("work", "stats", HOLDFAST_URL=f"sqlite:///{shell.folder}/none.db").code == 78
+    assert shell("work", "stats", OUTLIVE_URL=f"sqlite:///{shell.folder}/none.db").code == 78

@@ -1,4 +1,4 @@
-"""``holdfast worker`` and its kin: what they say of an app that cannot be had."""
+"""``outlive worker`` and its kin: what they say of an app that cannot be had."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from holdfast.cli.invocation import Invocation
+from outlive.cli.invocation import Invocation
 from tests.cli.conftest import log_of_one_command
 
 
@@ -19,8 +19,8 @@ from tests.cli.conftest import log_of_one_command
             "RuntimeError: my config is missing ({module}.py, line 1)",
         ),
         (
-            "import os\n\nos.environ['HOLDFAST_TEST_NEVER_SET']\n",
-            "KeyError: 'HOLDFAST_TEST_NEVER_SET' ({module}.py, line 3)",
+            "import os\n\nos.environ['OUTLIVE_TEST_NEVER_SET']\n",
+            "KeyError: 'OUTLIVE_TEST_NEVER_SET' ({module}.py, line 3)",
         ),
         ("x = 1\n\ny = z\n", "NameError: name 'z' is not defined ({module}.py, line 3)"),
         ("def f(:\n", "SyntaxError: invalid syntax ({module}.py, line 1)"),
@@ -40,12 +40,12 @@ def test_a_module_that_fails_at_its_import_is_told_with_the_line(
     done = shell(*command, f"{module}:app")
     assert (done.code, done.stdout) == (2, "")
     expected = f"module '{module}' cannot be imported: {said.format(module=module)}"
-    assert done.stderr == f"holdfast: {expected}\n"
+    assert done.stderr == f"outlive: {expected}\n"
 
 
-def test_what_holdfast_refuses_in_a_module_is_said_in_its_own_words(shell, monkeypatch):
+def test_what_outlive_refuses_in_a_module_is_said_in_its_own_words(shell, monkeypatch):
     module = f"wrong_{shell.folder.name.replace('-', '_')}"
-    (shell.folder / f"{module}.py").write_text("import holdfast\n\nholdfast.App('')\n")
+    (shell.folder / f"{module}.py").write_text("import outlive\n\noutlive.App('')\n")
     monkeypatch.syspath_prepend(shell.folder)
     done = shell("worker", f"{module}:app")
     assert done.code == 2
@@ -70,11 +70,11 @@ def test_a_file_in_place_of_a_module_is_answered_with_the_module(shell, written,
 
 def test_a_worker_whose_store_is_down_at_its_start_ends_for_a_supervisor(shell, monkeypatch):
     module = f"idle_{shell.folder.name.replace('-', '_')}"
-    (shell.folder / f"{module}.py").write_text("import holdfast\n\napp = holdfast.App('idle')\n")
+    (shell.folder / f"{module}.py").write_text("import outlive\n\napp = outlive.App('idle')\n")
     monkeypatch.syspath_prepend(shell.folder)
-    done = shell("worker", f"{module}:app", HOLDFAST_URL="postgresql://nobody@127.0.0.1:1/none")
+    done = shell("worker", f"{module}:app", OUTLIVE_URL="postgresql://nobody@127.0.0.1:1/none")
     assert (done.code, done.stdout) == (69, "")
-    said, _, rest = done.stderr.removeprefix("holdfast: ").partition(" ")
+    said, _, rest = done.stderr.removeprefix("outlive: ").partition(" ")
     # Who reads the log of a supervisor sees when, as in all that a worker says once it serves.
     assert (datetime.fromisoformat(said).utcoffset(), rest.count("\n")) == (timedelta(0), 1)
 
@@ -84,8 +84,8 @@ def test_a_line_of_a_worker_has_the_time_at_which_it_was_logged(capsys):
     for timed in (False, True):
         with log_of_one_command():
             Invocation(timed=timed).listener.listen()
-            logging.getLogger("holdfast").handle(record)
+            logging.getLogger("outlive").handle(record)
     at = "2027-01-15T08:00:00.250+00:00"
     assert capsys.readouterr().err == (
-        f"holdfast: a\nholdfast: b\nholdfast: {at} a\nholdfast: {at} b\n"
+        f"outlive: a\noutlive: b\noutlive: {at} a\noutlive: {at} b\n"
     )

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.testing import ManualClock
-from holdfast.testing.conformance import Lab
+from outlive.testing import ManualClock
+from outlive.testing.conformance import Lab
 
 _numbers = itertools.count()
 
@@ -33,7 +33,7 @@ class CatchingCases:
     @pytest.fixture(autouse=True)
     def impatient(self, monkeypatch):
         """What never comes need not be waited for as long as on a real store."""
-        conformance = "holdfast.testing.conformance"
+        conformance = "outlive.testing.conformance"
         monkeypatch.setattr(f"{conformance}.wakeups.ARRIVES_WITHIN_S", 0.2)
         monkeypatch.setattr(f"{conformance}.job_waiting.CAUGHT_UP_WITHIN_S", 0.5)
         monkeypatch.setattr(f"{conformance}.instance_waiting.CAUGHT_UP_WITHIN_S", 0.5)

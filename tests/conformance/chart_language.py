@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.charts import (
+from outlive.charts import (
     Chart,
     Event,
     and_,
@@ -28,7 +28,7 @@ from holdfast.charts import (
     state_in,
     stop_child,
 )
-from holdfast.charts.stepping import MICROSTEPS_MAX
+from outlive.charts.stepping import MICROSTEPS_MAX
 
 
 class ScenarioError(Exception):

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.charts import Actor, ChartWarning, Environment, SimulatedClock
-from holdfast.charts.timers import Cancellable
-from holdfast.errors import HoldfastError
+from outlive.charts import Actor, ChartWarning, Environment, SimulatedClock
+from outlive.charts.timers import Cancellable
+from outlive.errors import OutliveError
 from tests.conformance.chart_language import Meanings, Recorder, ScenarioError
 
 # Tasks of services start, end and tell their parents in a few turns of the loop each.
@@ -65,7 +65,7 @@ class Run:
     def _attempt(self, function: Any, *arguments: Any) -> None:
         try:
             function(*arguments)
-        except (ScenarioError, HoldfastError, TypeError, KeyError):
+        except (ScenarioError, OutliveError, TypeError, KeyError):
             # What a scenario provokes shows in the status.
             assert self.actor.snapshot.status == "error"
 

@@ -1,14 +1,14 @@
 """A third-party driver, whole: it promises little, and says so in its capabilities.
 
-A package registers ``FileFactory`` under the entry-point group ``holdfast.drivers``, with the URL
+A package registers ``FileFactory`` under the entry-point group ``outlive.drivers``, with the URL
 scheme as the name; ``connect("file:///path")`` finds it from then on.
 """
 
 from pathlib import Path
 
-from holdfast.ports.capabilities import Capabilities
-from holdfast.ports.driver import Finding, Migration
-from holdfast.ports.hearing import NoWakeups
+from outlive.ports.capabilities import Capabilities
+from outlive.ports.driver import Finding, Migration
+from outlive.ports.hearing import NoWakeups
 from tests.conformance.example_lease_store import FileLeaseStore
 
 PROMISES = Capabilities(

@@ -8,9 +8,9 @@ import json
 from contextlib import contextmanager
 from datetime import timedelta
 
-from holdfast import errors
-from holdfast.model.lease import Grant, Held, LeaseRecord, Tenancy
-from holdfast.names import host_of
+from outlive import errors
+from outlive.model.lease import Grant, Held, LeaseRecord, Tenancy
+from outlive.names import host_of
 
 NEW = {"token": 0, "version": 0, "owner": None, "state": None, "expires": 0}
 

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.clock import SystemClock
-from holdfast.ports.driver import DriverFactory
-from holdfast.testing.conformance import Lab
-from holdfast.testing.conformance.lab import settle
+from outlive.clock import SystemClock
+from outlive.ports.driver import DriverFactory
+from outlive.testing.conformance import Lab
+from outlive.testing.conformance.lab import settle
 from tests.services import Unavailable, wall_clock
 
 
@@ -53,7 +53,7 @@ class ServerTime(SystemClock):
 @contextmanager
 def server_time() -> Iterator[ServerTime]:
     """A clock that servers may follow until the block ends."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-time-"))
+    folder = Path(tempfile.mkdtemp(prefix="outlive-time-"))
     # The servers run as another account.
     folder.chmod(0o755)
     try:

@@ -9,8 +9,8 @@ import asyncio
 
 from msgspec.structs import replace
 
-from holdfast.drivers.memory.instance_claim import leave_notes
-from holdfast.model.instance import Entry
+from outlive.drivers.memory.instance_claim import leave_notes
+from outlive.model.instance import Entry
 from tests.conformance.planted_instances import Defective
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.drivers.memory.instance_rows import OwnerRow
-from holdfast.names import HostId
+from outlive.drivers.memory.instance_rows import OwnerRow
+from outlive.names import HostId
 from tests.conformance.planted_instances import Defective
 
 

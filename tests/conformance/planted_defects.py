@@ -9,9 +9,9 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.memory.lease_store import MemoryLeaseStore
-from holdfast.names import host_of
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.memory.lease_store import MemoryLeaseStore
+from outlive.names import host_of
 
 
 class PlantedFactory(MemoryFactory):

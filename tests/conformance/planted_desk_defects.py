@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.model.instance import Opened
+from outlive.model.instance import Opened
 from tests.conformance.planted_instances import Defective
 
 

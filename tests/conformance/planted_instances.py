@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.memory.instance_store import MemoryInstanceStore
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.memory.instance_store import MemoryInstanceStore
 
 
 class PlantedInstanceFactory(MemoryFactory):

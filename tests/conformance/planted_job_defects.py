@@ -10,11 +10,11 @@ import dataclasses
 
 from msgspec.structs import replace
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.memory.job_claim import leave_notes
-from holdfast.drivers.memory.job_store import MemoryJobStore
-from holdfast.drivers.memory.lines import Line
-from holdfast.model.job import (
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.memory.job_claim import leave_notes
+from outlive.drivers.memory.job_store import MemoryJobStore
+from outlive.drivers.memory.lines import Line
+from outlive.model.job import (
     ALL_PARTS,
     FINAL,
     Changed,
@@ -26,7 +26,7 @@ from holdfast.model.job import (
     Settled,
     Tended,
 )
-from holdfast.ports.wakeups import Wakeup
+from outlive.ports.wakeups import Wakeup
 
 
 class PlantedJobFactory(MemoryFactory):

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from holdfast.model.instance import InstanceStatus
-from holdfast.ports.wakeups import Wakeup
+from outlive.model.instance import InstanceStatus
+from outlive.ports.wakeups import Wakeup
 from tests.conformance.planted_instances import Defective
 
 

@@ -11,12 +11,12 @@ import itertools
 
 import pytest
 
-import holdfast
-from holdfast.drivers.azblob import AzureBlobFactory
-from holdfast.drivers.azblob.blob_names import lease_id_of, name_of
-from holdfast.errors import Fenced, LeaseExpired
-from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite, scenario
-from holdfast.testing.conformance.lab import LONG_S
+import outlive
+from outlive.drivers.azblob import AzureBlobFactory
+from outlive.drivers.azblob.blob_names import lease_id_of, name_of
+from outlive.errors import Fenced, LeaseExpired
+from outlive.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite, scenario
+from outlive.testing.conformance.lab import LONG_S
 from tests.services.azurite import ACCOUNT, AzuriteServer
 
 pytestmark = pytest.mark.service
@@ -71,7 +71,7 @@ class TestExpiry:
         await a.leases.release(former)
         crashed = name_of(a.leases._namespace, "crashed")
         assert await a.driver._blobs.acquire(crashed, lease_id_of(a.owner("2")), 15) is None
-        async with holdfast.connect(lab.url, host="app", options=lab._options) as app:
+        async with outlive.connect(lab.url, name="app", options=lab._options) as app:
             lease = await app.leases.acquire(f"held-{id(lab)}", ttl=lab.short_s)
             await lab.advance(lab.short_s / 2)
             await b.is_refused("taken")

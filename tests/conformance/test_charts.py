@@ -1,7 +1,7 @@
 """The engine does what XState 5 was recorded to do, scenario by scenario.
 
 The scenarios are those in ``tests/golden/charts``, or in the folder that
-``HOLDFAST_CONFORMANCE_DIR`` names, however deep they lie; each file is a test. Those marked as a
+``OUTLIVE_CONFORMANCE_DIR`` names, however deep they lie; each file is a test. Those marked as a
 quirk of XState may differ, and ``docs/reference/charts.md`` says in what.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from outlive.errors import OutliveError
 from tests.conformance.chart_scenarios import Run, differences, load, trace_of
 
 HERE = Path(__file__).resolve().parents[1] / "golden" / "charts"
-FOLDER = Path(os.environ.get("HOLDFAST_CONFORMANCE_DIR") or HERE)
+FOLDER = Path(os.environ.get("OUTLIVE_CONFORMANCE_DIR") or HERE)
 
 
 def scenarios() -> list[Path]:
@@ -35,7 +35,7 @@ async def test_scenario(path: Path):
     golden = scenario["golden"]["trace"]
     if golden[0].get("throws") or "value" not in golden[0]:
         # XState refuses some documents only when they start; refusing them at once is as right.
-        with pytest.raises(HoldfastError):
+        with pytest.raises(OutliveError):
             await Run(scenario).start()
         return
     entries = await trace_of(scenario)

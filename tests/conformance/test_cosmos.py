@@ -10,9 +10,9 @@ import itertools
 
 import pytest
 
-from holdfast.drivers.cosmos import CosmosFactory
-from holdfast.testing import ManualClock
-from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
+from outlive.drivers.cosmos import CosmosFactory
+from outlive.testing import ManualClock
+from outlive.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
 from tests.services.cosmos import CosmosEmulator
 
 pytestmark = pytest.mark.service

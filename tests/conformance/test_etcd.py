@@ -10,8 +10,8 @@ import itertools
 
 import pytest
 
-from holdfast.drivers.etcd import EtcdFactory
-from holdfast.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
+from outlive.drivers.etcd import EtcdFactory
+from outlive.testing.conformance import Lab, LeaseStoreSuite, WakeupsSuite
 from tests.services.etcd import EtcdServer
 from tests.services.etcd_leases import revoke_short
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import ManualClock
-from holdfast.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
+from outlive.testing import ManualClock
+from outlive.testing.conformance import HostStoreSuite, Lab, LeaseStoreSuite, WakeupsSuite
 from tests.conformance.example_driver import FileFactory
 
 

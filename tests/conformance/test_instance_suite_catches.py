@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.conformance import InstanceStoreSuite
+from outlive.testing.conformance import InstanceStoreSuite
 from tests.conformance import (
     planted_claim_defects,
     planted_commit_defects,

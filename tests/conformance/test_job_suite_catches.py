@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.conformance import JobStoreSuite
+from outlive.testing.conformance import JobStoreSuite
 from tests.conformance.catching import CatchingCases
 from tests.conformance.planted_job_defects import DEFECTS, Defective, PlantedJobFactory
 

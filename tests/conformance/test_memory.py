@@ -10,14 +10,14 @@ import threading
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.model.lease import AcquireRequest, Grant, Held
-from holdfast.model.location import parse_url
-from holdfast.ports.driver import DriverContext
-from holdfast.ports.wakeups import Wakeup
-from holdfast.testing import ManualClock
-from holdfast.testing.conformance import (
+from outlive.clock import SystemClock
+from outlive.drivers.memory import MemoryFactory
+from outlive.model.lease import AcquireRequest, Grant, Held
+from outlive.model.location import parse_url
+from outlive.ports.driver import DriverContext
+from outlive.ports.wakeups import Wakeup
+from outlive.testing import ManualClock
+from outlive.testing.conformance import (
     HostStoreSuite,
     InstanceStoreSuite,
     JobStoreSuite,

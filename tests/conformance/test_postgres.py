@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.testing.conformance import (
+from outlive.drivers.postgres import PostgresFactory
+from outlive.testing.conformance import (
     HostStoreSuite,
     InstanceStoreSuite,
     JobStoreSuite,
@@ -20,21 +20,21 @@ from holdfast.testing.conformance import (
     LeaseStoreSuite,
     WakeupsSuite,
 )
-from holdfast.testing.conformance.instance_claim import ClaimCases as InstanceClaimCases
-from holdfast.testing.conformance.instance_concurrency import (
+from outlive.testing.conformance.instance_claim import ClaimCases as InstanceClaimCases
+from outlive.testing.conformance.instance_concurrency import (
     ConcurrencyCases as InstanceConcurrencyCases,
 )
-from holdfast.testing.conformance.instance_repeats import RepeatCases as InstanceRepeatCases
-from holdfast.testing.conformance.instance_transact import TransactCases
-from holdfast.testing.conformance.job_claim import ClaimCases
-from holdfast.testing.conformance.job_concurrency import ConcurrencyCases as JobConcurrencyCases
-from holdfast.testing.conformance.job_repeats import RepeatCases
-from holdfast.testing.conformance.job_waiting import WaitingCases
-from holdfast.testing.conformance.lease_acquire import AcquireCases
-from holdfast.testing.conformance.lease_concurrency import (
+from outlive.testing.conformance.instance_repeats import RepeatCases as InstanceRepeatCases
+from outlive.testing.conformance.instance_transact import TransactCases
+from outlive.testing.conformance.job_claim import ClaimCases
+from outlive.testing.conformance.job_concurrency import ConcurrencyCases as JobConcurrencyCases
+from outlive.testing.conformance.job_repeats import RepeatCases
+from outlive.testing.conformance.job_waiting import WaitingCases
+from outlive.testing.conformance.lease_acquire import AcquireCases
+from outlive.testing.conformance.lease_concurrency import (
     ConcurrencyCases as LeaseConcurrencyCases,
 )
-from holdfast.testing.conformance.lease_renew import RenewCases
+from outlive.testing.conformance.lease_renew import RenewCases
 from tests.conformance.moved_time import MovedLab, ServerTime, server_time
 from tests.plugins.service_tests import starting
 from tests.services.pgbouncer import PgBouncer

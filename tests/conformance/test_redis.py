@@ -9,8 +9,8 @@ import itertools
 
 import pytest
 
-from holdfast.drivers.redis import RedisFactory
-from holdfast.testing.conformance import (
+from outlive.drivers.redis import RedisFactory
+from outlive.testing.conformance import (
     HostStoreSuite,
     JobStoreSuite,
     Lab,

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.redis import RedisFactory
-from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.model.lease import AcquireRequest, Grant, Held
-from holdfast.model.location import parse_url
-from holdfast.model.turns import PASS_AFTER_US
-from holdfast.names import HostId, Owner, WaiterId
-from holdfast.ports.driver import Driver, DriverContext
-from holdfast.testing import ManualClock
+from outlive.clock import SystemClock
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.redis import RedisFactory
+from outlive.errors import LeaseLost, OutliveError
+from outlive.model.lease import AcquireRequest, Grant, Held
+from outlive.model.location import parse_url
+from outlive.model.turns import PASS_AFTER_US
+from outlive.names import HostId, Owner, WaiterId
+from outlive.ports.driver import Driver, DriverContext
+from outlive.testing import ManualClock
 
 pytestmark = pytest.mark.service
 
@@ -109,7 +109,7 @@ def comparable(outcome: Any) -> Any:
             return "held", named, outcome.ahead, outcome.limit, outcome.waiter is not None
         case LeaseLost():
             return type(outcome), outcome.reason
-        case HoldfastError():
+        case OutliveError():
             return type(outcome)
         case list():
             fields = ("slot", "limit", "owner", "active", "state", "waiters", "ended", "detail")
@@ -121,7 +121,7 @@ def comparable(outcome: Any) -> Any:
 async def run(call: Call, driver: Driver, which: int) -> Any:
     try:
         return await call(driver, which)
-    except HoldfastError as error:
+    except OutliveError as error:
         return error
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.redis import RedisFactory
-from holdfast.errors import HoldfastError
-from holdfast.model.job import (
+from outlive.clock import SystemClock
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.redis import RedisFactory
+from outlive.errors import OutliveError
+from outlive.model.job import (
     Attempt,
     Claimed,
     ClaimRequest,
@@ -36,11 +36,11 @@ from holdfast.model.job import (
     Return,
     Want,
 )
-from holdfast.model.location import parse_url
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, JobId, Token
-from holdfast.ports.driver import Driver, DriverContext
-from holdfast.testing import ManualClock
+from outlive.model.location import parse_url
+from outlive.model.session import HostSession
+from outlive.names import HostId, JobId, Token
+from outlive.ports.driver import Driver, DriverContext
+from outlive.testing import ManualClock
 
 pytestmark = pytest.mark.service
 
@@ -213,7 +213,7 @@ def comparable(outcome: Any) -> Any:
             return outcome.outcome, outcome.worker, outcome.error, outcome.claimed_at is None
         case QueueRecord():
             return outcome.settings, outcome.counts, outcome.oldest_ready_s is None
-        case HoldfastError():
+        case OutliveError():
             return type(outcome)
         case list() | tuple():
             each = [comparable(one) for one in outcome]
@@ -228,7 +228,7 @@ def comparable(outcome: Any) -> Any:
 async def run(call: Call, driver: Driver, which: int) -> Any:
     try:
         return await call(driver, which)
-    except HoldfastError as error:
+    except OutliveError as error:
         return error
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.drivers.sqlite import SqliteFactory
-from holdfast.testing import ManualClock
-from holdfast.testing.conformance import Lab, ScheduleStoreSuite
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.postgres import PostgresFactory
+from outlive.drivers.sqlite import SqliteFactory
+from outlive.testing import ManualClock
+from outlive.testing.conformance import Lab, ScheduleStoreSuite
 
 _numbers = itertools.count(1)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite import SqliteFactory
-from holdfast.testing import ManualClock
-from holdfast.testing.conformance import (
+from outlive.drivers.sqlite import SqliteFactory
+from outlive.testing import ManualClock
+from outlive.testing.conformance import (
     HostStoreSuite,
     InstanceStoreSuite,
     JobStoreSuite,

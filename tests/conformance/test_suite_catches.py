@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.conformance import LeaseStoreSuite
+from outlive.testing.conformance import LeaseStoreSuite
 from tests.conformance.catching import CatchingCases
 from tests.conformance.planted_defects import DEFECTS, Defective, PlantedFactory
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.drivers.redis import RedisFactory
-from holdfast.drivers.sqlite import SqliteFactory
-from holdfast.model.bearer import Act
-from holdfast.testing import ManualClock
-from holdfast.testing.conformance import Lab, TokenStoreSuite
-from holdfast.testing.conformance.tokens import bearer
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.postgres import PostgresFactory
+from outlive.drivers.redis import RedisFactory
+from outlive.drivers.sqlite import SqliteFactory
+from outlive.model.bearer import Act
+from outlive.testing import ManualClock
+from outlive.testing.conformance import Lab, TokenStoreSuite
+from outlive.testing.conformance.tokens import bearer
 from tests.services.redis import RedisServer
 
 _numbers = itertools.count(1)
@@ -51,7 +51,7 @@ async def test_only_the_newest_acts_and_fresh_tokens_are_kept(backend, tmp_path,
     """Time and numbers that a suite cannot wait for."""
     clock = ManualClock()
     if backend == "sqlite":
-        monkeypatch.setattr("holdfast.drivers.sqlite.token_store.ACTS_MAX", 5)
+        monkeypatch.setattr("outlive.drivers.sqlite.token_store.ACTS_MAX", 5)
         lab = Lab(SqliteFactory(), f"sqlite:///{tmp_path}/store.db", clock)
     else:
         lab = Lab(MemoryFactory(), "memory://forgetful", clock)

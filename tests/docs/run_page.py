@@ -192,7 +192,7 @@ class PageRun:
                 check_make(words[1:])
             case "pip":
                 check_pip(words[1:])
-            case "holdfast" | "python":
+            case "outlive" | "python":
                 self.run_program(command, shown, may_fail=may_fail)
             case other:
                 raise Wrong(f"the tests know no command {other!r}")

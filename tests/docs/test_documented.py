@@ -11,16 +11,16 @@ import click
 import pytest
 from prometheus_client import CollectorRegistry
 
-import holdfast
-from holdfast import errors, settings
-from holdfast.charts.orchestrator import Group, Machine, Metrics
-from holdfast.cli.errors import exit_code_of
-from holdfast.cli.main import cli
-from holdfast.connect import find_factory
-from holdfast.leases import events
-from holdfast.ports.capabilities import Capabilities
-from holdfast.runtime.telemetry import JOB_OUTCOMES, REASONS
-from holdfast.work.drafting import JobOptions
+import outlive
+from outlive import errors, settings
+from outlive.charts.orchestrator import Group, Machine, Metrics
+from outlive.cli.errors import exit_code_of
+from outlive.cli.main import cli
+from outlive.connect import find_factory
+from outlive.leases import events
+from outlive.ports.capabilities import Capabilities
+from outlive.runtime.telemetry import JOB_OUTCOMES, REASONS
+from outlive.work.drafting import JobOptions
 from tests.docs.pages import ROOT, pages, reference
 from tools import capabilities_table
 
@@ -42,11 +42,11 @@ def missing(text: str, names: list[str]) -> list[str]:
     return [name for name in names if f"`{name}`" not in text]
 
 
-WORK = (holdfast.Work, holdfast.Job, holdfast.Claim, holdfast.Current)
+WORK = (outlive.Work, outlive.Job, outlive.Claim, outlive.Current)
 ERRORS = [
     value
     for value in vars(errors).values()
-    if inspect.isclass(value) and issubclass(value, errors.HoldfastError)
+    if inspect.isclass(value) and issubclass(value, errors.OutliveError)
 ]
 EVENTS = [
     value
@@ -90,7 +90,7 @@ def test_every_event_is_documented_with_its_fields():
 
 def test_every_lease_option_is_documented_with_its_default():
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", page("options.md"), re.MULTILINE))
-    fields = dataclasses.fields(holdfast.LeaseOptions)
+    fields = dataclasses.fields(outlive.LeaseOptions)
     assert len(fields) >= 11
     for field in fields:
         assert rows.get(field.name) == _said(field.default), field.name
@@ -125,7 +125,7 @@ def commands(command: click.Command, path: str):
 
 def test_every_command_and_option_is_documented():
     text = reference()
-    found = list(commands(cli, "holdfast"))
+    found = list(commands(cli, "outlive"))
     assert len(found) >= 20
     absent = [path for path, _ in found if path not in text]
     options = {
@@ -148,7 +148,7 @@ def test_every_setting_is_documented():
     given = sorted(name for name in settings.NOT_SETTINGS if "LEASE" in name)
     assert len(given) == 3
     assert [name for name in (*names, *given) if f"`{name}`" not in text] == []
-    assert "HOLDFAST_OPTIONS_" in text
+    assert "OUTLIVE_OPTIONS_" in text
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_every_option_of_a_driver_is_documented_on_its_page(scheme):
 
 def test_every_public_name_is_documented():
     text = page("api.md")
-    names = [name for name in holdfast.__all__ if name != "__version__"]
+    names = [name for name in outlive.__all__ if name != "__version__"]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
-    kinds = (holdfast.Lease, holdfast.Leases, holdfast.Holdfast, holdfast.App, *WORK)
+    kinds = (outlive.Lease, outlive.Leases, outlive.Host, outlive.App, *WORK)
     for kind in kinds:
         members = [
             name
@@ -179,11 +179,11 @@ def test_every_public_name_is_documented():
 
 def test_every_option_of_work_is_documented_with_its_default():
     text = page("options.md")
-    handler = list(inspect.signature(holdfast.App.handler).parameters.values())[2:]
+    handler = list(inspect.signature(outlive.App.handler).parameters.values())[2:]
     job = [*JobOptions.__annotations__, "tx"]
     for heading, names in (
         ("Handlers", [parameter.name for parameter in handler]),
-        ("Retry", [field.name for field in dataclasses.fields(holdfast.Retry)]),
+        ("Retry", [field.name for field in dataclasses.fields(outlive.Retry)]),
         ("Jobs", job),
     ):
         said = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
@@ -192,7 +192,7 @@ def test_every_option_of_work_is_documented_with_its_default():
 
 def test_every_metric_is_documented():
     registry = CollectorRegistry()
-    holdfast.PrometheusTelemetry(registry)
+    outlive.PrometheusTelemetry(registry)
     names = {
         metric.name + ("_total" if metric.type == "counter" else "")
         for metric in registry.collect()
@@ -204,10 +204,10 @@ def test_every_metric_is_documented():
 
 def test_everything_of_the_orchestrator_is_documented():
     text = page("orchestrator.md")
-    options = list(inspect.signature(holdfast.Orchestrator).parameters)
+    options = list(inspect.signature(outlive.Orchestrator).parameters)
     fields = [field.name for field in dataclasses.fields(Metrics)]
     assert missing(text, [*options, *fields]) == []
-    for kind in (holdfast.Orchestrator, Group, Machine):
+    for kind in (outlive.Orchestrator, Group, Machine):
         documented = section(text, kind.__name__)
         called = [
             name
@@ -219,7 +219,7 @@ def test_everything_of_the_orchestrator_is_documented():
 
 
 def test_every_argument_of_connect_is_documented():
-    names = list(inspect.signature(holdfast.connect).parameters)
+    names = list(inspect.signature(outlive.connect).parameters)
     assert missing(page("options.md"), names) == []
 
 

@@ -36,7 +36,7 @@ def run_page(nursery: Nursery, tmp_path: Path) -> Callable[..., Counter[str]]:
     def run(page: Page, **urls: str) -> Counter[str]:
         # The driver that the page on drivers writes is the example that the conformance tests run.
         driver = "from tests.conformance.example_driver import FileFactory as FileFactory\n"
-        (tmp_path / "holdfast_file.py").write_text(driver)
+        (tmp_path / "outlive_file.py").write_text(driver)
         program = Program(
             module="tests.docs.run_page",
             arguments=[str(page.path), *(f"{service}={url}" for service, url in urls.items())],
@@ -52,7 +52,7 @@ def run_page(nursery: Nursery, tmp_path: Path) -> Callable[..., Counter[str]]:
 
 
 def environ() -> dict[str, str]:
-    found = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    found = {name: value for name, value in os.environ.items() if not name.startswith("OUTLIVE_")}
     found["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{found.get('PATH', '')}"
     return found | {"PYTHONPATH": str(ROOT)}
 
@@ -162,11 +162,11 @@ def test_there_is_something_to_run():
         "```python\nraise ValueError\n```\n",
         "```python\nimport asyncio\nawait asyncio.sleep(0)\nraise ValueError\n```\n",
         "```python\nprint(1)  # prints 2\n```\n",
-        "```console\n$ holdfast lease show never --url sqlite:///a.db\n```\n",
-        "```console\n$ holdfast --version\nsomething else\n```\n",
-        "```console\n$ holdfast --version\n$ echo $?\n3\n```\n",
+        "```console\n$ outlive lease show never --url sqlite:///a.db\n```\n",
+        "```console\n$ outlive --version\nsomething else\n```\n",
+        "```console\n$ outlive --version\n$ echo $?\n3\n```\n",
         "```console\n$ make coffee\n```\n",
-        "```console\n$ pip install holdfast[coffee]\n```\n",
+        "```console\n$ pip install outlive[coffee]\n```\n",
         "```console\n$ rm -r x\n```\n",
         "```sql\nSELEKT 1\n```\n",
         "```toml\nx = \n```\n",
@@ -184,9 +184,9 @@ def test_a_page_that_tells_the_truth_passes(tmp_path, run_page):
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\n```\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\n"
-        "print(x)  # prints 1\n```\n\n```console\n$ holdfast migrate --url sqlite:///a.db\n"
-        "$ holdfast lease show x --url sqlite:///a.db\n"
-        "holdfast: no lease\n$ echo $?\n66\n$ make demo\n```\n"
+        "print(x)  # prints 1\n```\n\n```console\n$ outlive migrate --url sqlite:///a.db\n"
+        "$ outlive lease show x --url sqlite:///a.db\n"
+        "outlive: no lease\n$ echo $?\n66\n$ make demo\n```\n"
     )
     ran = run_page(read(page))
     assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 4)

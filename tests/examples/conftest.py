@@ -20,7 +20,7 @@ class Program:
     """A running example and what it says. It is read all the time, so that no pipe fills up."""
 
     def __init__(self, folder: Path, *arguments: str, **environ: str) -> None:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("OUTLIVE_")}
         self.said: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(

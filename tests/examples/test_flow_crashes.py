@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.testing import crash_at_every_commit
+from outlive.testing import crash_at_every_commit
 from tests.examples.conftest import EXAMPLES
 
 

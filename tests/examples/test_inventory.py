@@ -101,7 +101,7 @@ def test_wrong_requests_change_nothing(shop):
 
 def test_unknown_products_leave_no_lease_behind(shop, database):
     assert shop.reserve("invented", 1).status == 404
-    keys = query(database, "SELECT key FROM holdfast_lease")
+    keys = query(database, "SELECT key FROM outlive_lease")
     assert ("inventory/invented",) not in keys
 
 
@@ -116,7 +116,7 @@ def test_an_expired_reservation_is_returned_by_one_instance(programs, database):
     wait_until(lambda: shops[1].available("PROD-001") == 10)
     late = shops[1].release("PROD-001", reservation)
     assert (late.status, late.body["message"]) == (409, "it was expired before")
-    runners = query(database, "SELECT owner FROM holdfast_lease WHERE key LIKE 'every/%'")
+    runners = query(database, "SELECT owner FROM outlive_lease WHERE key LIKE 'every/%'")
     assert len(runners) == 1
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-import holdfast
+import outlive
 from tests.cli.conftest import wait_until
 from tests.examples.conftest import EXAMPLES
 from tests.examples.inventory_client import Instance, held
@@ -37,8 +37,8 @@ async def shop(example, tmp_path):
     database = example["database"].SqliteDatabase(url)
     await database.open()
     # Whoever is stopped renews nothing; this process is not, so it is told not to.
-    async with holdfast.connect(url, leases=holdfast.LeaseOptions(auto_renew=False)) as hf:
-        inventory = example["inventory"].Inventory(hf, database, settings)
+    async with outlive.connect(url, leases=outlive.LeaseOptions(auto_renew=False)) as host:
+        inventory = example["inventory"].Inventory(host, database, settings)
         await inventory.add_products()
         yield inventory, database, url
     await database.close()
@@ -55,7 +55,7 @@ def pause_at_commit(monkeypatch: pytest.MonkeyPatch, database: Any, *, lost: boo
         if write:
             time.sleep(2 * TTL_S)  # noqa: ASYNC251 - a stopped process runs nothing else
             if lost:
-                raise holdfast.LeaseExpired("inventory/PROD-001")
+                raise outlive.LeaseExpired("inventory/PROD-001")
 
     monkeypatch.setattr(database, "transaction", transaction)
 

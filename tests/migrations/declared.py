@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.model.schema_version import compatible_with
+from outlive.model.schema_version import compatible_with
 
 
 def check_declared(steps: Sequence[tuple[int, str]], *, first: int) -> None:

@@ -8,14 +8,14 @@ import random
 import asyncpg
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.postgres import PostgresFactory, schema
-from holdfast.drivers.postgres.connections import Connections
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.drivers.postgres.settings import read_settings
-from holdfast.errors import ConfigurationError, SchemaMismatch, StoreError, StoreUnavailable
-from holdfast.model.instance import NewInstance
-from holdfast.model.job import (
+from outlive.clock import SystemClock
+from outlive.drivers.postgres import PostgresFactory, schema
+from outlive.drivers.postgres.connections import Connections
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.drivers.postgres.settings import read_settings
+from outlive.errors import ConfigurationError, SchemaMismatch, StoreError, StoreUnavailable
+from outlive.model.instance import NewInstance
+from outlive.model.job import (
     Completion,
     JobFilter,
     JobState,
@@ -24,20 +24,20 @@ from holdfast.model.job import (
     QueueSettings,
     Settled,
 )
-from holdfast.model.lease import AcquireRequest, Grant
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, InstanceId, JobId, Owner, Token
-from holdfast.ports.driver import DriverContext, Migration
+from outlive.model.lease import AcquireRequest, Grant
+from outlive.model.location import parse_url
+from outlive.names import HostId, InstanceId, JobId, Owner, Token
+from outlive.ports.driver import DriverContext, Migration
 from tests.migrations.declared import check_declared
 
 pytestmark = pytest.mark.service
 
 SHAPE = """
 SELECT 'column', table_name, column_name, data_type, is_nullable, collation_name, column_default
-FROM information_schema.columns WHERE table_schema = 'holdfast'
+FROM information_schema.columns WHERE table_schema = 'outlive'
 UNION ALL
 SELECT 'index', tablename, indexname, indexdef, '', '', '' FROM pg_indexes
-WHERE schemaname = 'holdfast'
+WHERE schemaname = 'outlive'
 ORDER BY 1, 2, 3
 """
 
@@ -95,7 +95,7 @@ def settings_of(url: str):
 
 async def test_five_clients_create_it_once(postgres_url) -> None:
     drivers = await asyncio.gather(*(open_driver(postgres_url) for _ in range(5)))
-    assert len(await run(postgres_url, "SELECT id FROM holdfast.store")) == 1
+    assert len(await run(postgres_url, "SELECT id FROM outlive.store")) == 1
     for driver in drivers:
         await driver.close()
 
@@ -105,7 +105,7 @@ async def test_an_older_schema_is_refused_unless_asked(postgres_url) -> None:
     newest = schema.migrations()[-1][0]
     steps = [*schema.migrations(), (newest + 1, "CREATE TABLE {s}.later (x integer);")]
     connections = Connections(settings_of(postgres_url), context())
-    with pytest.raises(SchemaMismatch, match="holdfast migrate") as raised:
+    with pytest.raises(SchemaMismatch, match="outlive migrate") as raised:
         await schema.prepare(connections, settings_of(postgres_url), migrate=False, steps=steps)
     assert (raised.value.found, raised.value.expected) == (newest, newest + 1)
     done = await schema.prepare(connections, settings_of(postgres_url), migrate=True, steps=steps)
@@ -122,18 +122,18 @@ async def test_a_store_of_leases_alone_gets_the_tables_of_work_and_keeps_its_lea
     await connections.close()
     await run(
         postgres_url,
-        "INSERT INTO holdfast.lease (namespace, key, slot, limit_, token, version, owner, host, "
+        "INSERT INTO outlive.lease (namespace, key, slot, limit_, token, version, owner, host, "
         "expires_at, ttl_us, acquired_at, renewed_at, metadata) SELECT 'n', 'k', 0, 1, 41, 7, "
         "'a/1', 'h', now() + interval '1 hour', 1, now(), now(), '{}'",
     )
-    store = await run(postgres_url, "SELECT id FROM holdfast.store")
-    with pytest.raises(SchemaMismatch, match="holdfast migrate") as raised:
+    store = await run(postgres_url, "SELECT id FROM outlive.store")
+    with pytest.raises(SchemaMismatch, match="outlive migrate") as raised:
         await open_driver(postgres_url)
     assert (raised.value.found, raised.value.expected) == (1, schema.migrations()[-1][0])
     driver = await open_driver(postgres_url, migrate=True)
     (record,) = await driver.leases.get("k")
     assert (record.owner, record.token, record.version) == ("a/1", 41, 7)
-    assert await run(postgres_url, "SELECT id FROM holdfast.store") == store
+    assert await run(postgres_url, "SELECT id FROM outlive.store") == store
     assert await driver.jobs.queues() == []
     await driver.close()
 
@@ -146,7 +146,7 @@ async def schema_four(postgres_url: str) -> None:
     await connections.close()
     await run(
         postgres_url,
-        "INSERT INTO holdfast.job (namespace, id, queue, token, state, blocked, priority, "
+        "INSERT INTO outlive.job (namespace, id, queue, token, state, blocked, priority, "
         "max_attempts, max_losses, retention_us, enqueued_at, due_at, session, retry, headers, "
         "payload) SELECT 'n', 'j' || n, 'q', n, CASE n WHEN 1 THEN 'claimed' ELSE 'ready' END, "
         "false, 0, 25, 10, 86400000000, now(), now(), CASE n WHEN 1 THEN 'h' END, '{}', '{}', "
@@ -156,9 +156,9 @@ async def schema_four(postgres_url: str) -> None:
 
 async def test_a_store_of_work_gets_the_tables_of_flows_and_keeps_its_jobs(postgres_url) -> None:
     await schema_four(postgres_url)
-    jobs = "SELECT id, queue, token, state, payload, session FROM holdfast.job ORDER BY id"
+    jobs = "SELECT id, queue, token, state, payload, session FROM outlive.job ORDER BY id"
     before = await run(postgres_url, jobs)
-    with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+    with pytest.raises(SchemaMismatch, match="outlive migrate"):
         await open_driver(postgres_url)
     driver = await open_driver(postgres_url, migrate=True)
     assert await run(postgres_url, jobs) == before
@@ -176,10 +176,9 @@ async def test_a_host_of_the_release_before_flows_goes_on_with_its_jobs(postgres
     await (await open_driver(postgres_url, migrate=True)).close()
     await run(
         postgres_url,
-        "UPDATE holdfast.job SET state = 'done', settled = 'done', ended_at = now() "
-        "WHERE id = 'j1'",
+        "UPDATE outlive.job SET state = 'done', settled = 'done', ended_at = now() WHERE id = 'j1'",
     )
-    assert await run(postgres_url, "SELECT count(*) FROM holdfast.letter") == [(0,)]
+    assert await run(postgres_url, "SELECT count(*) FROM outlive.letter") == [(0,)]
 
 
 async def test_a_migration_to_flows_that_fails_changes_nothing(postgres_url) -> None:
@@ -188,12 +187,12 @@ async def test_a_migration_to_flows_that_fails_changes_nothing(postgres_url) -> 
     # A function of that name stands in the way of the last statements.
     await run(
         postgres_url,
-        "CREATE FUNCTION holdfast.job_answers() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION outlive.job_answers() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     )
     with pytest.raises(StoreError):
         await open_driver(postgres_url, migrate=True)
     assert await run(postgres_url, SHAPE) == before
-    assert await run(postgres_url, "SELECT max(version) FROM holdfast.schema_version") == [(4,)]
+    assert await run(postgres_url, "SELECT max(version) FROM outlive.schema_version") == [(4,)]
 
 
 @pytest.mark.parametrize("oldest", ["NULL", "99"])
@@ -201,7 +200,7 @@ async def test_a_newer_schema_is_refused_even_when_asked(postgres_url, oldest) -
     await (await open_driver(postgres_url)).close()
     await run(
         postgres_url,
-        "INSERT INTO holdfast.schema_version (version, compatible_with) "
+        "INSERT INTO outlive.schema_version (version, compatible_with) "
         f"VALUES (98, 1), (99, {oldest})",
     )
     for migrate in (None, True):
@@ -217,11 +216,11 @@ async def test_a_newer_schema_that_serves_this_release_is_used_as_it_is(
     newest = schema.migrations()[-1][0]
     await run(
         postgres_url,
-        "INSERT INTO holdfast.schema_version (version, compatible_with) "
+        "INSERT INTO outlive.schema_version (version, compatible_with) "
         f"VALUES (98, 1), (99, {newest})",
     )
     before = await run(postgres_url, SHAPE)
-    with caplog.at_level("INFO", logger="holdfast"):
+    with caplog.at_level("INFO", logger="outlive"):
         for migrate in (None, True):
             driver = await open_driver(postgres_url, migrate=migrate)
             asked = AcquireRequest(f"k{migrate}", Owner("a/1"), 1_000_000, "{}", HostId("h"))
@@ -247,7 +246,7 @@ async def test_a_migration_gives_way_to_who_holds_a_table_and_changes_nothing(po
     before = await run(postgres_url, SHAPE)
     busy = await asyncpg.connect(postgres_url)
     async with busy.transaction():
-        await busy.execute("SELECT FROM holdfast.schema_version")
+        await busy.execute("SELECT FROM outlive.schema_version")
         with pytest.raises(StoreUnavailable):
             await schema.prepare(connections, settings, migrate=True)
         assert await run(postgres_url, SHAPE) == before
@@ -275,10 +274,10 @@ async def test_a_migration_may_take_longer_than_other_statements(postgres_url) -
 
 # How the release of schema 6 asks for a page and for the names of queues.
 PAGE_6 = """
-SELECT id FROM holdfast.job WHERE namespace = 'n' AND queue = 'q' AND number > 0
+SELECT id FROM outlive.job WHERE namespace = 'n' AND queue = 'q' AND number > 0
 ORDER BY number LIMIT 10
 """
-NAMES_6 = "SELECT queue FROM holdfast.job WHERE namespace = 'n' AND queue > '' ORDER BY 1 LIMIT 1"
+NAMES_6 = "SELECT queue FROM outlive.job WHERE namespace = 'n' AND queue > '' ORDER BY 1 LIMIT 1"
 
 
 async def test_claimed_jobs_are_listed_before_and_after_they_leave_the_index_of_pages(
@@ -302,7 +301,7 @@ async def test_claimed_jobs_are_listed_before_and_after_they_leave_the_index_of_
 
 # How the releases up to schema 7 put the settings of a queue.
 PUT_QUEUE_7 = """
-INSERT INTO holdfast.queue (namespace, name, mode, concurrency, rate, rate_period_us)
+INSERT INTO outlive.queue (namespace, name, mode, concurrency, rate, rate_period_us)
 VALUES ('n', '{}', '{}', {}, {}, 1000000)
 ON CONFLICT (namespace, name) DO UPDATE SET
     mode = excluded.mode, concurrency = excluded.concurrency, rate = excluded.rate,

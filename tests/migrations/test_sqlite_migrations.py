@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.sqlite import SqliteFactory, schema
-from holdfast.drivers.sqlite.domain import clock_domain
-from holdfast.errors import SchemaMismatch, StoreUnavailable
-from holdfast.model.instance import NewInstance
-from holdfast.model.job import (
+from outlive.clock import SystemClock
+from outlive.drivers.sqlite import SqliteFactory, schema
+from outlive.drivers.sqlite.domain import clock_domain
+from outlive.errors import SchemaMismatch, StoreUnavailable
+from outlive.model.instance import NewInstance
+from outlive.model.job import (
     ClaimRequest,
     Completion,
     Enqueued,
@@ -28,12 +28,12 @@ from holdfast.model.job import (
     Settled,
     Want,
 )
-from holdfast.model.lease import AcquireRequest, Grant
-from holdfast.model.location import parse_url
-from holdfast.model.schema_version import SchemaVersion
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, InstanceId, JobId, Owner
-from holdfast.ports.driver import DriverContext
+from outlive.model.lease import AcquireRequest, Grant
+from outlive.model.location import parse_url
+from outlive.model.schema_version import SchemaVersion
+from outlive.model.session import HostSession
+from outlive.names import HostId, InstanceId, JobId, Owner
+from outlive.ports.driver import DriverContext
 from tests.migrations.declared import check_declared
 
 NEWEST = schema.steps()[-1].number
@@ -63,7 +63,7 @@ def shape(path: Path) -> list[tuple[str, str, str]]:
 
 def stamp(path: Path, version: int, oldest: int | None = None) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        changed = "UPDATE holdfast_schema SET version = ?, compatible_with = ?"
+        changed = "UPDATE outlive_schema SET version = ?, compatible_with = ?"
         connection.execute(changed, (version, oldest))
         connection.commit()
 
@@ -106,7 +106,7 @@ async def test_a_file_of_the_user_gets_the_tables_beside_its_own(tmp_path: Path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (41,)
         assert connection.execute("SELECT count(*) FROM mine").fetchone() == (0,)
-        assert connection.execute("SELECT count(*) FROM holdfast_store").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM outlive_store").fetchone() == (1,)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("store.db", ""), ("store.db-hosts", "hosts")])
@@ -134,13 +134,13 @@ async def test_a_newer_store_that_serves_this_release_is_used_as_it_is(
     await create(path)
     stamp(tmp_path / name, newest + 7, newest)
     before = shape(path)
-    with caplog.at_level("INFO", logger="holdfast"):
+    with caplog.at_level("INFO", logger="outlive"):
         await create(path)
         await SqliteFactory().migrate(parse_url(f"sqlite:///{path}"), context())
     assert [f"number {newest + 7}" in line for line in caplog.messages] == [True]
     assert shape(path) == before
     with closing(sqlite3.connect(tmp_path / name)) as connection:
-        said = connection.execute("SELECT version, compatible_with FROM holdfast_schema").fetchone()
+        said = connection.execute("SELECT version, compatible_with FROM outlive_schema").fetchone()
     assert said == (newest + 7, newest)
 
 
@@ -159,20 +159,20 @@ async def test_an_older_store_migrates_itself_unless_forbidden(
 ) -> None:
     path = tmp_path / "store.db"
     await create(path)
-    ladder = longer_ladder("-- One more; with a semicolon.\nCREATE TABLE holdfast_more (x);\n")
+    ladder = longer_ladder("-- One more; with a semicolon.\nCREATE TABLE outlive_more (x);\n")
     hosts = schema.steps("hosts")
     monkeypatch.setattr(schema, "steps", lambda folder="": hosts if folder else ladder)
-    with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+    with pytest.raises(SchemaMismatch, match="outlive migrate"):
         await create(path, migrate=False)
     await create(path)
-    assert any(name == "holdfast_more" for _, name, _ in shape(path))
+    assert any(name == "outlive_more" for _, name, _ in shape(path))
 
 
 def test_what_a_migration_does_not_say_is_not_inherited(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "s", isolation_level=None)) as connection:
         schema.bring_up(connection, schema.steps())
         assert schema.current(connection).compatible_with is not None
-        schema.bring_up(connection, longer_ladder("CREATE TABLE holdfast_more (x);\n"))
+        schema.bring_up(connection, longer_ladder("CREATE TABLE outlive_more (x);\n"))
         assert schema.current(connection) == SchemaVersion(NEWEST + 1, None)
 
 
@@ -183,14 +183,14 @@ async def test_a_failed_migration_changes_nothing(
     await create(path)
     before = shape(path)
     ladder = longer_ladder(
-        "CREATE TABLE holdfast_more (x);\nINSERT INTO no_such_table VALUES (1);\n"
+        "CREATE TABLE outlive_more (x);\nINSERT INTO no_such_table VALUES (1);\n"
     )
     monkeypatch.setattr(schema, "steps", lambda _="": ladder)
     with pytest.raises(StoreUnavailable):
         await create(path)
     assert shape(path) == before
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)
+        assert connection.execute("SELECT version FROM outlive_schema").fetchone() == (NEWEST,)
 
 
 async def test_a_store_of_leases_alone_learns_to_keep_jobs_and_loses_nothing(
@@ -200,11 +200,11 @@ async def test_a_store_of_leases_alone_learns_to_keep_jobs_and_loses_nothing(
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         schema.bring_up(connection, schema.steps()[:1])
-        store = connection.execute("SELECT id FROM holdfast_store").fetchone()
+        store = connection.execute("SELECT id FROM outlive_store").fetchone()
         now = int(SystemClock().monotonic() * 1e6)
         for key, owner in (("held", "web/1"), ("freed", None)):
             connection.execute(
-                "INSERT INTO holdfast_lease (namespace, key, slot, limit_, token, version, owner, "
+                "INSERT INTO outlive_lease (namespace, key, slot, limit_, token, version, owner, "
                 "host, domain, expires_us, free_us, ttl_us, acquired_at_us, renewed_at_us, "
                 "metadata) VALUES ('default', ?, 0, 1, 7, 9, ?, 'h', ?, ?, ?, ?, 1, 1, '{}')",
                 (key, owner, clock_domain(), now + 60_000_000, now, 60_000_000),
@@ -220,8 +220,8 @@ async def test_a_store_of_leases_alone_learns_to_keep_jobs_and_loses_nothing(
     assert await driver.jobs.enqueue([added]) == [Enqueued(JobId("first"), Entry.CREATED)]
     await driver.close()
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT id FROM holdfast_store").fetchone() == store
-        assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)
+        assert connection.execute("SELECT id FROM outlive_store").fetchone() == store
+        assert connection.execute("SELECT version FROM outlive_schema").fetchone() == (NEWEST,)
 
 
 async def test_a_store_of_jobs_learns_to_keep_flows_and_loses_nothing(tmp_path: Path) -> None:
@@ -231,13 +231,13 @@ async def test_a_store_of_jobs_learns_to_keep_flows_and_loses_nothing(tmp_path: 
         schema.bring_up(connection, schema.steps()[:4])
         for number, state in ((1, "ready"), (2, "scheduled"), (3, "done")):
             connection.execute(
-                "INSERT INTO holdfast_job (number, namespace, id, queue, state, priority, seq, "
+                "INSERT INTO outlive_job (number, namespace, id, queue, state, priority, seq, "
                 "due_at_us, token, max_attempts, max_losses, enqueued_at_us, retention_us, retry, "
                 "headers, payload) VALUES (?1, 'default', 'j' || ?1, 'mail', ?2, 0, ?1, 1, ?1, 5, "
                 "5, 1, 1, '{}', '{}', '{\"n\":1}')",
                 (number, state),
             )
-        connection.execute("UPDATE holdfast_job_counter SET last = 3")
+        connection.execute("UPDATE outlive_job_counter SET last = 3")
     driver = await SqliteFactory().open(parse_url(f"sqlite:///{path}"), context())
     session = HostSession(id=HostId("host-1"), name="h", ttl_us=60_000_000, metadata="{}")
     await driver.hosts.open(session)
@@ -261,13 +261,13 @@ async def test_a_store_of_jobs_learns_to_keep_flows_and_loses_nothing(tmp_path: 
     assert started.token == 1
     await driver.close()
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT version FROM holdfast_schema").fetchone() == (NEWEST,)
+        assert connection.execute("SELECT version FROM outlive_schema").fetchone() == (NEWEST,)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 # How the releases up to schema 6 put the settings of a queue.
 PUT_QUEUE_6 = """
-INSERT INTO holdfast_queue (namespace, name, mode, concurrency, rate, rate_period_us)
+INSERT INTO outlive_queue (namespace, name, mode, concurrency, rate, rate_period_us)
 VALUES ('default', ?, ?, ?, ?, ?)
 ON CONFLICT (namespace, name) DO UPDATE SET
     mode = excluded.mode, concurrency = excluded.concurrency, rate = excluded.rate,

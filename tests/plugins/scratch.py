@@ -35,7 +35,7 @@ def pytest_configure() -> None:
 @pytest.fixture
 def disk_folder() -> Iterator[Path]:
     """A folder on a disk, removed after the test."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-test-", dir=DISK) as folder:
+    with tempfile.TemporaryDirectory(prefix="outlive-test-", dir=DISK) as folder:
         yield Path(folder)
 
 

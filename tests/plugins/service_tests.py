@@ -52,7 +52,7 @@ _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
 _REACHED = pytest.StashKey[bool]()
 # What workers call it when they hand it over.
-_SEEN = "holdfast_services"
+_SEEN = "outlive_services"
 _T = TypeVar("_T")
 
 

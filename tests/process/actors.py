@@ -49,7 +49,7 @@ class Actor:
         self._news = threading.Condition()
         self._errors = folder / f"{self.name}.stderr"
         # The environment of a developer must not configure the hosts under test.
-        clean = {name: text for name, text in os.environ.items() if "HOLDFAST" not in name}
+        clean = {name: text for name, text in os.environ.items() if "OUTLIVE" not in name}
         asked = Program(
             module=f"tests.process.programs.{program}",
             arguments=[str(argument) for argument in arguments],

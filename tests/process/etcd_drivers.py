@@ -7,14 +7,14 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.etcd import EtcdFactory
-from holdfast.drivers.etcd.driver import EtcdDriver
-from holdfast.model.lease import AcquireRequest, Grant
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
-from holdfast.ports.driver import DriverContext
-from holdfast.ports.wakeups import Wakeup
+from outlive.clock import SystemClock
+from outlive.drivers.etcd import EtcdFactory
+from outlive.drivers.etcd.driver import EtcdDriver
+from outlive.model.lease import AcquireRequest, Grant
+from outlive.model.location import parse_url
+from outlive.names import HostId, Owner
+from outlive.ports.driver import DriverContext
+from outlive.ports.wakeups import Wakeup
 
 # Calls to a server that does not answer end soon enough for a test.
 IMPATIENT = {"command_timeout": 0.5, "connect_timeout": 0.5}

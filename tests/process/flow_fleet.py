@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from contextlib import closing
 from typing import Any
 
-from holdfast.flows.events import StepEnded, decode_events
+from outlive.flows.events import StepEnded, decode_events
 from tests.process.actors import Actor, now
 
 Key = tuple[str, str]
@@ -135,7 +135,7 @@ class FlowFleet:
         # SQLite keeps them in a file of their own, and what is there has not been reaped.
         path = f"{self.store.path}-hosts"
         with closing(sqlite3.connect(path, timeout=10)) as connection:
-            asked = "SELECT id FROM holdfast_session WHERE ended_at_us IS NULL"
+            asked = "SELECT id FROM outlive_session WHERE ended_at_us IS NULL"
             return {session for (session,) in connection.execute(asked)}
 
 
@@ -145,30 +145,30 @@ def _text(events: Any) -> str:
 
 _HISTORY = {
     "sqlite": (
-        "SELECT i.id, h.version, h.token, h.events FROM holdfast_history h "
-        "JOIN holdfast_instance i ON i.number = h.instance"
+        "SELECT i.id, h.version, h.token, h.events FROM outlive_history h "
+        "JOIN outlive_instance i ON i.number = h.instance"
     ),
-    "postgres": "SELECT instance, version, token, events FROM holdfast.instance_history",
+    "postgres": "SELECT instance, version, token, events FROM outlive.instance_history",
 }
 
-_SESSIONS = "SELECT id FROM holdfast.host WHERE ended_at IS NULL"
+_SESSIONS = "SELECT id FROM outlive.host WHERE ended_at IS NULL"
 
 # What lives, its owner, and whether a due time, a letter or a living child will wake it. What waits
 # for a signal alone has none of them: no flow does when these tests ask.
 _LIVE = {
     "sqlite": (
         "SELECT i.id, i.session, i.due_at_us IS NOT NULL "
-        "OR EXISTS (SELECT 1 FROM holdfast_mailbox m WHERE m.instance = i.number) "
-        "OR EXISTS (SELECT 1 FROM holdfast_instance c WHERE c.parent = i.id "
+        "OR EXISTS (SELECT 1 FROM outlive_mailbox m WHERE m.instance = i.number) "
+        "OR EXISTS (SELECT 1 FROM outlive_instance c WHERE c.parent = i.id "
         "AND c.ended_at_us IS NULL) "
-        "FROM holdfast_instance i WHERE i.ended_at_us IS NULL AND i.suspended = 0"
+        "FROM outlive_instance i WHERE i.ended_at_us IS NULL AND i.suspended = 0"
     ),
     "postgres": (
         "SELECT i.id, i.session, i.due_at_us IS NOT NULL "
-        "OR EXISTS (SELECT FROM holdfast.letter l "
+        "OR EXISTS (SELECT FROM outlive.letter l "
         "WHERE l.namespace = i.namespace AND l.instance = i.id) "
-        "OR EXISTS (SELECT FROM holdfast.instance c WHERE c.parent = i.id "
+        "OR EXISTS (SELECT FROM outlive.instance c WHERE c.parent = i.id "
         "AND c.ended_at_us IS NULL) "
-        "FROM holdfast.instance i WHERE i.ended_at_us IS NULL AND NOT i.suspended"
+        "FROM outlive.instance i WHERE i.ended_at_us IS NULL AND NOT i.suspended"
     ),
 }

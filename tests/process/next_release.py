@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from holdfast.drivers.postgres import schema as postgres
-from holdfast.drivers.sqlite import schema as sqlite
+from outlive.drivers.postgres import schema as postgres
+from outlive.drivers.sqlite import schema as sqlite
 from tests.process.actors import ROOT
 
 # Every table that hosts work with gets a column while they do.
@@ -18,17 +18,17 @@ _POSTGRES = "".join(
     for table in ("host", "lease", "job", "job_attempt", "instance", "instance_history", "letter")
 )
 _SQLITE = "".join(
-    f"ALTER TABLE holdfast_{table} ADD COLUMN next_{table} TEXT DEFAULT 'x';\n"
+    f"ALTER TABLE outlive_{table} ADD COLUMN next_{table} TEXT DEFAULT 'x';\n"
     for table in ("lease", "job", "job_attempt", "instance", "history", "letter")
 )
-_HOSTS = "ALTER TABLE holdfast_session ADD COLUMN next_session TEXT;\n"
+_HOSTS = "ALTER TABLE outlive_session ADD COLUMN next_session TEXT;\n"
 
 
 def make_next_release(folder: Path) -> Path:
     """The path to import it from."""
-    package = folder / "next" / "holdfast"
+    package = folder / "next" / "outlive"
     skipped = shutil.ignore_patterns("__pycache__", "static")
-    shutil.copytree(ROOT / "src" / "holdfast", package, ignore=skipped)
+    shutil.copytree(ROOT / "src" / "outlive", package, ignore=skipped)
     drivers = package / "drivers"
     for migrations, newest, script in (
         (drivers / "postgres" / "migrations", postgres.migrations()[-1][0], _POSTGRES),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.redis import RedisFactory
-from holdfast.drivers.redis.driver import RedisDriver
-from holdfast.model.lease import AcquireRequest
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
-from holdfast.ports.driver import DriverContext
+from outlive.clock import SystemClock
+from outlive.drivers.redis import RedisFactory
+from outlive.drivers.redis.driver import RedisDriver
+from outlive.model.lease import AcquireRequest
+from outlive.model.location import parse_url
+from outlive.names import HostId, Owner
+from outlive.ports.driver import DriverContext
 
 
 def request(key: str, owner: str, ttl_s: float = 30.0, **more: Any) -> AcquireRequest:

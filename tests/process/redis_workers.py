@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from holdfast.drivers.redis.driver import RedisDriver
-from holdfast.model.job import (
+from outlive.drivers.redis.driver import RedisDriver
+from outlive.model.job import (
     Claimed,
     ClaimedJob,
     ClaimRequest,
@@ -19,8 +19,8 @@ from holdfast.model.job import (
     Return,
     Want,
 )
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, JobId
+from outlive.model.session import HostSession
+from outlive.names import HostId, JobId
 
 _numbers = itertools.count(1)
 

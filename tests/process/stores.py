@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import psycopg
 
-import holdfast
-from holdfast.errors import StoreError
+import outlive
+from outlive.errors import StoreError
 
 # To make an empty store is no part of what is tested; making it again is safe.
 _CREATE_TRIES = 3
@@ -95,7 +95,7 @@ def create_schema(url: str) -> None:
     """Connect once and leave; again where a machine without time let a reply come too late."""
 
     async def connect() -> None:
-        async with holdfast.connect(url):
+        async with outlive.connect(url):
             return
 
     for left in range(_CREATE_TRIES - 1, -1, -1):
@@ -123,5 +123,5 @@ def read_ledger(store: Store) -> list[tuple[int, str]]:
 
 def newest_token(store: Store, key: str) -> int:
     """The token that the store itself knows for ``key``."""
-    table = "holdfast_lease" if store.kind == "sqlite" else "holdfast.lease"
+    table = "outlive_lease" if store.kind == "sqlite" else "outlive.lease"
     return store.ask(f"SELECT max(token) FROM {table} WHERE key = '{key}'")[0][0]

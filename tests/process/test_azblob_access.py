@@ -18,9 +18,9 @@ from urllib.parse import unquote
 import pytest
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
-import holdfast
-from holdfast.errors import ConfigurationError, StoreUnavailable, UsageError
-from holdfast.testing.conformance import Lab
+import outlive
+from outlive.errors import ConfigurationError, StoreUnavailable, UsageError
+from outlive.testing.conformance import Lab
 from tests.services import free_port
 from tests.services.azblob_labs import AzureBlobLabs
 from tests.services.azurite import ACCOUNT, AzuriteServer
@@ -205,7 +205,7 @@ async def test_a_busy_service_does_not_hold_a_call_beyond_its_limit(labs, azurit
 
 async def test_a_missing_library_is_named_with_its_extra(labs, azurite_server, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[azure-blob\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[azure-blob\]'"):
         await labs.make(azurite_server).host("a")
 
 
@@ -213,8 +213,8 @@ async def test_an_application_locks_waits_and_is_told_the_limits(azurite_server)
     url = f"azblob://{ACCOUNT}/{new_container()}"
     options = {"connection_string": azurite_server.connection_string}
     async with (
-        holdfast.connect(url, host="a", options=options) as a,
-        holdfast.connect(url, host="b", options=options) as b,
+        outlive.connect(url, name="a", options=options) as a,
+        outlive.connect(url, name="b", options=options) as b,
     ):
         lease = await a.leases.acquire("report", ttl=15, metadata={"region": "us-east"})
         token = lease.token
@@ -229,6 +229,6 @@ async def test_an_application_locks_waits_and_is_told_the_limits(azurite_server)
         for ttl in (14, 61):
             with pytest.raises(UsageError, match="15 to 60 s"):
                 await a.leases.try_acquire("report", ttl=ttl)
-        with pytest.raises(holdfast.UnsupportedByDriver):
+        with pytest.raises(outlive.UnsupportedByDriver):
             async with a.leases.semaphore("gpu", limit=2):
                 pass

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.errors import Fenced, StoreError
-from holdfast.model.lease import Grant, Held
-from holdfast.testing.conformance import Member
-from holdfast.testing.conformance.lease_concurrency import Ledger
+from outlive.errors import Fenced, StoreError
+from outlive.model.lease import Grant, Held
+from outlive.testing.conformance import Member
+from outlive.testing.conformance.lease_concurrency import Ledger
 from tests.services.azblob_labs import AzureBlobLabs
 from tests.services.proxy import FaultProxy
 

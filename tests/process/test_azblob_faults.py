@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.codec import encode_metadata
-from holdfast.drivers.azblob.blob_names import lease_id_of, name_of
-from holdfast.drivers.azblob.blobs import Blobs
-from holdfast.errors import (
+from outlive.codec import encode_metadata
+from outlive.drivers.azblob.blob_names import lease_id_of, name_of
+from outlive.drivers.azblob.blobs import Blobs
+from outlive.errors import (
     Fenced,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
     UsageError,
 )
-from holdfast.model.lease import Grant, Held
-from holdfast.process import current
-from holdfast.testing.conformance import Lab, Member
+from outlive.model.lease import Grant, Held
+from outlive.process import current
+from outlive.testing.conformance import Lab, Member
 from tests.services.azblob_labs import AzureBlobLabs
 from tests.services.azurite import AzuriteServer
 from tests.services.proxy import FaultProxy
@@ -297,8 +297,8 @@ async def test_raw_shows_the_blob_as_it_is(lab) -> None:
     (raw,) = await a.leases.raw("k")
     assert raw["lease_state"] == "leased"
     assert raw["etag"]
-    assert raw["metadata"]["holdfast_token"] == str(grant.token)
-    assert raw["metadata"]["holdfast_owner"] == a.owner()
+    assert raw["metadata"]["outlive_token"] == str(grant.token)
+    assert raw["metadata"]["outlive_owner"] == a.owner()
 
 
 async def test_a_foreign_blob_in_the_folder_is_no_lease(lab) -> None:
@@ -316,7 +316,7 @@ async def test_a_record_that_somebody_damaged_is_said_to_be(lab) -> None:
     await a.own("k")
     blob = blobs_of(a)._blob(name_in(a, "k"))
     await blob.set_blob_metadata(
-        {"holdfast_schema": "1", "holdfast_token": "many"}, lease=lease_id_of(a.owner())
+        {"outlive_schema": "1", "outlive_token": "many"}, lease=lease_id_of(a.owner())
     )
     with pytest.raises(StoreError, match="changed by another program"):
         await a.leases.get("k")

@@ -16,7 +16,7 @@ TTL_S = 1.0
 GRACE_S = 0.5
 
 # Words that stand in one statement of the driver each; the tests assert that they were met.
-ACQUIRE = b'INSERT INTO "holdfast".lease ('
+ACQUIRE = b'INSERT INTO "outlive".lease ('
 RENEW = b"ttl_us = c.ttl_us, renewed_at"
 # Ends the message: the statement that begins says READ COMMITTED.
 COMMIT = b"COMMIT\x00"

@@ -22,7 +22,7 @@ def test_the_tests_of_the_orchestrator_pass_a_hundred_times_in_a_row():
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env={**os.environ, "HOLDFAST_SOAK": "0"},
+            env={**os.environ, "OUTLIVE_SOAK": "0"},
             capture_output=True,
             text=True,
             check=False,

@@ -16,7 +16,7 @@ from tests.services import wall_clock
 pytestmark = pytest.mark.process
 
 TTL_S = 0.5
-SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
+SOAK = os.environ.get("OUTLIVE_SOAK") == "1"
 
 
 def let_run(contenders, seconds):

@@ -12,22 +12,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-import holdfast
-from holdfast.clock import SystemClock
-from holdfast.drivers.cosmos import CosmosFactory
-from holdfast.drivers.cosmos.driver import CosmosDriver
-from holdfast.errors import (
+import outlive
+from outlive.clock import SystemClock
+from outlive.drivers.cosmos import CosmosFactory
+from outlive.drivers.cosmos.driver import CosmosDriver
+from outlive.errors import (
     ConfigurationError,
     Fenced,
     LeaseExpired,
     OutcomeUnknown,
     StoreUnavailable,
 )
-from holdfast.model.lease import AcquireRequest, Grant, Held
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
-from holdfast.ports.driver import DriverContext
-from holdfast.testing import ManualClock
+from outlive.model.lease import AcquireRequest, Grant, Held
+from outlive.model.location import parse_url
+from outlive.names import HostId, Owner
+from outlive.ports.driver import DriverContext
+from outlive.testing import ManualClock
 from tests.plugins.service_tests import Services
 from tests.services.cosmos import CosmosEmulator
 from tests.services.http_faults import LOST, HttpFaults
@@ -329,13 +329,13 @@ async def test_the_keeper_gives_up_a_hung_renewal_and_keeps_the_lease(cosmos_emu
     with FaultProxy("127.0.0.1", cosmos_emulator.port) as proxy:
         endpoint = f"http%3A%2F%2F127.0.0.1%3A{proxy.port}%2F"
         async with (
-            holdfast.connect(url.replace(_endpoint(url), endpoint), host="a") as hf,
-            hf.leases.hold("k", ttl=6) as lease,
+            outlive.connect(url.replace(_endpoint(url), endpoint), name="a") as host,
+            host.leases.hold("k", ttl=6) as lease,
         ):
             failed = asyncio.Event()
-            lease.on(holdfast.RenewFailed, lambda _: failed.set())
+            lease.on(outlive.RenewFailed, lambda _: failed.set())
             renewed = asyncio.Event()
-            lease.on(holdfast.Renewed, lambda _: renewed.set())
+            lease.on(outlive.Renewed, lambda _: renewed.set())
             await asyncio.to_thread(proxy.black_hole)
             await asyncio.wait_for(failed.wait(), 10)
             await asyncio.to_thread(proxy.pass_through)
@@ -410,7 +410,7 @@ async def test_an_endpoint_where_nobody_listens_is_unavailable(opened, cosmos_em
 
 async def test_an_endpoint_that_is_no_cosmos_is_refused(opened, cosmos_emulator, faults):
     faults.answer("GET", 200, path="/", times=50, body="<html>")
-    with pytest.raises(holdfast.StoreError):
+    with pytest.raises(outlive.StoreError):
         await opened(cosmos_emulator.url_of(endpoint=faults.endpoint), request_timeout=1)
 
 
@@ -435,11 +435,11 @@ async def test_a_forbidden_caller_is_told_the_role(opened, faulty_url, faults):
 async def test_after_a_fork_the_child_must_connect_anew(cosmos_emulator, url):
     program = """
 import asyncio, os, random, sys
-from holdfast.clock import SystemClock
-from holdfast.drivers.cosmos import CosmosFactory
-from holdfast.errors import UsageError
-from holdfast.model.location import parse_url
-from holdfast.ports.driver import DriverContext
+from outlive.clock import SystemClock
+from outlive.drivers.cosmos import CosmosFactory
+from outlive.errors import UsageError
+from outlive.model.location import parse_url
+from outlive.ports.driver import DriverContext
 
 async def main():
     context = DriverContext(

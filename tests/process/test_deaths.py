@@ -15,7 +15,7 @@ GRACE_S = 0.5
 
 def wait_in_queue(store, owner, count, key="k"):
     """Return when ``count`` others wait for the owner's key."""
-    table = "holdfast_waiter" if store.kind == "sqlite" else "holdfast.waiter"
+    table = "outlive_waiter" if store.kind == "sqlite" else "outlive.waiter"
     while store.ask(f"SELECT count(*) FROM {table} WHERE key = '{key}'") != [(count,)]:
         # A look at the owner is the pause between two questions to the store.
         assert owner.ask("look", key=key)["is_held"]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 @pytest.mark.timeout(60)
 def test_the_demonstration_tells_what_happened(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "holdfast.demo"],
+        [sys.executable, "-W", "error", "-m", "outlive.demo"],
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)},
         capture_output=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from outlive.errors import ConfigurationError, StoreUnavailable
 from tests.process.etcd_drivers import IMPATIENT, Drivers, owned
 from tests.services.etcd import EtcdServer
 from tests.services.etcd_leases import demand_users
@@ -88,7 +88,7 @@ def issue(program: Path, folder: Path) -> dict[str, Path]:
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     run(
         *("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2"),
-        *("-subj", "/CN=holdfast test authority"),
+        *("-subj", "/CN=outlive test authority"),
     )
     for name, extension in (("server", "subjectAltName=IP:127.0.0.1"), ("client", "")):
         run("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
@@ -136,13 +136,13 @@ async def test_tls_that_does_not_match_is_unavailable(drivers, locked, files, gi
 WITHOUT = """
 import asyncio, sys
 sys.modules["aetcd"] = sys.modules["grpc"] = None
-import holdfast
-from holdfast.connect import find_factory
+import outlive
+from outlive.connect import find_factory
 factory = find_factory("etcd")
 assert factory.capabilities.fifo and "prefix" in factory.options
 try:
-    asyncio.run(holdfast.connect("etcd://127.0.0.1:1")._open())
-except holdfast.ConfigurationError as error:
+    asyncio.run(outlive.connect("etcd://127.0.0.1:1")._open())
+except outlive.ConfigurationError as error:
     print(error)
 """
 
@@ -151,4 +151,4 @@ def test_a_missing_client_library_names_the_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=60
     )
-    assert "pip install 'holdfast[etcd]'" in done.stdout
+    assert "pip install 'outlive[etcd]'" in done.stdout

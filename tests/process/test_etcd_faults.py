@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.drivers.etcd import acquiring
-from holdfast.drivers.etcd.driver import EtcdDriver
-from holdfast.errors import (
+from outlive.drivers.etcd import acquiring
+from outlive.drivers.etcd.driver import EtcdDriver
+from outlive.errors import (
     Fenced,
     LeaseExpired,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
 )
-from holdfast.model.lease import Ended, Grant, Held
-from holdfast.ports.wakeups import Wakeup
+from outlive.model.lease import Ended, Grant, Held
+from outlive.ports.wakeups import Wakeup
 from tests.process.etcd_drivers import IMPATIENT, Bell, Drivers, owned, request, until
 from tests.services import free_port
 from tests.services.etcd import EtcdCluster, EtcdServer

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.service, pytest.mark.process]
 
 FORKING = """
 import asyncio, os, sys
-from holdfast.errors import UsageError
+from outlive.errors import UsageError
 from tests.process.etcd_drivers import Drivers
 
 async def main():

@@ -8,9 +8,9 @@ import aetcd
 import pytest
 from aetcd import rpc
 
-import holdfast
-from holdfast.connect import find_factory
-from holdfast.errors import LeaseLost, StoreError, UnsupportedByDriver, UsageError
+import outlive
+from outlive.connect import find_factory
+from outlive.errors import LeaseLost, StoreError, UnsupportedByDriver, UsageError
 from tests.process.etcd_drivers import Drivers, fresh_namespace, owned, request
 from tests.services.etcd_leases import channel
 
@@ -34,8 +34,8 @@ async def test_a_lease_is_renewed_and_handed_over(etcd_server) -> None:
     space = fresh_namespace()
     order: list[str] = []
     async with (
-        holdfast.connect(etcd_server.url, host="one", namespace=space) as one,
-        holdfast.connect(etcd_server.url, host="two", namespace=space) as two,
+        outlive.connect(etcd_server.url, name="one", namespace=space) as one,
+        outlive.connect(etcd_server.url, name="two", namespace=space) as two,
     ):
 
         async def wait_behind() -> None:
@@ -56,9 +56,9 @@ async def test_a_lease_is_renewed_and_handed_over(etcd_server) -> None:
 
 
 async def test_a_ttl_below_a_second_is_refused(etcd_server) -> None:
-    async with holdfast.connect(etcd_server.url, namespace=fresh_namespace()) as hf:
+    async with outlive.connect(etcd_server.url, namespace=fresh_namespace()) as host:
         with pytest.raises(UsageError, match="outside what etcd offers"):
-            await hf.leases.try_acquire("k", ttl=0.5)
+            await host.leases.try_acquire("k", ttl=0.5)
 
 
 async def test_a_guarded_transaction_commits_only_while_the_lease_lasts(
@@ -66,14 +66,14 @@ async def test_a_guarded_transaction_commits_only_while_the_lease_lasts(
 ) -> None:
     space = fresh_namespace()
     stock = f"stock/{space}".encode()
-    async with holdfast.connect(etcd_server.url, namespace=space) as hf:
-        lease = await hf.leases.acquire("k")
+    async with outlive.connect(etcd_server.url, namespace=space) as host:
+        lease = await host.leases.acquire("k")
         compare: list[object] = []
         await lease.guard(compare)
         put = [client.transactions.put(stock, b"1")]
         done, _ = await client.transaction(compare=compare, success=put, failure=[])
         assert done
-        await hf.leases.break_lease("k", reason="test")
+        await host.leases.break_lease("k", reason="test")
         # The same condition, written while the lease lasted, and sent too late.
         late = [client.transactions.put(stock, b"2")]
         done, _ = await client.transaction(compare=compare, success=late, failure=[])
@@ -84,10 +84,10 @@ async def test_a_guarded_transaction_commits_only_while_the_lease_lasts(
 async def test_a_request_of_the_stubs_is_guarded_as_well(etcd_server) -> None:
     space = fresh_namespace()
     async with (
-        holdfast.connect(etcd_server.url, namespace=space) as hf,
+        outlive.connect(etcd_server.url, namespace=space) as host,
         channel(etcd_server.endpoint) as opened,
     ):
-        lease = await hf.leases.acquire("k")
+        lease = await host.leases.acquire("k")
         put = rpc.PutRequest(key=f"stock/{space}".encode(), value=b"1")
         tx = rpc.TxnRequest(success=[rpc.RequestOp(request_put=put)])
         await lease.guard(tx)
@@ -132,7 +132,7 @@ async def test_raw_shows_what_etcd_holds(drivers, etcd_server) -> None:
     assert list(await driver.leases.raw("k")) == []
     granted = await owned(driver, "k", "a/1")
     (shown,) = await driver.leases.raw("k")
-    folder = f"holdfast/{drivers.namespace}/lease/k"
+    folder = f"outlive/{drivers.namespace}/lease/k"
     live = shown[f"{folder}\tlive\t0000.0"]
     assert live["create_revision"] == granted.token
     assert live["value"] == "a/1"
@@ -160,8 +160,8 @@ async def test_what_a_stranger_put_into_a_folder_is_told(drivers, etcd_server, c
         [("record", b"{}"), ("slot\t0000", b"no json"), ("live\tx", b"a/1"), ("state", b"\xff")]
     ):
         key = f"k{number}"
-        await client.put(f"holdfast/{drivers.namespace}/lease/{key}\t{kind}".encode(), value)
-        with pytest.raises(StoreError, match="no Holdfast wrote"):
+        await client.put(f"outlive/{drivers.namespace}/lease/{key}\t{kind}".encode(), value)
+        with pytest.raises(StoreError, match="no Outlive wrote"):
             await driver.leases.get(key)
 
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from holdfast.connect import find_factory
-from holdfast.model.instance import Commit
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, InstanceId, Token
-from holdfast.ports.driver import DriverContext
-from holdfast.runtime.runtime import Runtime
+from outlive.connect import find_factory
+from outlive.model.instance import Commit
+from outlive.model.location import parse_url
+from outlive.names import HostId, InstanceId, Token
+from outlive.ports.driver import DriverContext
+from outlive.runtime.runtime import Runtime
 from tests.process.actors import now
 from tests.process.flow_fleet import FlowFleet
 from tests.process.job_fleet import is_writable
@@ -48,7 +48,7 @@ def test_a_killed_host_s_flow_goes_on_elsewhere_within_the_ttl(store, cast):
 
 @pytest.mark.timeout(180)
 def test_a_flow_that_a_killed_host_had_put_aside_wakes_in_time(store, cast):
-    grace = {"HOLDFAST_FLOWS_PARK_GRACE": "0.1"}
+    grace = {"OUTLIVE_FLOWS_PARK_GRACE": "0.1"}
     fleet = FlowFleet(cast, store, ttl=SHORT_TTL_S, env=grace)
     victim, other = fleet.hosts
     fleet.start("nap", 6.0, ids=["nap"], by=victim)

@@ -20,7 +20,7 @@ from tests.services.proxy import FaultProxy
 
 pytestmark = pytest.mark.process
 
-SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
+SOAK = os.environ.get("OUTLIVE_SOAK") == "1"
 FLOWS = 600 if SOAK else 60
 FAULTS = 30 if SOAK else 4
 TTL_S = 2.0

@@ -66,7 +66,7 @@ def small_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "holdfast-test", folder],
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "outlive-test", folder],
         capture_output=True,
         check=False,
         timeout=10,
@@ -113,7 +113,7 @@ def test_full_disk_refuses_with_advice_and_recovers_without_restart(small_disk, 
     assert lost["reason"] == "expired"
     assert lost["at"] >= brief["at"] + brief["remaining_s"] - 0.05
     assert owner.ask("look", key="kept")["is_held"]
-    assert store.ask("SELECT token FROM holdfast_lease WHERE key = 'kept'") == [(kept["token"],)]
+    assert store.ask("SELECT token FROM outlive_lease WHERE key = 'kept'") == [(kept["token"],)]
     filler.unlink()
     assert owner.ask("renew", key="kept")["is_held"]
     assert owner.ask("acquire", key="brief", ttl=TTL_S, timeout=5)["token"] == brief["token"] + 1

@@ -21,7 +21,7 @@ from tests.process.wall_clock import backward_steps, forward_steps
 
 pytestmark = pytest.mark.process
 
-SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
+SOAK = os.environ.get("OUTLIVE_SOAK") == "1"
 JOBS = 10_000 if SOAK else 600
 KILLS, STALLS = (40, 20) if SOAK else (3, 2)
 # What is promised: orphans are running again so long after their worker died or stalled.

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-import holdfast
+import outlive
 
 pytestmark = [pytest.mark.service, pytest.mark.process]
 
@@ -35,21 +35,21 @@ async def until(count: Callable[[], Awaitable[int]]) -> None:
 async def test_what_is_claimed_late_is_given_back(postgres_url):
     options = {"command_timeout": COMMAND_TIMEOUT_S}
     watcher = await asyncpg.connect(postgres_url)
-    async with holdfast.connect(postgres_url, host="a", options=options) as hf:
-        await hf.work.enqueue_many("q", [1, 2, 3])
+    async with outlive.connect(postgres_url, name="a", options=options) as host:
+        await host.work.enqueue_many("q", [1, 2, 3])
         # Prepared by this, the next claim is carried out as soon as it is read.
-        (first,) = await hf.work.claim("q")
+        (first,) = await host.work.claim("q")
         await first.complete()
         frozen = [row["pid"] for row in await watcher.fetch(OTHERS)]
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
         try:
-            (claim,) = await hf.work.claim("q")
+            (claim,) = await host.work.claim("q")
         finally:
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
-        late = "SELECT count(*) FROM holdfast.job WHERE token > $1"
+        late = "SELECT count(*) FROM outlive.job WHERE token > $1"
         await until(lambda: watcher.fetchval(late, claim.token))
-        await until(lambda: hf.work.count(state="ready"))
+        await until(lambda: host.work.count(state="ready"))
         await claim.complete()
     await watcher.close()

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-import holdfast
-from holdfast import duties
-from holdfast.flows import desk
+import outlive
+from outlive import duties
+from outlive.flows import desk
 from tests.process.stores import create_schema
 
 pytestmark = [pytest.mark.service, pytest.mark.process]
@@ -50,7 +50,7 @@ async def test_an_end_that_began_before_somebody_waited_is_noticed(url, monkeypa
     monkeypatch.setattr(desk, "POLL_S", NEVER_S)
     # The second comes after the end, on a slow machine too.
     monkeypatch.setattr(desk, "_DOUBTS_S", (0.02, 5.0))
-    app, go = holdfast.App("ends"), asyncio.Event()
+    app, go = outlive.App("ends"), asyncio.Event()
 
     @app.step
     async def work() -> None:
@@ -64,19 +64,19 @@ async def test_an_end_that_began_before_somebody_waited_is_noticed(url, monkeypa
     async with (
         asyncio.timeout(PATIENCE_S),
         connected(url) as other,
-        holdfast.connect(url, app=app, host="a") as hf,
-        hf.running(),
-        holdfast.connect(url, host="b") as guest,
+        outlive.connect(url, app=app, name="a") as host,
+        host.running(),
+        outlive.connect(url, name="b") as guest,
     ):
-        handle = await hf.flows.start(short, id="f")
+        handle = await host.flows.start(short, id="f")
         async with other.transaction():
-            await other.execute("SELECT FROM holdfast.instance WHERE id = 'f' FOR UPDATE")
+            await other.execute("SELECT FROM outlive.instance WHERE id = 'f' FOR UPDATE")
             go.set()
             # Its end has begun, saw no note, and waits for us.
             async with connected(url) as look:
                 await until(look, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")
                 waiting = asyncio.ensure_future(guest.flows.get("f").result())
-                await until(look, "SELECT count(*) > 0 FROM holdfast.watch WHERE topic LIKE '%/f'")
+                await until(look, "SELECT count(*) > 0 FROM outlive.watch WHERE topic LIKE '%/f'")
                 # It has looked, in vain, and sleeps.
                 await asyncio.sleep(0.5)
         assert await waiting == 1
@@ -84,24 +84,24 @@ async def test_an_end_that_began_before_somebody_waited_is_noticed(url, monkeypa
 
 
 async def test_a_flow_of_an_older_snapshot_begins_soon(url) -> None:
-    app = holdfast.App("starts")
+    app = outlive.App("starts")
 
     @app.flow
     async def short() -> int:
         return 1
 
-    options = holdfast.FlowOptions(poll=NEVER_S)
+    options = outlive.FlowOptions(poll=NEVER_S)
     async with (
         asyncio.timeout(PATIENCE_S),
         connected(url) as other,
-        holdfast.connect(url, app=app, host="guest") as guest,
+        outlive.connect(url, app=app, name="guest") as guest,
     ):
         theirs = other.transaction(isolation="repeatable_read")
         await theirs.start()
-        await other.execute("SELECT FROM holdfast.instance")
-        async with holdfast.connect(url, app=app, host="b", flows=options) as hf, hf.running():
+        await other.execute("SELECT FROM outlive.instance")
+        async with outlive.connect(url, app=app, name="b", flows=options) as host, host.running():
             async with connected(url) as look:
-                await until(look, "SELECT count(*) > 0 FROM holdfast.watch")
+                await until(look, "SELECT count(*) > 0 FROM outlive.watch")
             # Time enough to look for what was on its way.
             await asyncio.sleep(0.1)
             handle = await guest.flows.start(short, id="f", tx=other)
@@ -111,7 +111,7 @@ async def test_a_flow_of_an_older_snapshot_begins_soon(url) -> None:
 
 async def test_a_job_of_an_older_snapshot_is_claimed_soon(url, monkeypatch) -> None:
     monkeypatch.setattr(duties, "poll_of", lambda *_: NEVER_S)
-    app, done = holdfast.App("jobs"), asyncio.Event()
+    app, done = outlive.App("jobs"), asyncio.Event()
 
     @app.handler("q")
     async def handle(payload: int) -> None:
@@ -121,14 +121,14 @@ async def test_a_job_of_an_older_snapshot_is_claimed_soon(url, monkeypatch) -> N
     async with (
         asyncio.timeout(PATIENCE_S),
         connected(url) as other,
-        holdfast.connect(url, host="guest") as guest,
+        outlive.connect(url, name="guest") as guest,
     ):
         theirs = other.transaction(isolation="repeatable_read")
         await theirs.start()
-        await other.execute("SELECT FROM holdfast.job")
-        async with holdfast.connect(url, app=app, host="b") as hf, hf.running():
+        await other.execute("SELECT FROM outlive.job")
+        async with outlive.connect(url, app=app, name="b") as host, host.running():
             async with connected(url) as look:
-                await until(look, "SELECT count(*) > 0 FROM holdfast.waiting")
+                await until(look, "SELECT count(*) > 0 FROM outlive.waiting")
             await asyncio.sleep(0.1)
             await guest.work.enqueue("q", 1, tx=other)
             await theirs.commit()

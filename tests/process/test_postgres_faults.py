@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Callable
 import asyncpg
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.model.lease import AcquireRequest, Grant, Held
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
-from holdfast.ports.driver import DriverContext
+from outlive.clock import SystemClock
+from outlive.drivers.postgres import PostgresFactory
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.errors import OutcomeUnknown, OutliveError, StoreError, StoreUnavailable
+from outlive.model.lease import AcquireRequest, Grant, Held
+from outlive.model.location import parse_url
+from outlive.names import HostId, Owner
+from outlive.ports.driver import DriverContext
 from tests.services.postgres import PostgresServer
 from tests.services.proxy import FaultProxy
 
@@ -162,7 +162,7 @@ async def test_a_crash_under_load_is_survived(opened, services) -> None:
                     continue
                 tokens.setdefault(key, []).append(granted.token)
                 await driver.leases.release(granted)
-            except HoldfastError:
+            except OutliveError:
                 failed += 1
                 await asyncio.sleep(0.02)
 
@@ -216,11 +216,11 @@ async def test_five_clients_with_overlapping_batches_never_deadlock(opened, post
 
 RIVAL = """
 import asyncio, random, sys
-from holdfast.clock import SystemClock
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.model.lease import AcquireRequest, Grant
-from holdfast.model.location import parse_url
-from holdfast.ports.driver import DriverContext
+from outlive.clock import SystemClock
+from outlive.drivers.postgres import PostgresFactory
+from outlive.model.lease import AcquireRequest, Grant
+from outlive.model.location import parse_url
+from outlive.ports.driver import DriverContext
 
 async def main(url, name):
     context = DriverContext(clock=SystemClock(), random=random.Random(name), namespace="default",
@@ -291,7 +291,7 @@ async def test_no_message_shows_the_password(services, postgres_url, caplog) -> 
             host=HostId("h"),
             options={"connect_timeout": 2},
         )
-        with pytest.raises(HoldfastError) as raised:
+        with pytest.raises(OutliveError) as raised:
             await PostgresFactory().open(parse_url(url), context)
         shown: BaseException | None = raised.value
         while shown is not None:

@@ -9,11 +9,11 @@ from collections import Counter, defaultdict
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres import doubts
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.drivers.postgres.wakeups import channel_of
-from holdfast.errors import Fenced, OutcomeUnknown
-from holdfast.model.job import (
+from outlive.drivers.postgres import doubts
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.drivers.postgres.wakeups import channel_of
+from outlive.errors import Fenced, OutcomeUnknown
+from outlive.model.job import (
     Completion,
     Enqueued,
     Entry,
@@ -24,7 +24,7 @@ from holdfast.model.job import (
     QueueSettings,
     Settled,
 )
-from holdfast.names import HostId
+from outlive.names import HostId
 from tests.services.proxy import FaultProxy
 from tests.unit.drivers.postgres.jobs import hosts, job, jobs, wish
 
@@ -202,8 +202,8 @@ async def test_a_claim_waits_for_who_ends_its_session_and_is_refused(postgres_ur
         peer = await asyncpg.connect(postgres_url)
         ending = peer.transaction()
         await ending.start()
-        await peer.execute("SELECT FROM holdfast.host FOR UPDATE")
-        await peer.execute("UPDATE holdfast.host SET ended_at = clock_timestamp()")
+        await peer.execute("SELECT FROM outlive.host FOR UPDATE")
+        await peer.execute("UPDATE outlive.host SET ended_at = clock_timestamp()")
         claim = asyncio.ensure_future(driver.jobs.claim(wish(host="a")))
         await asyncio.wait({claim}, timeout=0.2)
         assert not claim.done()
@@ -225,7 +225,7 @@ async def test_nobody_is_notified_unless_somebody_waits(postgres_url) -> None:
             all_heard.set()
 
     listener = await asyncpg.connect(postgres_url)
-    channel = channel_of("holdfast", "n")
+    channel = channel_of("outlive", "n")
     await listener.add_listener(channel, hear)
     async with hosts(postgres_url, "a", "b") as (a, b):
         await a.jobs.enqueue(jobs(2))
@@ -267,8 +267,8 @@ async def test_a_user_with_rights_on_the_tables_alone_can_work(postgres_url) -> 
     async with hosts(postgres_url, "owner"):
         admin = await asyncpg.connect(postgres_url)
         await admin.execute(
-            "CREATE ROLE plain_worker LOGIN; GRANT USAGE ON SCHEMA holdfast TO plain_worker; "
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO plain_worker"
+            "CREATE ROLE plain_worker LOGIN; GRANT USAGE ON SCHEMA outlive TO plain_worker; "
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA outlive TO plain_worker"
         )
         try:
             async with hosts(postgres_url.replace("postgres@", "plain_worker@"), "a") as (driver,):

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.redis.driver import RedisDriver
-from holdfast.errors import (
+from outlive.drivers.redis.driver import RedisDriver
+from outlive.errors import (
     ConfigurationError,
     Fenced,
-    HoldfastError,
     OutcomeUnknown,
+    OutliveError,
     StoreError,
     StoreUnavailable,
     UsageError,
 )
-from holdfast.model.lease import Grant, Held
-from holdfast.ports.wakeups import MISSED, Wakeup
+from outlive.model.lease import Grant, Held
+from outlive.ports.wakeups import MISSED, Wakeup
 from tests.process.redis_drivers import Drivers, request
 from tests.process.redis_workers import RedisWorker, use_every_right
 from tests.services import Unavailable
@@ -198,7 +198,7 @@ async def test_opening_that_is_cancelled_leaves_nothing_behind(
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert begun() == []
-    assert "name=holdfast-h0" not in redis_server.command("CLIENT", "LIST")
+    assert "name=outlive-h0" not in redis_server.command("CLIENT", "LIST")
 
 
 async def test_closing_ends_what_is_under_way(drivers, proxy, redis_url) -> None:
@@ -313,7 +313,7 @@ async def test_a_flushed_store_fences_its_owner_and_tokens_still_grow(
     held = await driver.leases.acquire(request("k", "b/1", 0.6))
     assert isinstance(held, Held)
     assert (held.owner, 25 < held.retry_in_s <= 30) == (None, True)
-    redis_server.command("HSET", "holdfast:{default}:epoch", "until", "0")
+    redis_server.command("HSET", "outlive:{default}:epoch", "until", "0")
     again = await driver.leases.acquire(request("k", "b/1"))
     assert isinstance(again, Grant)
     assert again.token > granted.token
@@ -323,10 +323,10 @@ async def test_a_strangers_key_at_our_name_is_an_error_and_stays(
     drivers, redis_server, redis_url
 ) -> None:
     driver = await drivers.open(redis_url)
-    redis_server.command("SET", "holdfast:{default}:lease:k", "a stranger")
+    redis_server.command("SET", "outlive:{default}:lease:k", "a stranger")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await driver.leases.acquire(request("k", "a/1"))
-    assert "a stranger" in redis_server.command("GET", "holdfast:{default}:lease:k")
+    assert "a stranger" in redis_server.command("GET", "outlive:{default}:lease:k")
     assert isinstance(await driver.leases.acquire(request("other", "a/1")), Grant)
 
 
@@ -385,7 +385,7 @@ async def test_no_message_shows_the_password(drivers, services, caplog) -> None:
         good.replace("redis:", "rediss:"),
     ]
     for url in bad:
-        with pytest.raises(HoldfastError) as raised:
+        with pytest.raises(OutliveError) as raised:
             await drivers.open(url, options={"connect_timeout": 0.5})
         shown: BaseException | None = raised.value
         while shown is not None:

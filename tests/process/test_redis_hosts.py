@@ -15,7 +15,7 @@ GRACE_S = 0.5
 
 
 def wait_in_queue(server: RedisServer, owner, count: int) -> None:
-    while f":{count}\r" not in server.command("ZCARD", "holdfast:{default}:until:k"):
+    while f":{count}\r" not in server.command("ZCARD", "outlive:{default}:until:k"):
         # A look at the owner is the pause between two questions to the store.
         assert owner.ask("look", key="k")["is_held"]
 
@@ -108,7 +108,7 @@ def test_nobody_owns_twice_when_the_server_forgets(services, cast):
     owner, other = cast.owners(server.url, "owner", "other")
     contenders = contend(cast, server)
     # A server that was just started and keeps nothing would be quiet for half a minute.
-    server.command("HSET", "holdfast:{default}:epoch", "until", "0")
+    server.command("HSET", "outlive:{default}:epoch", "until", "0")
     each_is_granted(contenders, times=3)
     granted = owner.ask("acquire", key="k", ttl=2.0)
     other.tell("acquire", key="k", ttl=2.0)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.errors import UnsupportedByDriver, UsageError
-from holdfast.model.job import (
+from outlive.errors import UnsupportedByDriver, UsageError
+from outlive.model.job import (
     Completion,
     Entry,
     Failure,
@@ -25,7 +25,7 @@ from tests.services.redis import RedisServer
 
 pytestmark = [pytest.mark.service, pytest.mark.process]
 
-KEYS = "holdfast:{default}:"
+KEYS = "outlive:{default}:"
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from msgspec.structs import replace
 
-from holdfast.drivers.redis.scripts import Script
-from holdfast.errors import Fenced, HoldfastError, LeaseLost, OutcomeUnknown, StoreUnavailable
-from holdfast.model.job import Completion, Enqueued, Entry, Failure, JobState, Return, Settled
+from outlive.drivers.redis.scripts import Script
+from outlive.errors import Fenced, LeaseLost, OutcomeUnknown, OutliveError, StoreUnavailable
+from outlive.model.job import Completion, Enqueued, Entry, Failure, JobState, Return, Settled
 from tests.process.redis_drivers import Drivers
 from tests.process.redis_workers import RedisWorker, done, job
 from tests.services.proxy import FaultProxy
@@ -54,7 +54,7 @@ async def retry(call):
                 return await call()
             except LeaseLost:
                 raise
-            except HoldfastError:
+            except OutliveError:
                 await asyncio.sleep(0.01)
 
 
@@ -275,7 +275,7 @@ async def test_claims_of_a_session_whose_record_was_removed_are_taken_back(
     await worker.jobs.enqueue([job("a")])
     (claimed,) = await worker.claim()
     assert await worker.jobs.reclaim(limit=10) == []
-    redis_server.command("DEL", "holdfast:{default}:hosts")
+    redis_server.command("DEL", "outlive:{default}:hosts")
     (taken,) = await worker.jobs.reclaim(limit=10)
     assert (taken.id, taken.state) == ("a", JobState.READY)
     assert await worker.jobs.complete(done(claimed)) == [Settled.LOST]

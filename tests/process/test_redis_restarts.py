@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.errors import Fenced, HoldfastError, LeaseLost
-from holdfast.model.lease import Grant, Held
+from outlive.errors import Fenced, LeaseLost, OutliveError
+from outlive.model.lease import Grant, Held
 from tests.process.redis_drivers import Drivers, request
 from tests.services.redis import FORGETFUL, RedisServer
 
@@ -37,7 +37,7 @@ async def retry(call):
                 return await call()
             except LeaseLost:
                 raise
-            except HoldfastError:
+            except OutliveError:
                 await asyncio.sleep(0.01)
 
 
@@ -112,7 +112,7 @@ async def test_a_renewal_that_reconnects_tells_its_ttl_to_the_new_run(drivers, s
     await keeper.close()
     # Nobody is left who remembers, and the second restart loses the record.
     await asyncio.to_thread(restart, server)
-    server.command("DEL", "holdfast:{default}:lease:k")
+    server.command("DEL", "outlive:{default}:lease:k")
     held = await (await drivers.open(server.url)).leases.acquire(request("k", "b/1", 0.2))
     assert isinstance(held, Held)
     assert 15 < held.retry_in_s <= 20
@@ -149,7 +149,7 @@ async def test_who_remembers_tells_a_server_that_forgot(drivers, services) -> No
 
 async def _let_start_pass(driver) -> None:
     """Go past the quiet time, without waiting for it."""
-    await driver._link.call("HSET", "holdfast:{default}:epoch", "until", "0", write=True)
+    await driver._link.call("HSET", "outlive:{default}:epoch", "until", "0", write=True)
 
 
 async def test_a_newcomer_waits_for_what_a_forgetful_server_may_have_granted(
@@ -185,7 +185,7 @@ async def test_who_remembers_little_waits_for_those_who_remember_more(
 
 
 def is_known(server: RedisServer, owner: str) -> bool:
-    return owner in server.command("HGETALL", "holdfast:{default}:lease:k")
+    return owner in server.command("HGETALL", "outlive:{default}:lease:k")
 
 
 async def test_a_promoted_replica_grants_nothing_for_the_largest_ttl(drivers, services) -> None:
@@ -228,7 +228,7 @@ async def test_crashes_under_load_are_survived(drivers, services) -> None:
                     continue
                 tokens.setdefault(key, []).append(outcome.token)
                 await driver.leases.release(outcome)
-            except HoldfastError:
+            except OutliveError:
                 failed += 1
                 await asyncio.sleep(0.01)
 

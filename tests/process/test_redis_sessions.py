@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import holdfast
-from holdfast.errors import Fenced
+import outlive
+from outlive.errors import Fenced
 from tests.process.redis_drivers import Drivers
 from tests.process.redis_workers import RedisWorker
 from tests.services.redis import RedisServer
 
 pytestmark = [pytest.mark.service, pytest.mark.process]
 
-KEYS = "holdfast:{default}:"
+KEYS = "outlive:{default}:"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def drivers() -> AsyncIterator[Drivers]:
 async def test_a_host_whose_session_was_forgotten_opens_a_new_one(services, drivers) -> None:
     server = services.start(RedisServer())
     looker = (await drivers.open(server.url)).hosts
-    async with holdfast.connect(server.url, host="web", session_ttl=1.0):
+    async with outlive.connect(server.url, name="web", session_ttl=1.0):
         (before,) = await looker.list(limit=10)
         server.command("FLUSHALL")
         async with asyncio.timeout(10):
@@ -43,7 +43,7 @@ async def test_a_host_whose_session_was_forgotten_opens_a_new_one(services, driv
 async def test_a_session_outlives_a_restart_of_the_server(services, drivers) -> None:
     server = services.start(RedisServer())
     looker = (await drivers.open(server.url)).hosts
-    async with holdfast.connect(server.url, host="web", session_ttl=5.0):
+    async with outlive.connect(server.url, name="web", session_ttl=5.0):
         (before,) = await looker.list(limit=10)
         await asyncio.to_thread(server.crash)
         await asyncio.to_thread(server.revive)

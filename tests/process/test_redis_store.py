@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.model.lease import Grant
+from outlive.errors import UsageError
+from outlive.model.lease import Grant
 from tests.process.redis_drivers import Drivers, request
 from tests.services.redis import FORGETFUL, RedisServer
 
@@ -54,7 +54,7 @@ async def test_a_queue_that_ends_leaves_no_keys(drivers, redis_server, redis_url
     held = await driver.leases.acquire(request("k", "b/1", queue_us=1_000_000))
     await driver.leases.leave("k", held.waiter, "b/1")
     for name in ("queue", "until", "places"):
-        assert ":0" in redis_server.command("EXISTS", f"holdfast:{{default}}:{name}:k")
+        assert ":0" in redis_server.command("EXISTS", f"outlive:{{default}}:{name}:k")
 
 
 async def test_prefixes_and_databases_are_different_stores(drivers, redis_url) -> None:

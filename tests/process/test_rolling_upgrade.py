@@ -18,19 +18,19 @@ STEPS = 3
 RESULT = sum(range(STEPS)) + STEPS
 HISTORIES = {
     "sqlite": (
-        "SELECT i.id, h.version, h.events FROM holdfast_history h "
-        "JOIN holdfast_instance i ON i.number = h.instance ORDER BY 1, 2"
+        "SELECT i.id, h.version, h.events FROM outlive_history h "
+        "JOIN outlive_instance i ON i.number = h.instance ORDER BY 1, 2"
     ),
-    "postgres": "SELECT instance, version, events FROM holdfast.instance_history ORDER BY 1, 2",
+    "postgres": "SELECT instance, version, events FROM outlive.instance_history ORDER BY 1, 2",
 }
 JOBS = {
-    "sqlite": "SELECT state, count(*) FROM holdfast_job GROUP BY 1",
-    "postgres": "SELECT state, count(*) FROM holdfast.job GROUP BY 1",
+    "sqlite": "SELECT state, count(*) FROM outlive_job GROUP BY 1",
+    "postgres": "SELECT state, count(*) FROM outlive.job GROUP BY 1",
 }
 SCHEMA = {
-    "sqlite": "SELECT version, compatible_with FROM holdfast_schema",
+    "sqlite": "SELECT version, compatible_with FROM outlive_schema",
     "postgres": (
-        "SELECT version, compatible_with FROM holdfast.schema_version ORDER BY version DESC LIMIT 1"
+        "SELECT version, compatible_with FROM outlive.schema_version ORDER BY version DESC LIMIT 1"
     ),
 }
 
@@ -124,7 +124,7 @@ def test_a_fleet_is_upgraded_under_load_and_nothing_is_lost_or_done_twice(store,
     fleet.check(names, names)
     # Nobody who worked while the tables were changed had anything to repeat. What old hosts leave
     # to the new one they may meet again, if it stood still for longer than they do not ask for it.
-    too_new = fleet.logged("a newer release of Holdfast wrote events of the kind 'marked'")
+    too_new = fleet.logged("a newer release of Outlive wrote events of the kind 'marked'")
     assert set(left) <= set(too_new)
     assert fleet.complaints() == too_new
 

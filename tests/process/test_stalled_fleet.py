@@ -17,7 +17,7 @@ from tests.process.histories import handovers, violations_of
 
 pytestmark = pytest.mark.process
 
-SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
+SOAK = os.environ.get("OUTLIVE_SOAK") == "1"
 PROCESSES = 8
 KEYS = ("a", "b")
 SECONDS = 60.0 if SOAK else 5.0

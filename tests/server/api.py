@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.clock import Clock, SystemClock
-from holdfast.connect import find_factory
-from holdfast.model.bearer import NewBearer, Scope, bearer_digest, bearer_text
-from holdfast.model.location import parse_url
-from holdfast.names import BearerId, HostId
-from holdfast.ports.driver import Driver, DriverContext
-from holdfast.runtime.runtime import Runtime
-from holdfast.server.application import Application
-from holdfast.server.limits import Limits
+from outlive.clock import Clock, SystemClock
+from outlive.connect import find_factory
+from outlive.model.bearer import NewBearer, Scope, bearer_digest, bearer_text
+from outlive.model.location import parse_url
+from outlive.names import BearerId, HostId
+from outlive.ports.driver import Driver, DriverContext
+from outlive.runtime.runtime import Runtime
+from outlive.server.application import Application
+from outlive.server.limits import Limits
 
 JSON = ("content-type", "application/json")
 

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-import holdfast
-from holdfast.model.bearer import Scope
+import outlive
+from outlive.model.bearer import Scope
 from tests.server.api import Api, application, make_token, open_memory
 from tests.server.flow_shop import Shop, open_shop
 
@@ -36,7 +36,7 @@ async def hosts(store):
     async with AsyncExitStack() as stack:
         yield {
             namespace: await stack.enter_async_context(
-                holdfast.connect(f"memory://{store}", namespace=namespace)
+                outlive.connect(f"memory://{store}", namespace=namespace)
             )
             for namespace in ("shop", "other")
         }

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-import holdfast
-from holdfast import Retry
-from holdfast.flows.events import StepIntended, encode_events
-from holdfast.model.bearer import Scope
-from holdfast.model.instance import NewInstance
-from holdfast.names import InstanceId
-from holdfast.ports.driver import Driver
+import outlive
+from outlive import Retry
+from outlive.flows.events import StepIntended, encode_events
+from outlive.model.bearer import Scope
+from outlive.model.instance import NewInstance
+from outlive.names import InstanceId
+from outlive.ports.driver import Driver
 from tests.server.api import Api, Got, application, make_token
 
 FLOWS = "/runtime/orchestrations"
@@ -66,8 +66,8 @@ class Shop:
         """Let a host run the flows until the test ends."""
         await self.stack.enter_async_context(_running(self.url, self._app()))
 
-    def _app(self) -> holdfast.App:
-        app = holdfast.App("shop")
+    def _app(self) -> outlive.App:
+        app = outlive.App("shop")
 
         @app.step(retry=Retry(max_attempts=1))
         async def charge(amount: int) -> str:
@@ -77,7 +77,7 @@ class Shop:
 
         @app.flow
         async def checkout(amount: int = 1) -> str:
-            holdfast.set_status({"seen": "CANARY"})
+            outlive.set_status({"seen": "CANARY"})
             return await charge(amount)
 
         @app.flow
@@ -96,18 +96,18 @@ class Shop:
 
         @app.flow
         async def undone() -> str:
-            async with holdfast.saga() as saga:
+            async with outlive.saga() as saga:
                 saga.add(charge, -1)
                 raise ZeroDivisionError
 
         @app.flow
         async def approval(order: str) -> str:
-            answer = await holdfast.wait_signal("decided", str)
+            answer = await outlive.wait_signal("decided", str)
             return f"{order}: {answer}"
 
         @app.flow
         async def patience() -> str:
-            return f"heard {await holdfast.wait_signal('enough')}"
+            return f"heard {await outlive.wait_signal('enough')}"
 
         return app
 
@@ -115,7 +115,7 @@ class Shop:
 @asynccontextmanager
 async def open_shop(url: str) -> AsyncGenerator[Shop, None]:
     async with AsyncExitStack() as stack:
-        host = await stack.enter_async_context(holdfast.connect(url, namespace="shop"))
+        host = await stack.enter_async_context(outlive.connect(url, namespace="shop"))
         app = application({"shop": host.driver}, flows={"shop": host.flows})
         stack.callback(app.close)
         _, token = await make_token(host.driver, "shop", *Scope)
@@ -123,9 +123,9 @@ async def open_shop(url: str) -> AsyncGenerator[Shop, None]:
 
 
 @asynccontextmanager
-async def _running(url: str, app: holdfast.App) -> AsyncGenerator[None, None]:
-    async with holdfast.connect(url, app=app, namespace="shop") as hf:
-        running = asyncio.create_task(hf.run())
+async def _running(url: str, app: outlive.App) -> AsyncGenerator[None, None]:
+    async with outlive.connect(url, app=app, namespace="shop") as host:
+        running = asyncio.create_task(host.run())
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Real servers: ``holdfast serve`` in a process of its own, on a free port of the loopback."""
+"""Real servers: ``outlive serve`` in a process of its own, on a free port of the loopback."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.bearer import Scope
+from outlive.model.bearer import Scope
 from tests.server.api import make_token, open_store
 
-COMMAND = (sys.executable, "-m", "holdfast.cli.main")
+COMMAND = (sys.executable, "-m", "outlive.cli.main")
 PATIENCE_S = 30.0
 
 
 def environ() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    return {k: v for k, v in os.environ.items() if not k.startswith("OUTLIVE_")}
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Fleet:
     folder: Path
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def holdfast(self, *arguments: str) -> str:
+    def outlive(self, *arguments: str) -> str:
         done = subprocess.run(
             [*COMMAND, *arguments, "--url", self.url],
             cwd=self.folder,
@@ -47,7 +47,7 @@ class Fleet:
         return done.stdout
 
     def token(self, *scopes: str) -> str:
-        """A token as ``holdfast token create`` makes it, without a process for it."""
+        """A token as ``outlive token create`` makes it, without a process for it."""
 
         async def make() -> str:
             driver = await open_store(self.url, "default")

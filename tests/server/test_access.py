@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from holdfast.model.bearer import Scope
-from holdfast.names import BearerId
-from holdfast.server.limits import BEARER_BELIEVED_S, Limits
-from holdfast.testing import ManualClock
+from outlive.model.bearer import Scope
+from outlive.names import BearerId
+from outlive.server.limits import BEARER_BELIEVED_S, Limits
+from outlive.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
 
 FLOWS = "/runtime/orchestrations"
@@ -84,7 +84,7 @@ def _filled(document, claim):
 async def test_without_a_token_every_route_answers_401(api):
     item, claim = await prepared(api)
     walked = 0
-    for token in (None, "", "x", "hft_", "hft_" + "A" * 43 + ".shop", "hft_" + "A" * 43 + ".none"):
+    for token in (None, "", "x", "olt_", "olt_" + "A" * 43 + ".shop", "olt_" + "A" * 43 + ".none"):
         async for _, got in walk(api, api.with_token(token), item, claim):
             walked += 1
             assert (got.status, got.code) == (401, "unauthenticated")
@@ -204,13 +204,13 @@ async def test_an_address_that_fails_too_often_is_slowed_down_and_others_are_not
     clock = ManualClock()
     app = application(drivers, clock, bounds=Limits(failures=3, failure_s=0.0))
     _, token = await make_token(drivers["shop"], "shop", Scope.READ)
-    good, bad = Api(app, token, "10.0.0.1"), Api(app, "hft_wrong", "10.0.0.1")
+    good, bad = Api(app, token, "10.0.0.1"), Api(app, "olt_wrong", "10.0.0.1")
     assert (await good.get("/queues")).status == 200
     statuses = [(await bad.get("/queues")).status for _ in range(5)]
     assert statuses == [401, 401, 401, 429, 429]
     # Who is known goes on, even from there; strangers from elsewhere are looked at.
     assert (await good.get("/queues")).status == 200
-    assert (await Api(app, "hft_wrong", "10.0.0.2").get("/queues")).status == 401
+    assert (await Api(app, "olt_wrong", "10.0.0.2").get("/queues")).status == 401
     clock.advance(10)
     assert (await bad.get("/queues")).status == 401
     app.close()
@@ -220,7 +220,7 @@ async def test_a_stranger_does_not_keep_the_workers_behind_the_same_proxy_out(dr
     clock = ManualClock()
     app = application(drivers, clock, bounds=Limits(failures=3, failure_s=0.0))
     token_id, token = await make_token(drivers["shop"], "shop", Scope.READ)
-    good, bad = Api(app, token, "10.0.0.1"), Api(app, "hft_wrong", "10.0.0.1")
+    good, bad = Api(app, token, "10.0.0.1"), Api(app, "olt_wrong", "10.0.0.1")
     assert (await good.get("/queues")).status == 200
     for _ in range(20):
         clock.advance(BEARER_BELIEVED_S + 0.01)
@@ -238,7 +238,7 @@ async def test_a_stranger_does_not_keep_the_workers_behind_the_same_proxy_out(dr
 async def test_every_failure_takes_the_same_time(drivers):
     app = application(drivers, bounds=Limits(failure_s=0.05, failures=1000))
     _, old = await make_token(drivers["shop"], "shop", Scope.READ, ttl_s=0.001)
-    for token in (None, "x", "hft_" + "A" * 43 + ".none", "hft_" + "A" * 43 + ".shop", old):
+    for token in (None, "x", "olt_" + "A" * 43 + ".none", "olt_" + "A" * 43 + ".shop", old):
         begun = time.monotonic()
         assert (await Api(app, token).get("/queues")).status == 401
         assert time.monotonic() - begun >= 0.05
@@ -295,7 +295,7 @@ async def test_no_secret_reaches_a_log_or_an_answer(api, drivers, caplog):
     item, claim = await prepared(api)
     _, weak = await make_token(drivers["shop"], "shop")
     bodies = []
-    for caller in (api, api.with_token(weak), api.with_token("hft_CANARYTOKEN")):
+    for caller in (api, api.with_token(weak), api.with_token("olt_CANARYTOKEN")):
         async for _, got in walk(api, caller, item, claim):
             bodies.append(got.body)
     secrets = [api.token, weak, "CANARYTOKEN"]

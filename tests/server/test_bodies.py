@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from holdfast.server.bodies import check_shape
-from holdfast.server.limits import BODY_BYTES_MAX, BODY_VALUES_MAX, Limits
-from holdfast.server.problems import Problem
+from outlive.server.bodies import check_shape
+from outlive.server.limits import BODY_BYTES_MAX, BODY_VALUES_MAX, Limits
+from outlive.server.problems import Problem
 from tests.server.api import application
 
 PATH = "/queues/mail/items"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.bearer import bearer_text, claimed_namespace
-from holdfast.names import HostId, JobId, Token
-from holdfast.server.claim_ids import ClaimRef, derived, sign, signing_key, verify
+from outlive.model.bearer import bearer_text, claimed_namespace
+from outlive.names import HostId, JobId, Token
+from outlive.server.claim_ids import ClaimRef, derived, sign, signing_key, verify
 
-KEY = signing_key("hft_a.shop")
+KEY = signing_key("olt_a.shop")
 CLAIM = ClaimRef("shop", HostId("s1"), JobId("j1"), Token(7), 1_000_000)
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -19,7 +19,7 @@ def test_what_was_signed_is_read_back():
 
 def test_another_key_or_namespace_reads_nothing():
     text = sign(KEY, CLAIM)
-    assert verify(signing_key("hft_b.shop"), "shop", text) is None
+    assert verify(signing_key("olt_b.shop"), "shop", text) is None
     assert verify(KEY, "other", text) is None
 
 
@@ -50,6 +50,6 @@ def test_derived_names_differ_by_every_part_and_do_not_run_together():
 
 def test_the_text_of_a_token_tells_where_to_look():
     assert claimed_namespace(bearer_text(b"\xff" * 32, "shop.a-b_c")) == "shop.a-b_c"
-    for text in ("", "hft_", "hft_x.shop", "hfx_" + "A" * 43 + ".shop", "hft_" + "A" * 43 + "."):
+    for text in ("", "olt_", "olt_x.shop", "olx_" + "A" * 43 + ".shop", "olt_" + "A" * 43 + "."):
         assert claimed_namespace(text) is None
-    assert claimed_namespace("hft_" + "A" * 43 + ".a/b") is None
+    assert claimed_namespace("olt_" + "A" * 43 + ".a/b") is None

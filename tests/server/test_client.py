@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from holdfast.client import Client, HttpWorker
-from holdfast.client import http as http_module
-from holdfast.client import worker as worker_module
-from holdfast.client.http import Http
-from holdfast.errors import (
+from outlive.client import Client, HttpWorker
+from outlive.client import http as http_module
+from outlive.client import worker as worker_module
+from outlive.client.http import Http
+from outlive.errors import (
     ConfigurationError,
     Conflict,
     NotFound,
@@ -22,7 +22,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.model.bearer import Scope
+from outlive.model.bearer import Scope
 from tests.server.api import make_token
 
 
@@ -70,11 +70,11 @@ CREATED = answer(201, b'{"id": "i1", "outcome": "created"}')
 
 async def test_an_enqueue_whose_answer_was_lost_is_sent_again_under_the_same_id():
     answers = [None, problem(503, "store-unavailable"), CREATED]
-    async with listening(answers) as (url, heard), Client(url, "hft_x") as client:
+    async with listening(answers) as (url, heard), Client(url, "olt_x") as client:
         assert await client.enqueue("mail", {"a": 1}) == "i1"
     bodies = {request.partition(b"\r\n\r\n")[2] for request in heard}
     assert (len(heard), len(bodies)) == (3, 1)
-    assert all(b"Authorization: Bearer hft_x\r\n" in request for request in heard)
+    assert all(b"Authorization: Bearer olt_x\r\n" in request for request in heard)
 
 
 async def test_what_is_too_large_is_not_sent():
@@ -208,7 +208,7 @@ async def test_a_wrong_address_or_token_is_refused_without_showing_it(url, token
 
 
 async def test_a_client_shows_no_token():
-    client = Client("http://x", "hft_canary")
+    client = Client("http://x", "olt_canary")
     assert "canary" not in repr(client) + repr(vars(client))
 
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from holdfast.client import Client, HttpWorker, Item
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from outlive.client import Client, HttpWorker, Item
+from outlive.errors import ConfigurationError, StoreUnavailable
 
 PATIENCE_S = 20.0
 

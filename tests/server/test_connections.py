@@ -10,12 +10,12 @@ from typing import ClassVar
 import pytest
 import uvicorn
 
-from holdfast.client import http
-from holdfast.errors import ConfigurationError
-from holdfast.server import bodies, limits
-from holdfast.server import serving as serving_module
-from holdfast.server.problems import Problem
-from holdfast.server.serving import ServePlan, serve
+from outlive.client import http
+from outlive.errors import ConfigurationError
+from outlive.server import bodies, limits
+from outlive.server import serving as serving_module
+from outlive.server.problems import Problem
+from outlive.server.serving import ServePlan, serve
 from tests.server.api import application
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -38,7 +38,7 @@ async def test_a_server_behind_a_proxy_is_not_open_to_whom_the_proxy_lets_in():
     plan = ServePlan(
         url="memory://proxied", namespaces=("default",), port=0, allowed_hosts=("work.example",)
     )
-    with pytest.raises(ConfigurationError, match=r"work\.example.*holdfast token create"):
+    with pytest.raises(ConfigurationError, match=r"work\.example.*outlive token create"):
         async with asyncio.timeout(5):
             await serve(plan, started=lambda *_: None)
 

@@ -6,9 +6,9 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from holdfast.model.bearer import Scope
-from holdfast.model.instance import MAILBOX_MAX, Message
-from holdfast.names import InstanceId
+from outlive.model.bearer import Scope
+from outlive.model.instance import MAILBOX_MAX, Message
+from outlive.names import InstanceId
 from tests.server.api import Api, application, make_token
 from tests.server.flow_shop import FLOWS
 
@@ -199,7 +199,7 @@ async def test_a_failed_flow_is_tried_again_from_the_step_that_failed(shop):
     shown = await shop.ended(flow)
     assert (shown["status"], shown["outcome"]["type"]) == (
         "failed",
-        "holdfast.errors.StepFailed",
+        "outlive.errors.StepFailed",
     )
     shop.broken.clear()
     assert (await shop.api.send("POST", f"{FLOWS}/{flow}/retry")).status == 202
@@ -237,7 +237,7 @@ async def test_what_a_retry_does_not_do_by_itself_is_said(shop):
     flow = "unknown"
     await shop.leave_unknown(flow)
     shown = await shop.ended(flow)
-    assert shown["outcome"]["type"] == "holdfast.errors.StepOutcomeUnknown"
+    assert shown["outcome"]["type"] == "outlive.errors.StepOutcomeUnknown"
     got = await shop.api.send("POST", f"{FLOWS}/{flow}/retry")
     assert (got.status, got.code) == (409, "conflict")
     assert "rerunUnknown=true" in got.document["detail"]

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from holdfast.flows import events
-from holdfast.flows.info import FlowCommit
-from holdfast.model.bearer import Scope
-from holdfast.names import BearerId
-from holdfast.server import flow_answers, limits
-from holdfast.server.limits import BEARER_BELIEVED_S
-from holdfast.testing import ManualClock
+from outlive.flows import events
+from outlive.flows.info import FlowCommit
+from outlive.model.bearer import Scope
+from outlive.names import BearerId
+from outlive.server import flow_answers, limits
+from outlive.server.limits import BEARER_BELIEVED_S
+from outlive.testing import ManualClock
 from tests.server.api import Api, application, make_token
 from tests.server.flow_shop import FLOWS
 
@@ -159,9 +159,7 @@ async def test_flows_are_found_by_name_status_prefix_and_attributes(shop):
 
 async def test_flows_that_are_stuck_are_found(shop):
     await shop.start("checkout", id="fine", attributes={"by": "ann"})
-    await shop.start(
-        "checkout", id="stuck", attributes={"holdfast.stuck": "NonDeterminism: CANARY"}
-    )
+    await shop.start("checkout", id="stuck", attributes={"outlive.stuck": "NonDeterminism: CANARY"})
     reader = await shop.may(Scope.READ)
     got = await reader.get(FLOWS, "stuck=true")
     assert [flow["id"] for flow in got.document["flows"]] == ["stuck"]

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from holdfast import Retry
-from holdfast.client import Client, HttpWorker
-from holdfast.client import worker as worker_module
-from holdfast.model.job import NewJob
+from outlive import Retry
+from outlive.client import Client, HttpWorker
+from outlive.client import worker as worker_module
+from outlive.model.job import NewJob
 from tests.server.test_client import real, until
 
 __all__ = ["real"]

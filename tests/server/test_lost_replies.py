@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from holdfast.model.bearer import Scope
-from holdfast.names import HostId, JobId, Token
-from holdfast.server import handed
-from holdfast.server.handed import Handed
-from holdfast.testing import ManualClock
+from outlive.model.bearer import Scope
+from outlive.names import HostId, JobId, Token
+from outlive.server import handed
+from outlive.server.handed import Handed
+from outlive.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
 
 W = {"worker_id": "w1", "queues": ["mail"], "ttl": 30, "session": "s1"}

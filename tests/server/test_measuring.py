@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import TracingTelemetry
-from holdfast.model.bearer import Scope
-from holdfast.model.job import QueueMode, QueueSettings
-from holdfast.runtime.telemetry import Telemetry
+from outlive import TracingTelemetry
+from outlive.model.bearer import Scope
+from outlive.model.job import QueueMode, QueueSettings
+from outlive.runtime.telemetry import Telemetry
 from tests.server.api import JSON, Api, application, make_token
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -131,9 +131,9 @@ async def test_acts_of_a_client_are_spans_of_its_trace(drivers):
     item = await claim(api)
     await api.post("/worker/complete", {"claim_id": item["claim_id"]}, headers=headers)
     enqueue, complete = exporter.get_finished_spans()
-    assert (enqueue.name, complete.name) == ("holdfast.job.enqueue", "holdfast.job.complete")
+    assert (enqueue.name, complete.name) == ("outlive.job.enqueue", "outlive.job.complete")
     for span in (enqueue, complete):
         assert f"{span.parent.trace_id:032x}-{span.parent.span_id:016x}" == PARENT[3:-3]
     assert item["headers"]["traceparent"].split("-")[2] == f"{enqueue.context.span_id:016x}"
-    assert complete.attributes["holdfast.job.outcome"] == "completed"
+    assert complete.attributes["outlive.job.outcome"] == "completed"
     api.app.close()

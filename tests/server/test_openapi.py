@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.server import flow_answers, flow_schemas, schemas
-from holdfast.server.problems import TITLES
+from outlive.server import flow_answers, flow_schemas, schemas
+from outlive.server.problems import TITLES
 from tests.docs.pages import ROOT
 
 FLOW_REQUESTS = (

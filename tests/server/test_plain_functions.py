@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from holdfast import Retry
-from holdfast.client import cancelled
-from holdfast.client import worker as worker_module
+from outlive import Retry
+from outlive.client import cancelled
+from outlive.client import worker as worker_module
 from tests.server.test_client import real, until
 from tests.server.test_client_claims import Fake
 from tests.server.test_client_claims import working as working_alone

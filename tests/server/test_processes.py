@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.client import Client, HttpWorker
-from holdfast.errors import ClaimLost
+from outlive.client import Client, HttpWorker
+from outlive.errors import ClaimLost
 from tests.docs.pages import ROOT, read
 from tests.server.servers import PATIENCE_S, Fleet, Server, environ
 
@@ -244,9 +244,9 @@ async def test_a_late_completion_is_a_lost_claim(fleet, token):
 
 @pytest.mark.parametrize("arguments", [("--host", "0.0.0.0"), ("--host", "::")])
 def test_without_a_token_only_the_loopback_is_served(fleet, arguments):
-    fleet.holdfast("migrate")
+    fleet.outlive("migrate")
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli.main", "serve", "--url", fleet.url, *arguments],
+        [sys.executable, "-m", "outlive.cli.main", "serve", "--url", fleet.url, *arguments],
         env=environ(),
         capture_output=True,
         text=True,
@@ -254,7 +254,7 @@ def test_without_a_token_only_the_loopback_is_served(fleet, arguments):
         check=False,
     )
     assert done.returncode == 2
-    assert "holdfast token create" in done.stderr
+    assert "outlive token create" in done.stderr
 
 
 def test_the_curl_example_is_a_worker(fleet, token, tmp_path):
@@ -290,7 +290,7 @@ def test_the_shell_script_of_the_documentation_runs_a_flow(fleet, tmp_path):
     shop_token = fleet.token("enqueue", "read", "payload:read")
     server = fleet.start()
     host = subprocess.Popen(
-        [sys.executable, "shop.py"], cwd=tmp_path, env={**environ(), "HOLDFAST_URL": fleet.url}
+        [sys.executable, "shop.py"], cwd=tmp_path, env={**environ(), "OUTLIVE_URL": fleet.url}
     )
     fleet.processes.append(host)
     for order, answer, end in (

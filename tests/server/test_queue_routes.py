@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.model.bearer import Scope
-from holdfast.model.job import NewJob
-from holdfast.server import limits
+from outlive.model.bearer import Scope
+from outlive.model.job import NewJob
+from outlive.server import limits
 from tests.server.api import make_token
 
 
@@ -51,7 +51,7 @@ async def test_a_duplicate_is_refused_and_names_who_was_first(api):
 
 
 async def test_a_draining_queue_takes_nothing(api, drivers):
-    from holdfast.model.job import QueueMode, QueueSettings
+    from outlive.model.job import QueueMode, QueueSettings
 
     await drivers["shop"].jobs.put_queue(QueueSettings(name="mail", mode=QueueMode.DRAINING))
     got = await api.post("/queues/mail/items", {"payload": 1})
@@ -72,7 +72,7 @@ async def test_pages_of_a_queue_join_without_gaps(api):
 
 
 async def test_a_page_of_large_payloads_ends_early_and_the_next_goes_on(api, monkeypatch):
-    from holdfast.server import limits
+    from outlive.server import limits
 
     monkeypatch.setattr(limits, "PAGE_BYTES_MAX", 50_000)
     await api.post("/queues/mail/items", [{"payload": f"{n:02}" + "x" * 5000} for n in range(30)])
@@ -106,7 +106,7 @@ async def test_queues_show_what_is_in_them(api):
 
 
 async def test_queues_show_whose_their_limits_are(api, drivers):
-    from holdfast.model.job import LimitsBy, QueueSettings
+    from outlive.model.job import LimitsBy, QueueSettings
 
     for limits_by in LimitsBy:
         limits = QueueSettings(name="mail", concurrency=3, limits_by=limits_by)

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast.model.bearer import Scope
-from holdfast.model.session import HostSession
-from holdfast.names import HostId
-from holdfast.testing import ManualClock
+from outlive.model.bearer import Scope
+from outlive.model.session import HostSession
+from outlive.names import HostId
+from outlive.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
 
 W = {"worker_id": "w1", "queues": ["mail"]}

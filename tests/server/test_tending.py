@@ -6,19 +6,19 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast.errors import JobNotFound
-from holdfast.runtime import tender
-from holdfast.server.serving import ServePlan, serve
+import outlive
+from outlive.errors import JobNotFound
+from outlive.runtime import tender
+from outlive.server.serving import ServePlan, serve
 
 NAMESPACES = ("default", "other")
 
 
 async def ended(namespace):
     """A job of ``namespace`` that has ended, and was kept long enough; nobody stays connected."""
-    async with holdfast.connect("memory://served", namespace=namespace) as hf:
-        job = await hf.work.enqueue("q", 1, retention=0.01)
-        (claim,) = await hf.work.claim("q")
+    async with outlive.connect("memory://served", namespace=namespace) as host:
+        job = await host.work.enqueue("q", 1, retention=0.01)
+        (claim,) = await host.work.claim("q")
         await claim.complete()
         return job.id
 
@@ -33,11 +33,11 @@ async def test_a_server_lets_the_store_forget_in_each_of_its_namespaces(monkeypa
         for namespace in NAMESPACES:
             job = await ended(namespace)
             # One that keeps no session looks after nothing.
-            looking = holdfast.connect("memory://served", namespace=namespace, session=False)
-            async with looking as hf, asyncio.timeout(10):
+            looking = outlive.connect("memory://served", namespace=namespace, session=False)
+            async with looking as host, asyncio.timeout(10):
                 with pytest.raises(JobNotFound):
                     while True:
-                        await hf.work.job(job).status()
+                        await host.work.job(job).status()
                         await asyncio.sleep(0.01)
     finally:
         serving.cancel()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.ports.wakeups import MISSED, Wakeup
-from holdfast.server.waiting import Waiters
+from outlive.ports.wakeups import MISSED, Wakeup
+from outlive.server.waiting import Waiters
 
 
 async def test_a_ring_reaches_those_of_its_queue_and_namespace():

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.client import Client, HttpWorker, client, worker
-from holdfast.model.bearer import Scope
-from holdfast.server.serving import ServePlan, serve
+from outlive.client import Client, HttpWorker, client, worker
+from outlive.model.bearer import Scope
+from outlive.server.serving import ServePlan, serve
 from tests.server.api import make_token, open_memory
 
 # Far above what a test takes: whatever comes back sooner was given back.

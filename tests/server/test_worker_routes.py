@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from holdfast.model.bearer import Scope
-from holdfast.names import HostId
-from holdfast.runtime.runtime import Runtime
-from holdfast.server import limits
-from holdfast.server.application import Application
-from holdfast.server.limits import Limits
-from holdfast.testing import ManualClock
+from outlive.model.bearer import Scope
+from outlive.names import HostId
+from outlive.runtime.runtime import Runtime
+from outlive.server import limits
+from outlive.server.application import Application
+from outlive.server.limits import Limits
+from outlive.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
 
 W = {"worker_id": "w1", "queues": ["mail"]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from holdfast.drivers.azblob import AzureBlobFactory
-from holdfast.testing.conformance import Lab
+from outlive.drivers.azblob import AzureBlobFactory
+from outlive.testing.conformance import Lab
 from tests.services.azurite import ACCOUNT, AzuriteServer
 
 _numbers = itertools.count(1)

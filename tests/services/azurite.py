@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 
 from tests.services import START_LIMIT_S, Unavailable, end, free_port, install
 
-ACCOUNT = "holdfasttests"
+ACCOUNT = "outlivetests"
 
 
 class AzuriteServer:
@@ -77,7 +77,7 @@ class AzuriteServer:
     def start(self) -> Self:
         """Start an empty account and wait until it answers."""
         self._package = install.azurite()
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-azurite-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="outlive-azurite-"))
         # Another program may take the port between our choosing and the server's binding it.
         for last_try in (False, False, True):
             self.port = free_port()

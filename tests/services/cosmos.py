@@ -66,7 +66,7 @@ class CosmosEmulator:
 
     def start(self) -> Self:
         """Start an empty account and wait until it answers."""
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-cosmos-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="outlive-cosmos-"))
         # Another program may take the port between our choosing and the server's binding it.
         for last_try in (False, False, True):
             self.port = free_port()

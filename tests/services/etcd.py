@@ -104,7 +104,7 @@ class EtcdServer:
         """Start the process as one of ``cluster``. The folder is made at the first time."""
         program = install.etcd()
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="holdfast-etcd-"))
+            self._folder = Path(tempfile.mkdtemp(prefix="outlive-etcd-"))
         scheme = "http" if self._tls is None else "https"
         client, peer = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self.peer_port}"
         members = (f"{other.name}=http://127.0.0.1:{other.peer_port}" for other in cluster)

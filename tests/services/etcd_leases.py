@@ -25,7 +25,7 @@ async def channel(endpoint: str) -> AsyncIterator[Any]:
 async def revoke_short(endpoint: str, ttl_s: float, *, prefix: str) -> int:
     """Revoke the leases of at most ``ttl_s`` that keys of ``prefix`` hang on; how many."""
     async with channel(endpoint) as opened:
-        start = f"holdfast/{prefix}".encode()
+        start = f"outlive/{prefix}".encode()
         request = rpc.RangeRequest(key=start, range_end=start + b"\xff")
         found = {item.lease for item in (await rpc.KVStub(opened).Range(request)).kvs} - {0}
         leases, revoked = rpc.LeaseStub(opened), 0
@@ -52,19 +52,19 @@ async def revision(endpoint: str) -> int:
 
 
 async def demand_users(endpoint: str, password: str) -> None:
-    """Turn authentication on: ``root``, ``app`` with rights on ``holdfast/``, ``other`` without."""
+    """Turn authentication on: ``root``, ``app`` with rights on ``outlive/``, ``other`` without."""
     async with channel(endpoint) as opened:
         auth = rpc.AuthStub(opened)
-        for role in ("root", "holdfast"):
+        for role in ("root", "outlive"):
             await auth.RoleAdd(rpc.AuthRoleAddRequest(name=role))
         permission = rpc.Permission(
-            permType=rpc.Permission.READWRITE, key=b"holdfast/", range_end=b"holdfast0"
+            permType=rpc.Permission.READWRITE, key=b"outlive/", range_end=b"outlive0"
         )
         await auth.RoleGrantPermission(
-            rpc.AuthRoleGrantPermissionRequest(name="holdfast", perm=permission)
+            rpc.AuthRoleGrantPermissionRequest(name="outlive", perm=permission)
         )
         for user in ("root", "app", "other"):
             await auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=password))
-        for user, role in (("root", "root"), ("app", "holdfast")):
+        for user, role in (("root", "root"), ("app", "outlive")):
             await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=role))
         await auth.AuthEnable(rpc.AuthEnableRequest())

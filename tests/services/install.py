@@ -40,7 +40,7 @@ COSMOS_VERSION = "1.0.1"
 def cache_folder() -> Path:
     """Give the folder for installs, outside the clone; it is made when missing."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "holdfast-test-services"
+    folder = Path(root) / "outlive-test-services"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

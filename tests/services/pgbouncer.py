@@ -72,7 +72,7 @@ class PgBouncer:
     def start(self) -> Self:
         """Start, and wait until a client gets through to the server."""
         program = install.pgbouncer()
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pgbouncer-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="outlive-pgbouncer-"))
         self.port = free_port()
         config = self._folder / "pgbouncer.ini"
         config.write_text(

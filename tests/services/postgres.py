@@ -156,7 +156,7 @@ class PostgresServer:
 
     def _create_cluster(self) -> None:
         self._bin = install.postgres_bin()
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="outlive-postgres-"))
         if self._account is not None:
             os.chown(self._folder, self._account.uid, self._account.gid)
             if not self._account.can_run(self._bin / "postgres"):

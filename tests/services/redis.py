@@ -89,7 +89,7 @@ class RedisServer:
         """Start, and wait until it answers."""
         self._program = install.redis_server()
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="holdfast-redis-"))
+            self._folder = Path(tempfile.mkdtemp(prefix="outlive-redis-"))
         # Another program may take the port between our choosing and the server's binding it.
         for last_try in (False, False, True):
             self.port = free_port()

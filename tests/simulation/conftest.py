@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet_log() -> Iterator[None]:
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("outlive")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     yield

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.model.options import CLOCK_DRIFT
-from holdfast.names import HostId
-from holdfast.ports.driver import Driver, DriverFactory
-from holdfast.testing.faults import FaultPlan, Faults
-from holdfast.testing.history import History
-from holdfast.testing.reference import Violation
-from holdfast.testing.simulated_runtime import SimulatedStore
-from holdfast.testing.simulation import DRIFT_BEYOND, SimHost, Simulation
+from outlive.drivers.memory import MemoryFactory
+from outlive.model.options import CLOCK_DRIFT
+from outlive.names import HostId
+from outlive.ports.driver import Driver, DriverFactory
+from outlive.testing.faults import FaultPlan, Faults
+from outlive.testing.history import History
+from outlive.testing.reference import Violation
+from outlive.testing.simulated_runtime import SimulatedStore
+from outlive.testing.simulation import DRIFT_BEYOND, SimHost, Simulation
 
 MACHINES = ("ant", "bee", "cat")
 
-ONLY = os.environ.get("HOLDFAST_SEED")
+ONLY = os.environ.get("OUTLIVE_SEED")
 """One seed alone, to see it again."""
 
 _names = itertools.count()
@@ -49,7 +49,7 @@ class Outcome:
         """The findings and how to see them again."""
         lines = [str(violation) for violation in self.violations[:5]]
         lines.append(f"plan: {self.plan}")
-        lines.append(f"repeat: HOLDFAST_SEED={self.seed} python -m pytest tests/simulation")
+        lines.append(f"repeat: OUTLIVE_SEED={self.seed} python -m pytest tests/simulation")
         return "\n".join(lines)
 
 

@@ -11,17 +11,17 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.errors import HoldfastError
-from holdfast.host import Holdfast
-from holdfast.model.options import CLOCK_DRIFT, LeaseOptions
-from holdfast.names import HostId
-from holdfast.ports.driver import Driver, DriverFactory
-from holdfast.testing.checker import LIVENESS_BOUND_S, Violation, check
-from holdfast.testing.faults import FaultPlan, Faults
-from holdfast.testing.history import History
-from holdfast.testing.simulated_runtime import SimulatedStore
-from holdfast.testing.simulation import DRIFT_BEYOND, SimHost, Simulation
+from outlive.drivers.memory import MemoryFactory
+from outlive.errors import OutliveError
+from outlive.host import Host
+from outlive.model.options import CLOCK_DRIFT, LeaseOptions
+from outlive.names import HostId
+from outlive.ports.driver import Driver, DriverFactory
+from outlive.testing.checker import LIVENESS_BOUND_S, Violation, check
+from outlive.testing.faults import FaultPlan, Faults
+from outlive.testing.history import History
+from outlive.testing.simulated_runtime import SimulatedStore
+from outlive.testing.simulation import DRIFT_BEYOND, SimHost, Simulation
 from tests.simulation.worker import LOCKS, SEMAPHORE, SLOTS, TTL_S, Worker
 
 MACHINES = ("ant", "bee", "cat")
@@ -29,7 +29,7 @@ WORKERS = 2
 CHAOS_S = 9 * TTL_S
 OPTIONS = LeaseOptions(ttl=TTL_S, acquire_retry=(0.3, 1.0))
 
-# Nothing fails, and a host's requests arrive in the order in which they were sent.
+# Nothing fails, and a machine's requests arrive in the order in which they were sent.
 CALM = FaultPlan(ttl_s=TTL_S, latency_s=0.04, jitter=False)
 
 _names = itertools.count()
@@ -52,7 +52,7 @@ class Outcome:
         """The findings and how to see them again."""
         lines = [str(violation) for violation in self.violations[:5]]
         lines.append(f"plan: {self.plan}")
-        lines.append(f"repeat: HOLDFAST_SEED={self.seed} python -m pytest tests/simulation")
+        lines.append(f"repeat: OUTLIVE_SEED={self.seed} python -m pytest tests/simulation")
         return "\n".join(lines)
 
 
@@ -141,8 +141,8 @@ class Fleet:
         disasters.cancel()
         healed_at = self.simulation.now
         if self.faults.plan.crash and self.simulation.stream("end").random() < 0.5:
-            for host in list(self.simulation.hosts.values()):
-                host.crash()
+            for machine in list(self.simulation.hosts.values()):
+                machine.crash()
         await asyncio.gather(*machines)
         await self._look(keep)
         await self._probe()
@@ -163,33 +163,33 @@ class Fleet:
     async def _machine(self, name: str) -> None:
         draw = self.simulation.stream(f"machine/{name}/restarts")
         while not self.stopping:
-            host = self.simulation.start_host(name)
-            task = host.spawn(self._host_main(host), name="main")
-            if await host.join(task):
+            machine = self.simulation.start_host(name)
+            task = machine.spawn(self._host_main(machine), name="main")
+            if await machine.join(task):
                 task.result()
             else:
-                self.history.crash(self.sessions.get(host.name, host.name))
+                self.history.crash(self.sessions.get(machine.name, machine.name))
                 await asyncio.sleep(draw.uniform(0, 2 * TTL_S))
 
-    async def _host_main(self, host: SimHost) -> None:
+    async def _host_main(self, machine: SimHost) -> None:
         while not self.stopping:
             try:
-                hf = await self._store.connect(host, OPTIONS)
-            except HoldfastError:
+                host = await self._store.connect(machine, OPTIONS)
+            except OutliveError:
                 self.seen["connect failed"] += 1
                 await asyncio.sleep(0.1)
                 continue
-            self.sessions[host.name] = proc = f"{host.name}.{self.seen['connected']}"
+            self.sessions[machine.name] = proc = f"{machine.name}.{self.seen['connected']}"
             self.seen["connected"] += 1
-            await self._work(host, hf, proc)
+            await self._work(machine, host, proc)
             # Nobody of this connection believes anything any more.
             self.history.crash(proc)
-            await hf.close()
+            await host.close()
 
-    async def _work(self, host: SimHost, hf: Holdfast, proc: str) -> None:
+    async def _work(self, machine: SimHost, host: Host, proc: str) -> None:
         """Let workers work, and cancel them wherever they stand when the time is over."""
         draw = self.simulation.stream(f"session/{proc}")
-        workers = [Worker(self, host, hf, proc, number) for number in range(WORKERS)]
+        workers = [Worker(self, machine, host, proc, number) for number in range(WORKERS)]
         tasks = [asyncio.create_task(worker.run()) for worker in workers]
         done, pending = await asyncio.wait(tasks, timeout=draw.uniform(0.2, 1.2) * CHAOS_S)
         for task in pending:
@@ -204,14 +204,14 @@ class Fleet:
 
     async def _probe(self) -> None:
         """After the chaos every slot of every key must be had within a ttl and the bound."""
-        host = self.simulation.start_host("probe")
-        task = host.spawn(self._probe_all(host), name="probe")
-        await host.join(task)
+        machine = self.simulation.start_host("probe")
+        task = machine.spawn(self._probe_all(machine), name="probe")
+        await machine.join(task)
         task.result()
 
-    async def _probe_all(self, host: SimHost) -> None:
-        hf = await self._store.connect(host, OPTIONS)
-        worker = Worker(self, host, hf, host.name, 0)
+    async def _probe_all(self, machine: SimHost) -> None:
+        host = await self._store.connect(machine, OPTIONS)
+        worker = Worker(self, machine, host, machine.name, 0)
         wanted = [(key, 1) for key in LOCKS] + [(SEMAPHORE, SLOTS)] * SLOTS
         leases = await asyncio.gather(
             *(
@@ -220,4 +220,4 @@ class Fleet:
             )
         )
         self.seen["probe"] += len([lease for lease in leases if lease is not None])
-        await hf.close()
+        await host.close()

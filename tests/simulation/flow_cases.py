@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.errors import StepOutcomeUnknown
-from holdfast.testing.instance_history import InstanceHistory
-from holdfast.testing.simulation import SimHost
+import outlive
+from outlive import App, Retry
+from outlive.errors import StepOutcomeUnknown
+from outlive.testing.instance_history import InstanceHistory
+from outlive.testing.simulation import SimHost
 
 TTL_S = 2.0
 
@@ -98,7 +98,7 @@ class Program:
         self._define_joined()
 
     async def _work(self, said: Any, *, once: bool = False) -> None:
-        me = holdfast.current()
+        me = outlive.current()
         flow = me.flow
         assert flow is not None
         said_so = json.dumps(said)
@@ -174,7 +174,7 @@ class Program:
         async def again(left: int) -> str:
             await add(left, 0)
             if left:
-                holdfast.continue_as_new(left - 1)
+                outlive.continue_as_new(left - 1)
             return "done"
 
         @app.flow
@@ -196,7 +196,7 @@ class Program:
         async def inbox(count: int) -> list[int]:
             got: list[int] = []
             for _ in range(count):
-                got.append(await holdfast.wait_signal("go", int))
+                got.append(await outlive.wait_signal("go", int))
                 await add(got[-1], 0)
             return got
 
@@ -204,7 +204,7 @@ class Program:
         async def patience(seconds: float) -> str:
             try:
                 async with asyncio.timeout(seconds):
-                    await holdfast.wait_signal("never", int)
+                    await outlive.wait_signal("never", int)
             except TimeoutError:
                 await add(0, 0)
             return "waited"
@@ -228,7 +228,7 @@ class Program:
 
         @app.flow
         async def booking(bad: bool) -> int:
-            async with holdfast.saga() as saga:
+            async with outlive.saga() as saga:
                 one = await add(0, 1)
                 saga.add(add, -1, 0)
                 two = await add(one, 1)
@@ -243,7 +243,7 @@ class Program:
 
             async def branch(number: int) -> int:
                 one = await add(number, 0) + await self.brittle(number)
-                other = holdfast.start_child(chain, 2, on_parent_end="abandon")
+                other = outlive.start_child(chain, 2, on_parent_end="abandon")
                 return one + await add(number, 0) + await other
 
             branches = [branch(number) for number in range(count)]

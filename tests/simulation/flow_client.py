@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import Conflict, FlowFailed, HoldfastError, NotFound
-from holdfast.host import Holdfast
+from outlive.errors import Conflict, FlowFailed, NotFound, OutliveError
+from outlive.host import Host
 from tests.simulation.flow_cases import CASES, TTL_S, Case, Program
 
 # Failures of branches come to light one by one.
@@ -38,10 +38,10 @@ class Wish:
 class FlowClient:
     """The user of one host. ``wishes`` are those of the whole fleet."""
 
-    def __init__(self, fleet: Any, name: str, hf: Holdfast, program: Program) -> None:
+    def __init__(self, fleet: Any, name: str, host: Host, program: Program) -> None:
         self._fleet = fleet
         self._name = name
-        self._flows = hf.flows
+        self._flows = host.flows
         self._app = program.app
         self._draw: random.Random = fleet.simulation.stream(f"client/{name}")
         self._numbers = itertools.count()
@@ -130,7 +130,7 @@ class FlowClient:
                 await self._retry(wish)
             except TimeoutError:
                 continue
-            except HoldfastError:
+            except OutliveError:
                 return
             else:
                 return
@@ -143,7 +143,7 @@ class FlowClient:
             except (Conflict, NotFound):
                 # It is not there yet, or not any more.
                 return None
-            except HoldfastError as error:
+            except OutliveError as error:
                 self._fleet.seen[f"met {type(error).__name__}"] += 1
                 await asyncio.sleep(self._draw.uniform(0, TTL_S / 8))
             else:

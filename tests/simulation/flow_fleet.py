@@ -9,18 +9,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import HoldfastError, NonDeterminism
-from holdfast.flows.events import SignalReceived, StepEnded, TimerFired, decode_events
-from holdfast.model.instance import FINAL, Commit, InstanceFilter, InstanceRecord, InstanceStatus
-from holdfast.model.options import LeaseOptions
-from holdfast.ports.driver import Driver, DriverFactory
-from holdfast.ports.instance_desk import InstanceDesk
-from holdfast.testing.faults import FaultPlan
-from holdfast.testing.instance_checker import check_instances
-from holdfast.testing.instance_history import InstanceHistory, Left
-from holdfast.testing.reference import Violation
-from holdfast.testing.replay import check_replay
-from holdfast.testing.simulation import SimHost
+from outlive.errors import NonDeterminism, OutliveError
+from outlive.flows.events import SignalReceived, StepEnded, TimerFired, decode_events
+from outlive.model.instance import FINAL, Commit, InstanceFilter, InstanceRecord, InstanceStatus
+from outlive.model.options import LeaseOptions
+from outlive.ports.driver import Driver, DriverFactory
+from outlive.ports.instance_desk import InstanceDesk
+from outlive.testing.faults import FaultPlan
+from outlive.testing.instance_checker import check_instances
+from outlive.testing.instance_history import InstanceHistory, Left
+from outlive.testing.reference import Violation
+from outlive.testing.replay import check_replay
+from outlive.testing.simulation import SimHost
 from tests.simulation.course import Course
 from tests.simulation.flow_cases import TTL_S, Program
 from tests.simulation.flow_client import FlowClient, Wish
@@ -55,19 +55,21 @@ class FlowFleet(Course):
 
     # -- the hosts ------------------------------------------------------------------------------
 
-    async def host_main(self, host: SimHost) -> None:
-        draw = self.simulation.stream(f"flows/{host.name}")
+    async def host_main(self, machine: SimHost) -> None:
+        draw = self.simulation.stream(f"flows/{machine.name}")
         number = 0
         while not self.finished:
-            program = Program(self, host, draw)
+            program = Program(self, machine, draw)
             try:
-                hf = await self._store.connect(host, OPTIONS, app=program.app, session_ttl_s=TTL_S)
-            except HoldfastError:
+                host = await self._store.connect(
+                    machine, OPTIONS, app=program.app, session_ttl_s=TTL_S
+                )
+            except OutliveError:
                 await asyncio.sleep(0.1)
                 continue
             number += 1
-            client = FlowClient(self, f"{host.name}.{number}", hf, program)
-            running = asyncio.create_task(hf.run())
+            client = FlowClient(self, f"{machine.name}.{number}", host, program)
+            running = asyncio.create_task(host.run())
             using = asyncio.create_task(client.run())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(draw.uniform(0.5, 1.5) * self.chaos_s):
@@ -78,10 +80,10 @@ class FlowFleet(Course):
                 await client.finish()
                 await self.end.wait()
             using.cancel()
-            hf.stop()
+            host.stop()
             await asyncio.wait([running, using])
             running.result()
-            await hf.close()
+            await host.close()
             self.seen["drained"] += 1
 
     # -- the end --------------------------------------------------------------------------------
@@ -131,8 +133,8 @@ class FlowFleet(Course):
 
     def _replay(self) -> list[Violation]:
         """O8: the code that ran, run again from what is stored, does what is recorded."""
-        host = SimHost(self.simulation, "witness", 0)
-        app = Program(self, host, self.simulation.stream("witness")).app
+        machine = SimHost(self.simulation, "witness", 0)
+        app = Program(self, machine, self.simulation.stream("witness")).app
         found: list[Violation] = []
         for left in (self._judged.left or {}).values():
             try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from holdfast.model.job import FINAL, JobFilter, JobState
-from holdfast.names import HostId
-from holdfast.ports.driver import Driver, DriverFactory
-from holdfast.testing.faults import FaultPlan
-from holdfast.testing.job_checker import check_jobs
-from holdfast.testing.simulation import SimHost
+from outlive.model.job import FINAL, JobFilter, JobState
+from outlive.names import HostId
+from outlive.ports.driver import Driver, DriverFactory
+from outlive.testing.faults import FaultPlan
+from outlive.testing.job_checker import check_jobs
+from outlive.testing.simulation import SimHost
 from tests.simulation.course import Course
 from tests.simulation.job_host import TTL_S, JobHost
 

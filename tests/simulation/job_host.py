@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown
-from holdfast.model.job import (
+from outlive.errors import LeaseLost, OutcomeUnknown, OutliveError
+from outlive.model.job import (
     ClaimedJob,
     ClaimRequest,
     Completion,
@@ -26,11 +26,11 @@ from holdfast.model.job import (
     Settled,
     Want,
 )
-from holdfast.model.options import CLOCK_DRIFT
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, JobId
-from holdfast.ports.driver import Driver
-from holdfast.testing.simulation import SimHost
+from outlive.model.options import CLOCK_DRIFT
+from outlive.model.session import HostSession
+from outlive.names import HostId, JobId
+from outlive.ports.driver import Driver
+from outlive.testing.simulation import SimHost
 
 TTL_S = 2.0
 SAFE_S = TTL_S * (1 - CLOCK_DRIFT) - min(0.5, TTL_S / 10)
@@ -79,7 +79,7 @@ class JobHost:
                 self.seen["unknown"] += 1
             except LeaseLost:
                 raise
-            except HoldfastError:
+            except OutliveError:
                 self.seen["unavailable"] += 1
                 await asyncio.sleep(self.draw.uniform(0, TTL_S / 8))
         return None
@@ -95,7 +95,7 @@ class JobHost:
             )
             try:
                 await self.hosts.open(row)
-            except HoldfastError:
+            except OutliveError:
                 await asyncio.sleep(0.1)
                 continue
             self.session, self.deadline = session, asked_at + SAFE_S
@@ -114,7 +114,7 @@ class JobHost:
             except LeaseLost:
                 self.seen["session lost"] += 1
                 return
-            except HoldfastError:
+            except OutliveError:
                 if not self.believes(session):
                     return
                 continue
@@ -130,7 +130,7 @@ class JobHost:
             reaped = await self.hosts.reap(limit=10)
             taken = await self.jobs.reclaim(limit=100)
             await self._give_back(session)
-        except HoldfastError:
+        except OutliveError:
             return
         self.seen["reaped"] += len(reaped)
         self.seen["takeover"] += len(taken)
@@ -218,7 +218,7 @@ class JobHost:
             except LeaseLost:
                 self.seen["claim refused"] += 1
                 return ()
-            except HoldfastError:
+            except OutliveError:
                 await asyncio.sleep(self.draw.uniform(0, TTL_S / 8))
             else:
                 return answer.jobs

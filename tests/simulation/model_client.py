@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown
-from holdfast.model.lease import AcquireRequest, Grant
-from holdfast.model.options import CLOCK_DRIFT
-from holdfast.names import HostId, Owner
-from holdfast.ports.lease_store import LeaseStore
-from holdfast.testing.checker import LIVENESS_BOUND_S
-from holdfast.testing.history import Call
-from holdfast.testing.simulation import SimHost
+from outlive.errors import LeaseLost, OutcomeUnknown, OutliveError
+from outlive.model.lease import AcquireRequest, Grant
+from outlive.model.options import CLOCK_DRIFT
+from outlive.names import HostId, Owner
+from outlive.ports.lease_store import LeaseStore
+from outlive.testing.checker import LIVENESS_BOUND_S
+from outlive.testing.history import Call
+from outlive.testing.simulation import SimHost
 from tests.simulation.fleet import WORKERS, Fleet
 from tests.simulation.worker import LOCKS, TTL_S
 
@@ -64,7 +64,7 @@ class ModelClient:
                 result = await self.store.acquire(request)
             except OutcomeUnknown:
                 continue
-            except HoldfastError:
+            except OutliveError:
                 break
             if not isinstance(result, Grant):
                 call.finish(ok=False)
@@ -104,7 +104,7 @@ class ModelClient:
 
         try:
             call.finish(ok=await self.fleet.faults.call(self.host, apply))
-        except HoldfastError:
+        except OutliveError:
             call.finish(ok=None)
 
     async def _renew(self) -> None:
@@ -116,7 +116,7 @@ class ModelClient:
         except LeaseLost:
             call.finish(ok=False)
             self.deadline = 0.0
-        except HoldfastError:
+        except OutliveError:
             call.finish(ok=None)
         else:
             # A reply after the deadline revives nothing; it is as good as none.
@@ -132,7 +132,7 @@ class ModelClient:
         call = self._call("release", grant.key, grant.owner, token=grant.token)
         try:
             await self.store.release(grant)
-        except HoldfastError:
+        except OutliveError:
             call.finish(ok=None)
         else:
             call.finish(ok=True)

@@ -13,13 +13,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.charts import Chart, Event, assign, send_to
-from holdfast.charts.orchestrator import Group, Machine, Metrics, Orchestrator
-from holdfast.charts.orchestrator.acceptance import ACCEPTED, Acceptance
-from holdfast.errors import ChartError, GroupReleased, MailboxFull, RequestTimeout, UnknownTarget
-from holdfast.runtime.runtime import Runtime
-from holdfast.testing.loop_host import LoopHost, context_of
-from holdfast.testing.simulation import Simulation, TrueClock
+from outlive.charts import Chart, Event, assign, send_to
+from outlive.charts.orchestrator import Group, Machine, Metrics, Orchestrator
+from outlive.charts.orchestrator.acceptance import ACCEPTED, Acceptance
+from outlive.errors import ChartError, GroupReleased, MailboxFull, RequestTimeout, UnknownTarget
+from outlive.runtime.runtime import Runtime
+from outlive.testing.loop_host import LoopHost, context_of
+from outlive.testing.simulation import Simulation, TrueClock
 
 SENDERS = 3
 CHAOS_S = 2.5

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import pytest
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.errors import OutcomeUnknown
-from holdfast.testing import crash_at_every_commit
-from holdfast.testing.crashing import HOST, CrashPoint
-from holdfast.testing.simulation import SimHost
-from holdfast.testing.world import World
+import outlive
+from outlive import App, Retry
+from outlive.errors import OutcomeUnknown
+from outlive.testing import crash_at_every_commit
+from outlive.testing.crashing import HOST, CrashPoint
+from outlive.testing.simulation import SimHost
+from outlive.testing.world import World
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ async def naps(hours: int) -> int:
 @app.flow
 async def approval() -> str:
     try:
-        who = await holdfast.wait_signal("approved", str, timeout=4 * 3600)
+        who = await outlive.wait_signal("approved", str, timeout=4 * 3600)
     except TimeoutError:
         return "nobody"
     await add(1, 1)
@@ -73,7 +73,7 @@ async def parent(count: int) -> list[int]:
 
 @app.flow
 async def trip() -> None:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         await add(1, 1)
         saga.add(add, -1, -1)
         await refuse()
@@ -84,16 +84,16 @@ async def monitor(left: int) -> str:
     await add(left, 0)
     await asyncio.sleep(60)
     if left:
-        holdfast.continue_as_new(left - 1)
+        outlive.continue_as_new(left - 1)
     return "done"
 
 
 @app.flow
 async def forever() -> None:
-    await holdfast.wait_signal("never", int)
+    await outlive.wait_signal("never", int)
 
 
-async def approve(handle: holdfast.FlowHandle) -> None:
+async def approve(handle: outlive.FlowHandle) -> None:
     await asyncio.sleep(3600)
     await handle.signal("approved", "ann", id="the-one")
 
@@ -152,8 +152,8 @@ def test_a_retried_flow_goes_on_whenever_its_host_dies():
         await asyncio.sleep(60)
         return [*done, *both, await charge(4)]
 
-    async def mend(handle: holdfast.FlowHandle) -> None:
-        with pytest.raises(holdfast.FlowFailed):
+    async def mend(handle: outlive.FlowHandle) -> None:
+        with pytest.raises(outlive.FlowFailed):
             await handle.result()
         mended[0] = True
         await handle.retry()
@@ -199,9 +199,9 @@ def test_time_skips_by_itself_and_hosts_can_be_crashed():
 
     async def story(world: World) -> tuple[int, float]:
         await world.serve(app, "one")
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             began = world.now
-            handle = await hf.flows.start(naps, 12)
+            handle = await host.flows.start(naps, 12)
             await asyncio.sleep(3600)
             world.crash("one")
             await world.serve(app, "two")
@@ -237,17 +237,17 @@ def test_a_new_run_whose_beginning_was_not_heard_of_replays_by_its_time(number):
 
     @app.flow
     async def runs(left: int) -> str:
-        at = await stamp(holdfast.now().isoformat())
+        at = await stamp(outlive.now().isoformat())
         await asyncio.sleep(60)
         if left:
-            holdfast.continue_as_new(left - 1)
+            outlive.continue_as_new(left - 1)
         return at
 
     async def story(world: World) -> float:
         await world.serve(app, HOST)
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             began = world.now
-            handle = await hf.flows.start(runs, 1, id="f")
+            handle = await host.flows.start(runs, 1, id="f")
             await asyncio.sleep(90)
             world.crash(HOST)
             await world.serve(app, "other")
@@ -266,9 +266,9 @@ def test_a_late_answer_to_a_repeat_does_not_set_the_clock_back():
 
     async def story(world: World) -> float:
         await world.serve(app, HOST)
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             began = world.now
-            await (await hf.flows.start(rests)).result()
+            await (await host.flows.start(rests)).result()
             return (world.now - began).total_seconds()
 
     heard, lost = World().run(story), World(crash=LostReply(1)).run(story)

@@ -1,14 +1,14 @@
 """Flows under chaos: many seeds, every invariant, floors for what must happen.
 
 The engine that users run, on three hosts, against a store in memory behind a faulty network.
-``HOLDFAST_SEED=n`` runs one seed alone; ``HOLDFAST_SOAK=1`` adds the long form.
+``OUTLIVE_SEED=n`` runs one seed alone; ``OUTLIVE_SOAK=1`` adds the long form.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.faults import Fault
+from outlive.testing.faults import Fault
 from tests.simulation.course import ONLY, Run, outputs_in_other_processes
 from tests.simulation.flow_cases import CASES
 from tests.simulation.flow_fleet import FlowFleet

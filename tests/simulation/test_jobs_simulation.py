@@ -1,13 +1,13 @@
 """Jobs under chaos at the port: many seeds, every invariant, floors for what must happen.
 
-``HOLDFAST_SEED=n`` runs one seed alone; ``HOLDFAST_SOAK=1`` adds the long form.
+``OUTLIVE_SEED=n`` runs one seed alone; ``OUTLIVE_SOAK=1`` adds the long form.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.faults import Fault
+from outlive.testing.faults import Fault
 from tests.simulation.course import ONLY, Run, outputs_in_other_processes
 from tests.simulation.job_fleet import JobFleet
 

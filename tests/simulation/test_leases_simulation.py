@@ -1,6 +1,6 @@
 """The real leases feature under chaos: many seeds, every invariant, floors for what must happen.
 
-``HOLDFAST_SEED=n`` runs one seed alone; ``HOLDFAST_SOAK=1`` adds the long form.
+``OUTLIVE_SEED=n`` runs one seed alone; ``OUTLIVE_SOAK=1`` adds the long form.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from holdfast.testing.checker import check_abandoned
-from holdfast.testing.faults import Fault
+from outlive.testing.checker import check_abandoned
+from outlive.testing.faults import Fault
 from tests.simulation.fleet import CALM, Fleet, Outcome
 from tests.simulation.worker import TTL_S
 
@@ -47,7 +47,7 @@ FLOORS = {
     "probe": 4 * SEEDS,
 }
 
-ONLY = os.environ.get("HOLDFAST_SEED")
+ONLY = os.environ.get("OUTLIVE_SEED")
 
 
 class Run:

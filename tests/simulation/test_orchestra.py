@@ -1,6 +1,6 @@
 """The real orchestrator under many seeds: every rule, and floors for what must have happened.
 
-``HOLDFAST_SEED=n`` runs one seed alone; ``HOLDFAST_SOAK=1`` adds the long form.
+``OUTLIVE_SEED=n`` runs one seed alone; ``OUTLIVE_SOAK=1`` adds the long form.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.charts import Event
-from holdfast.charts.interpreter import IDLE
-from holdfast.charts.orchestrator.group import Group
-from holdfast.charts.orchestrator.lanes import Lanes
-from holdfast.charts.orchestrator.machine import Machine
-from holdfast.charts.orchestrator.requests import Request
-from holdfast.charts.orchestrator.worker import Worker
+from outlive.charts import Event
+from outlive.charts.interpreter import IDLE
+from outlive.charts.orchestrator.group import Group
+from outlive.charts.orchestrator.lanes import Lanes
+from outlive.charts.orchestrator.machine import Machine
+from outlive.charts.orchestrator.requests import Request
+from outlive.charts.orchestrator.worker import Worker
 from tests.simulation.orchestra import Orchestra
 from tests.simulation.orchestra_rules import broken
 
@@ -43,7 +43,7 @@ FLOORS = {
     "shrunk": 200,
 }
 
-ONLY = os.environ.get("HOLDFAST_SEED")
+ONLY = os.environ.get("OUTLIVE_SEED")
 
 
 class Run:
@@ -58,7 +58,7 @@ class Run:
             self.seen += seed.seen
             self.seen["grown"] += seed.metrics.grown
             self.seen["shrunk"] += seed.metrics.shrunk
-            self.broken += [f"HOLDFAST_SEED={number}: {found}" for found in broken(seed)[:3]]
+            self.broken += [f"OUTLIVE_SEED={number}: {found}" for found in broken(seed)[:3]]
 
 
 # One test, because workers of a test run would each run all seeds for a part of the verdict.

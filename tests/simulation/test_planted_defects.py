@@ -13,15 +13,15 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from holdfast.drivers.memory.decide import to_ring
-from holdfast.drivers.memory.lease_store import MemoryLeaseStore, _closed
-from holdfast.leases import requesting
-from holdfast.leases.acquiring import Acquirer
-from holdfast.leases.leases import Leases
-from holdfast.leases.tenure import Phase, Tenure
-from holdfast.model.lease import Ended
-from holdfast.testing.checker import check_abandoned
-from holdfast.testing.faults import FaultPlan
+from outlive.drivers.memory.decide import to_ring
+from outlive.drivers.memory.lease_store import MemoryLeaseStore, _closed
+from outlive.leases import requesting
+from outlive.leases.acquiring import Acquirer
+from outlive.leases.leases import Leases
+from outlive.leases.tenure import Phase, Tenure
+from outlive.model.lease import Ended
+from outlive.testing.checker import check_abandoned
+from outlive.testing.faults import FaultPlan
 from tests.simulation.fleet import CALM, Fleet
 from tests.simulation.worker import TTL_S
 

@@ -11,20 +11,20 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.drivers.memory import instance_claim, instance_commit, instance_store
-from holdfast.drivers.memory.instance_step import InstanceStep
-from holdfast.drivers.memory.instance_store import MemoryInstanceStore
-from holdfast.errors import StoreError
-from holdfast.flows import loading
-from holdfast.flows.activation import LiveFlow
-from holdfast.flows.committing import Writes
-from holdfast.flows.executing import Executor
-from holdfast.flows.host import FlowHost
-from holdfast.flows.household import Household
-from holdfast.flows.store_clock import StoreClock
-from holdfast.model.instance import Commit, InstanceStatus, Sent
-from holdfast.runtime.session import LiveSession
-from holdfast.testing.faults import FaultPlan
+from outlive.drivers.memory import instance_claim, instance_commit, instance_store
+from outlive.drivers.memory.instance_step import InstanceStep
+from outlive.drivers.memory.instance_store import MemoryInstanceStore
+from outlive.errors import StoreError
+from outlive.flows import loading
+from outlive.flows.activation import LiveFlow
+from outlive.flows.committing import Writes
+from outlive.flows.executing import Executor
+from outlive.flows.host import FlowHost
+from outlive.flows.household import Household
+from outlive.flows.store_clock import StoreClock
+from outlive.model.instance import Commit, InstanceStatus, Sent
+from outlive.runtime.session import LiveSession
+from outlive.testing.faults import FaultPlan
 from tests.simulation.course import require_found
 from tests.simulation.flow_cases import TTL_S
 from tests.simulation.flow_fleet import FlowFleet
@@ -278,7 +278,7 @@ def forget_timers(patch: pytest.MonkeyPatch) -> None:
 
 def share_keys(patch: pytest.MonkeyPatch) -> None:
     """Effects of one step of all flows are known by one key."""
-    patch.setattr("holdfast.flows.step_run.step_key", lambda *parts: f"shared/{parts[-1]}")
+    patch.setattr("outlive.flows.step_run.step_key", lambda *parts: f"shared/{parts[-1]}")
 
 
 def run_once_again(patch: pytest.MonkeyPatch) -> None:

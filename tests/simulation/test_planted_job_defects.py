@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.drivers.memory import job_claim, job_settle
-from holdfast.drivers.memory.job_rows import JobRow
-from holdfast.drivers.memory.job_step import JobStep
-from holdfast.drivers.memory.job_store import MemoryJobStore
-from holdfast.model.job import Enqueued, Entry, JobState
-from holdfast.testing.faults import FaultPlan
+from outlive.drivers.memory import job_claim, job_settle
+from outlive.drivers.memory.job_rows import JobRow
+from outlive.drivers.memory.job_step import JobStep
+from outlive.drivers.memory.job_store import MemoryJobStore
+from outlive.model.job import Enqueued, Entry, JobState
+from outlive.testing.faults import FaultPlan
 from tests.simulation.course import require_found
 from tests.simulation.job_fleet import JobFleet
 from tests.simulation.job_host import TTL_S, JobHost
@@ -121,7 +121,7 @@ def claim_twice(patch: pytest.MonkeyPatch) -> None:
             step.take(row, request, row.claim.host)
         return rows
 
-    patch.setattr("holdfast.drivers.memory.job_store.claimed_before", anew)
+    patch.setattr("outlive.drivers.memory.job_store.claimed_before", anew)
 
 
 def believe_for_ever(patch: pytest.MonkeyPatch) -> None:

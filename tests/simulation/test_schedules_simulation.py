@@ -17,19 +17,19 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.drivers.memory.schedule_store import MemoryScheduleStore
-from holdfast.errors import HoldfastError
-from holdfast.model.job import JobFilter
-from holdfast.model.schedule import CatchUp, Fired, Firing
-from holdfast.names import HostId
-from holdfast.runtime.telemetry import Telemetry
-from holdfast.testing.faults import FaultPlan, Faults
-from holdfast.testing.history import History
-from holdfast.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
-from holdfast.testing.simulation import SimHost, Simulation
-from holdfast.work.definition import TICK_HEADER, Definition, JobPart
-from holdfast.work.scheduler import Scheduler
+from outlive.drivers.memory import MemoryFactory
+from outlive.drivers.memory.schedule_store import MemoryScheduleStore
+from outlive.errors import OutliveError
+from outlive.model.job import JobFilter
+from outlive.model.schedule import CatchUp, Fired, Firing
+from outlive.names import HostId
+from outlive.runtime.telemetry import Telemetry
+from outlive.testing.faults import FaultPlan, Faults
+from outlive.testing.history import History
+from outlive.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
+from outlive.testing.simulation import SimHost, Simulation
+from outlive.work.definition import TICK_HEADER, Definition, JobPart
+from outlive.work.scheduler import Scheduler
 
 MACHINES = ("ant", "bee", "cat")
 CHAOS_S = 40.0
@@ -111,7 +111,7 @@ class Fleet:
         runtime = SimulatedRuntime(host, self.faults, number=number)
         try:
             driver = await self.store.open_for(host, HostId(runtime.new_id()))
-        except HoldfastError:
+        except OutliveError:
             return
         assert driver.schedules is not None
         scheduler = Scheduler(
@@ -120,7 +120,7 @@ class Fleet:
             driver.wakeups,
             defined=SCHEDULES,
             telemetry=Telemetry(),
-            log=logging.getLogger("holdfast.test"),
+            log=logging.getLogger("outlive.test"),
         )
         await scheduler.run()
 
@@ -143,7 +143,7 @@ def check(seed: int) -> Counter[str]:
 
 
 def test_every_tick_becomes_one_job_whatever_happens():
-    wanted = os.environ.get("HOLDFAST_SEED")
+    wanted = os.environ.get("OUTLIVE_SEED")
     seen: Counter[str] = Counter()
     for seed in SEEDS if wanted is None else [int(wanted)]:
         seen += check(seed)

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.errors import LeaseLost
+from outlive.errors import LeaseLost
 from tests.simulation.fleet import CALM, OPTIONS, Fleet
 from tests.simulation.worker import TTL_S
 
 
 def on_one_host(act):
-    """Run ``act(hf, host, now)`` on a connected host of a calm simulation."""
+    """Run ``act(host, machine, now)`` on a connected machine of a calm simulation."""
     fleet = Fleet(1, plan=CALM)
 
     async def main(simulation):
-        host = simulation.start_host("a")
+        machine = simulation.start_host("a")
 
         async def connected():
-            hf = await fleet._store.connect(host, OPTIONS)
-            result = await act(hf, host, lambda: simulation.now)
-            await hf.close()
+            host = await fleet._store.connect(machine, OPTIONS)
+            result = await act(host, machine, lambda: simulation.now)
+            await host.close()
             return result
 
-        task = host.spawn(connected())
-        await host.join(task)
+        task = machine.spawn(connected())
+        await machine.join(task)
         return task.result()
 
     return fleet.simulation.run(main)
 
 
 def test_a_block_is_not_entered_when_the_grant_came_too_late():
-    async def act(hf, host, now):
-        # The host stops right after the request has left, and goes on when the ttl has passed.
-        asyncio.get_running_loop().call_later(0.01, host.pause, 3 * TTL_S)
+    async def act(host, machine, now):
+        # The machine stops right after the request has left, and goes on when the ttl has passed.
+        asyncio.get_running_loop().call_later(0.01, machine.pause, 3 * TTL_S)
         started, entered = now(), []
         try:
-            async with hf.leases.hold("k") as lease:
+            async with host.leases.hold("k") as lease:
                 entered.append(lease.is_held)
         except LeaseLost:
             pass
@@ -47,16 +47,16 @@ def test_a_block_is_not_entered_when_the_grant_came_too_late():
 
 
 def test_a_leader_does_not_begin_when_the_grant_came_too_late():
-    async def act(hf, host, now):
+    async def act(host, machine, now):
         del now
-        asyncio.get_running_loop().call_later(0.01, host.pause, 3 * TTL_S)
+        asyncio.get_running_loop().call_later(0.01, machine.pause, 3 * TTL_S)
         begun = []
 
         async def body(lease):
             begun.append(lease.is_held)
             await asyncio.sleep(1)
 
-        leading = asyncio.create_task(hf.leases.lead("k", body))
+        leading = asyncio.create_task(host.leases.lead("k", body))
         await asyncio.sleep(4 * TTL_S)
         leading.cancel()
         await asyncio.wait((leading,))
@@ -66,8 +66,8 @@ def test_a_leader_does_not_begin_when_the_grant_came_too_late():
 
 
 def test_closing_ends_blocks_and_leaders_before_their_keys_are_given_up():
-    async def act(hf, host, now):
-        del host, now
+    async def act(host, machine, now):
+        del machine, now
         ended = set()
 
         async def work(name):
@@ -77,15 +77,15 @@ def test_closing_ends_blocks_and_leaders_before_their_keys_are_given_up():
                 ended.add(name)
 
         async def block():
-            async with hf.leases.hold("block"):
+            async with host.leases.hold("block"):
                 await work("block")
 
         tasks = [
             asyncio.create_task(block()),
-            asyncio.create_task(hf.leases.lead("leader", lambda _: work("leader"))),
+            asyncio.create_task(host.leases.lead("leader", lambda _: work("leader"))),
         ]
         await asyncio.sleep(1)
-        await hf.close()
+        await host.close()
         ended_by_then = set(ended)
         for task in tasks:
             task.cancel()

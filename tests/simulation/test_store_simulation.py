@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from holdfast.testing.faults import Fault
+from outlive.testing.faults import Fault
 from tests.simulation.model_client import StoreFleet
 from tests.simulation.worker import LOCKS
 
@@ -23,7 +23,7 @@ FLOORS = {
 
 
 def test_no_invariant_is_broken_at_the_port():
-    only = os.environ.get("HOLDFAST_SEED")
+    only = os.environ.get("OUTLIVE_SEED")
     seen: Counter[str] = Counter()
     for seed in range(SEEDS) if only is None else [int(only)]:
         outcome = StoreFleet(seed).run()

@@ -10,13 +10,13 @@ import random
 from collections import Counter
 from typing import Protocol
 
-from holdfast.errors import AcquireTimeout, HoldfastError, LeaseLost, OutcomeUnknown
-from holdfast.host import Holdfast
-from holdfast.leases.events import Lost
-from holdfast.leases.lease import Lease
-from holdfast.testing.faults import Faults
-from holdfast.testing.history import Call, History
-from holdfast.testing.simulation import SimHost
+from outlive.errors import AcquireTimeout, LeaseLost, OutcomeUnknown, OutliveError
+from outlive.host import Host
+from outlive.leases.events import Lost
+from outlive.leases.lease import Lease
+from outlive.testing.faults import Faults
+from outlive.testing.history import Call, History
+from outlive.testing.simulation import SimHost
 
 TTL_S = 2.0
 LOCKS = ("report", "ledger")
@@ -50,11 +50,11 @@ class Team(Protocol):
 class Worker:
     """One task of one host: acquires, believes, writes, renews, releases, in random order."""
 
-    def __init__(self, fleet: Team, host: SimHost, hf: Holdfast, proc: str, number: int) -> None:
+    def __init__(self, fleet: Team, machine: SimHost, host: Host, proc: str, number: int) -> None:
         self.fleet = fleet
-        self.host = host
+        self.host = machine
         self.proc = proc
-        self.leases = hf.leases
+        self.leases = host.leases
         self.history = fleet.history
         self.seen = fleet.seen
         self.draw = fleet.stream(f"worker/{proc}/{number}")
@@ -85,7 +85,7 @@ class Worker:
         call = self._asking(key, 1)
         try:
             lease = await self.leases.try_acquire(key, auto_renew=self.draw.random() < 0.7)
-        except HoldfastError as error:
+        except OutliveError as error:
             self._failed(call, error)
             return
         self._answered(call, lease)
@@ -107,7 +107,7 @@ class Worker:
         call = self._asking(key, limit)
         try:
             lease = await self.leases.acquire(key, timeout=timeout, limit=limit, **options)
-        except HoldfastError as error:
+        except OutliveError as error:
             self._failed(call, error)
             return None
         self._answered(call, lease)
@@ -148,7 +148,7 @@ class Worker:
                     releasing = self._about("release", lease)
         except LeaseLost:
             self.seen["hold lost"] += 1
-        except HoldfastError as error:
+        except OutliveError as error:
             if releasing is None:
                 self._failed(call, error)
         if releasing is not None:
@@ -168,7 +168,7 @@ class Worker:
                     releasing += [self._about("release", lease) for lease in both]
         except LeaseLost:
             self.seen["hold lost"] += 1
-        except HoldfastError as error:
+        except OutliveError as error:
             for call in calls:
                 if not call.ok:
                     self._failed(call, error)
@@ -211,7 +211,7 @@ class Worker:
         call = self._about("release", lease)
         try:
             await lease.release()
-        except HoldfastError:
+        except OutliveError:
             call.finish(ok=None)
         else:
             call.finish(ok=None)
@@ -248,7 +248,7 @@ class Worker:
 
         try:
             call.finish(ok=await self.fleet.faults.call(self.host, apply))
-        except HoldfastError:
+        except OutliveError:
             call.finish(ok=None)
 
     async def _renew(self, lease: Lease) -> None:
@@ -258,7 +258,7 @@ class Worker:
         except LeaseLost:
             call.finish(ok=False)
             raise
-        except HoldfastError:
+        except OutliveError:
             call.finish(ok=None)
         else:
             call.finish(ok=True)
@@ -266,7 +266,7 @@ class Worker:
     async def _break(self) -> None:
         try:
             broken = await self.leases.break_lease(self.draw.choice(LOCKS), reason="simulated")
-        except HoldfastError:
+        except OutliveError:
             self.seen["break failed"] += 1
         else:
             self.seen["break"] += len(broken)
@@ -302,7 +302,7 @@ class Worker:
                     break
         return tokens[lease.owner]
 
-    def _failed(self, call: Call, error: HoldfastError) -> None:
+    def _failed(self, call: Call, error: OutliveError) -> None:
         unknown = isinstance(error, OutcomeUnknown)
         self.seen["acquire unknown"] += unknown
         self.seen["acquire timeout"] += isinstance(error, AcquireTimeout)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, assert_type
 
-import holdfast
+import outlive
 
-app = holdfast.App("typed")
+app = outlive.App("typed")
 
 
 @app.leader("scheduler", ttl=timedelta(seconds=15))
-async def schedule(lease: holdfast.Lease) -> None:
-    assert_type(lease, holdfast.Lease)
+async def schedule(lease: outlive.Lease) -> None:
+    assert_type(lease, outlive.Lease)
 
 
 @app.every(300, key="reconcile")
-async def reconcile(tick: holdfast.Tick) -> None:
+async def reconcile(tick: outlive.Tick) -> None:
     assert_type(tick.number, int)
 
 
@@ -26,24 +26,24 @@ def sweep() -> None: ...
 
 
 @app.cron("0 3 * * *", tz="Europe/Berlin")
-async def nightly(tick: holdfast.CronTick) -> int:
+async def nightly(tick: outlive.CronTick) -> int:
     return tick.missed
 
 
 def decorated() -> None:
-    cron: Callable[[holdfast.CronTick], Coroutine[Any, Any, int]] = nightly
-    leader: Callable[[holdfast.Lease], Coroutine[Any, Any, None]] = schedule
-    ticker: Callable[[holdfast.Tick], Coroutine[Any, Any, None]] = reconcile
+    cron: Callable[[outlive.CronTick], Coroutine[Any, Any, int]] = nightly
+    leader: Callable[[outlive.Lease], Coroutine[Any, Any, None]] = schedule
+    ticker: Callable[[outlive.Tick], Coroutine[Any, Any, None]] = reconcile
     plain: Callable[[], None] = sweep
     assert_type(sweep(), None)
     del cron, leader, ticker, plain
 
 
 @app.leader("wrong")  # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator]
-def not_awaitable(lease: holdfast.Lease) -> None: ...
+def not_awaitable(lease: outlive.Lease) -> None: ...
 
 
-def clocked(clock: holdfast.Clock) -> holdfast.Runtime:
-    system: holdfast.Clock = holdfast.SystemClock()
+def clocked(clock: outlive.Clock) -> outlive.Runtime:
+    system: outlive.Clock = outlive.SystemClock()
     del system
-    return holdfast.Runtime(clock=clock)
+    return outlive.Runtime(clock=clock)

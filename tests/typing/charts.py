@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, assert_type
 
-from holdfast import InvalidChart, MicrostepLimit, WaitTimeout
-from holdfast.charts import (
+from outlive import InvalidChart, MicrostepLimit, WaitTimeout
+from outlive.charts import (
     Actor,
     Chart,
     Coverage,

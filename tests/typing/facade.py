@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, assert_type
 
-import holdfast
-from holdfast import blocking
-from holdfast.names import Token
+import outlive
+from outlive import blocking
+from outlive.names import Token
 
 
 def connecting() -> None:
-    with blocking.connect("memory://", host="web-1") as hf:
-        assert_type(hf, blocking.Holdfast)
-        assert_type(hf.leases, blocking.Leases)
-        assert_type(hf.health(), holdfast.Health)
+    with blocking.connect("memory://", name="web-1") as host:
+        assert_type(host, blocking.Host)
+        assert_type(host.leases, blocking.Leases)
+        assert_type(host.health(), outlive.Health)
 
 
 def acquiring(leases: blocking.Leases) -> None:
@@ -30,11 +30,11 @@ def acquiring(leases: blocking.Leases) -> None:
 
 
 def reading(leases: blocking.Leases) -> None:
-    assert_type(leases.get("report"), holdfast.LeaseInfo | None)
-    assert_type(leases.list(), list[holdfast.LeaseInfo])
-    assert_type(leases.history("report"), list[holdfast.Tenancy])
+    assert_type(leases.get("report"), outlive.LeaseInfo | None)
+    assert_type(leases.list(), list[outlive.LeaseInfo])
+    assert_type(leases.history("report"), list[outlive.Tenancy])
     assert_type(leases.raw("report"), list[dict[str, Any]])
-    assert_type(leases.break_lease("report", reason="x"), list[holdfast.LeaseInfo])
+    assert_type(leases.break_lease("report", reason="x"), list[outlive.LeaseInfo])
 
 
 def handle(lease: blocking.Lease, tx: object) -> None:
@@ -48,17 +48,17 @@ def handle(lease: blocking.Lease, tx: object) -> None:
 
 
 def listening(lease: blocking.Lease) -> None:
-    def lost(event: holdfast.Lost) -> None:
-        assert_type(event.error, holdfast.LeaseLost)
+    def lost(event: outlive.Lost) -> None:
+        assert_type(event.error, outlive.LeaseLost)
 
-    assert_type(lease.on(holdfast.Lost, lost), Callable[[], None])
+    assert_type(lease.on(outlive.Lost, lost), Callable[[], None])
 
 
 def leading(leases: blocking.Leases) -> None:
     def body(lease: blocking.Lease) -> None:
         lease.check()
 
-    def ticking(tick: holdfast.Tick) -> None:
+    def ticking(tick: outlive.Tick) -> None:
         assert_type(tick.missed, int)
 
     assert_type(leases.lead("scheduler", body), None)

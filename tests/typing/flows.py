@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import assert_type
 
-import holdfast
-from holdfast.names import InstanceId
+import outlive
+from outlive.names import InstanceId
 
-app = holdfast.App("typed")
+app = outlive.App("typed")
 
 
 @dataclass
@@ -30,7 +30,7 @@ async def charge(order: Order, *, retries: int = 0) -> Receipt:
     return Receipt(order.id)
 
 
-@app.step(retry=holdfast.Retry(max_attempts=5), timeout=30, queue="gpu", errors=(ValueError,))
+@app.step(retry=outlive.Retry(max_attempts=5), timeout=30, queue="gpu", errors=(ValueError,))
 def render(frame: int) -> str:
     return str(frame)
 
@@ -50,7 +50,7 @@ async def checkout(order: Order) -> Receipt:
     assert_type(receipt, Receipt)
     assert_type(await render(1), str)
     await wire(5)
-    assert_type(charge(order), holdfast.StepCall[Receipt])
+    assert_type(charge(order), outlive.StepCall[Receipt])
     assert_type(await ship(order), int)
     assert_type(ship(order).id, InstanceId)
     return receipt
@@ -74,25 +74,25 @@ async def together(order: Order) -> None:
 
 
 async def asked(order: Order) -> None:
-    assert_type(await holdfast.wait_signal("ok", Receipt, timeout=5), Receipt)
-    child = holdfast.start_child(ship, order, id="x", on_parent_end="abandon")
-    assert_type(child, holdfast.ChildCall[int])
+    assert_type(await outlive.wait_signal("ok", Receipt, timeout=5), Receipt)
+    child = outlive.start_child(ship, order, id="x", on_parent_end="abandon")
+    assert_type(child, outlive.ChildCall[int])
     assert_type(await child, int)
-    assert_type(holdfast.now(), datetime)
-    assert_type(holdfast.uuid(), uuid.UUID)
-    assert_type(holdfast.random(), random.Random)
-    assert_type(holdfast.patched("x"), bool)
-    async with holdfast.saga() as saga:
+    assert_type(outlive.now(), datetime)
+    assert_type(outlive.uuid(), uuid.UUID)
+    assert_type(outlive.random(), random.Random)
+    assert_type(outlive.patched("x"), bool)
+    async with outlive.saga() as saga:
         saga.add(charge, order, retries=1)
         saga.add(charge, 5)  # pyright: ignore[reportArgumentType]
 
-    @holdfast.on_query
+    @outlive.on_query
     def total() -> int:
         return 1
 
     def positive(amount: int) -> None: ...
 
-    @holdfast.on_update("name", validator=positive)
+    @outlive.on_update("name", validator=positive)
     async def update(amount: int) -> str:
         return str(amount)
 
@@ -100,7 +100,7 @@ async def asked(order: Order) -> None:
     assert_type(await update(1), str)
 
 
-@holdfast.unchecked
+@outlive.unchecked
 def aged(since: datetime, *, years: int) -> int:
     return since.year + years
 
@@ -109,21 +109,21 @@ assert_type(aged(datetime(2030, 1, 1, tzinfo=UTC), years=5), int)
 
 
 @app.scheduling
-def around(scheduling: holdfast.Scheduling, call: object) -> object:
+def around(scheduling: outlive.Scheduling, call: object) -> object:
     assert_type(scheduling.name, str)
     return call
 
 
-def told(error: holdfast.StepFailed, failed: holdfast.FlowFailed) -> None:
+def told(error: outlive.StepFailed, failed: outlive.FlowFailed) -> None:
     assert_type(error.type, str)
     assert_type(error.cause, Exception | None)
     assert_type(failed.id, str)
-    known: list[type[holdfast.FlowError]] = [
-        holdfast.StepFailed,
-        holdfast.FlowFailed,
-        holdfast.NonDeterminism,
-        holdfast.HistoryTooLong,
-        holdfast.HistoryTooNew,
-        holdfast.MailboxFull,
+    known: list[type[outlive.FlowError]] = [
+        outlive.StepFailed,
+        outlive.FlowFailed,
+        outlive.NonDeterminism,
+        outlive.HistoryTooLong,
+        outlive.HistoryTooNew,
+        outlive.MailboxFull,
     ]
     del known

@@ -6,17 +6,17 @@ from collections.abc import Awaitable
 from datetime import datetime, timedelta
 from typing import assert_type
 
-import holdfast
-from holdfast.charts import Chart, Snapshot
-from holdfast.charts.orchestrator import Group, Health, Machine, Metrics, Orchestrator
+import outlive
+from outlive.charts import Chart, Snapshot
+from outlive.charts.orchestrator import Group, Health, Machine, Metrics, Orchestrator
 
-app = holdfast.App("shop")
+app = outlive.App("shop")
 order = app.chart({"id": "order"}, name="order", actions={}, guards={})
 
 
 async def running() -> None:
     assert_type(order, Chart)
-    hub = holdfast.orchestrator()
+    hub = outlive.orchestrator()
     assert_type(hub, Orchestrator)
     async with hub.group("tenant") as group:
         assert_type(group, Group)

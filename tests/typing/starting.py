@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-import holdfast
-from holdfast import blocking
-from holdfast.names import InstanceId
+import outlive
+from outlive import blocking
+from outlive.names import InstanceId
 
-app = holdfast.App("typed")
+app = outlive.App("typed")
 
 
 @dataclass
@@ -46,29 +46,29 @@ async def long(a: int, b: int, c: int, d: int, e: str) -> str:
     return e
 
 
-async def accepted(flows: holdfast.Flows, anything: holdfast.Flow[..., int]) -> None:
+async def accepted(flows: outlive.Flows, anything: outlive.Flow[..., int]) -> None:
     order = Order("o-1")
-    assert_type(await flows.start(tidy), holdfast.FlowHandle[None])
-    assert_type(await flows.start(ship, order, id="x", delay=5), holdfast.FlowHandle[int])
-    assert_type(await flows.start(pack, order), holdfast.FlowHandle[str])
-    assert_type(await flows.start(pack, order, 2), holdfast.FlowHandle[str])
-    assert_type(await flows.start(pack, order, 2, "glass"), holdfast.FlowHandle[str])
-    assert_type(await flows.start(weigh, [1], 2, 3), holdfast.FlowHandle[float])
+    assert_type(await flows.start(tidy), outlive.FlowHandle[None])
+    assert_type(await flows.start(ship, order, id="x", delay=5), outlive.FlowHandle[int])
+    assert_type(await flows.start(pack, order), outlive.FlowHandle[str])
+    assert_type(await flows.start(pack, order, 2), outlive.FlowHandle[str])
+    assert_type(await flows.start(pack, order, 2, "glass"), outlive.FlowHandle[str])
+    assert_type(await flows.start(weigh, [1], 2, 3), outlive.FlowHandle[float])
     assert_type(
-        await flows.start(hurry, order, kwargs={"fast": True}, id="x"), holdfast.FlowHandle[bool]
+        await flows.start(hurry, order, kwargs={"fast": True}, id="x"), outlive.FlowHandle[bool]
     )
-    assert_type(await flows.start(long, 1, 2, 3, 4, "e"), holdfast.FlowHandle[str])
-    assert_type(await flows.start("ship", {"order": {"id": "x"}}), holdfast.FlowHandle[Any])
-    assert_type(await flows.start(anything, 1, "two", at=None), holdfast.FlowHandle[int])
-    assert_type(await flows.start_many(ship, [order], ids=["a"]), list[holdfast.FlowHandle[int]])
-    assert_type(await flows.start_many(ship, (order for _ in "ab")), list[holdfast.FlowHandle[int]])
-    assert_type(await flows.start_many(pack, [order]), list[holdfast.FlowHandle[str]])
-    assert_type(await flows.start_many(pack, [(order, 2)]), list[holdfast.FlowHandle[str]])
-    assert_type(await flows.start_many(tidy, [()]), list[holdfast.FlowHandle[None]])
-    assert_type(await flows.start_many("ship", [{}], delay=1), list[holdfast.FlowHandle[Any]])
+    assert_type(await flows.start(long, 1, 2, 3, 4, "e"), outlive.FlowHandle[str])
+    assert_type(await flows.start("ship", {"order": {"id": "x"}}), outlive.FlowHandle[Any])
+    assert_type(await flows.start(anything, 1, "two", at=None), outlive.FlowHandle[int])
+    assert_type(await flows.start_many(ship, [order], ids=["a"]), list[outlive.FlowHandle[int]])
+    assert_type(await flows.start_many(ship, (order for _ in "ab")), list[outlive.FlowHandle[int]])
+    assert_type(await flows.start_many(pack, [order]), list[outlive.FlowHandle[str]])
+    assert_type(await flows.start_many(pack, [(order, 2)]), list[outlive.FlowHandle[str]])
+    assert_type(await flows.start_many(tidy, [()]), list[outlive.FlowHandle[None]])
+    assert_type(await flows.start_many("ship", [{}], delay=1), list[outlive.FlowHandle[Any]])
     assert_type(
         await flows.schedule("nightly", pack, order, 2, cron="0 3 * * *", tz="UTC"),
-        holdfast.ScheduleInfo,
+        outlive.ScheduleInfo,
     )
     await flows.schedule("hourly", hurry, order, kwargs={"fast": True}, every=3600)
     await flows.schedule("by-name", "ship", {"order": {"id": "x"}}, every=3600)
@@ -80,10 +80,10 @@ def accepted_without_await(flows: blocking.Flows) -> None:
     assert_type(flows.start(pack, order, 2, id="x"), blocking.FlowHandle[str])
     assert_type(flows.start(hurry, order, kwargs={"fast": True}), blocking.FlowHandle[bool])
     assert_type(flows.start_many(pack, [(order, 2)]), list[blocking.FlowHandle[str]])
-    assert_type(flows.schedule("n", ship, order, every=5), holdfast.ScheduleInfo)
+    assert_type(flows.schedule("n", ship, order, every=5), outlive.ScheduleInfo)
 
 
-async def refused(flows: holdfast.Flows, blocked: blocking.Flows) -> None:
+async def refused(flows: outlive.Flows, blocked: blocking.Flows) -> None:
     order = Order("o-1")
     await flows.start(ship)  # pyright: ignore[reportCallIssue, reportArgumentType]
     await flows.start(ship, 42)  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -101,7 +101,7 @@ async def refused(flows: holdfast.Flows, blocked: blocking.Flows) -> None:
 
 def children() -> None:
     order = Order("o-1")
-    child = holdfast.start_child(hurry, order, kwargs={"fast": True})
-    assert_type(child, holdfast.ChildCall[bool])
-    lone = holdfast.start_child(hurry, order, kwargs={"fast": True}, detached=True)
+    child = outlive.start_child(hurry, order, kwargs={"fast": True})
+    assert_type(child, outlive.ChildCall[bool])
+    lone = outlive.start_child(hurry, order, kwargs={"fast": True}, detached=True)
     assert_type(lone, InstanceId)

@@ -21,35 +21,35 @@ LIMIT_S = 110.0
 # Uses that a type checker must refuse.
 LIES = {
     "nothing_was_acquired": (
-        "async def f(x: holdfast.Leases) -> None:\n    (await x.try_acquire('a')).token\n"
+        "async def f(x: outlive.Leases) -> None:\n    (await x.try_acquire('a')).token\n"
     ),
     "several_have_no_one_token": (
-        "async def f(x: holdfast.Leases) -> None:\n    (await x.acquire_all(['a'])).token\n"
+        "async def f(x: outlive.Leases) -> None:\n    (await x.acquire_all(['a'])).token\n"
     ),
-    "an_owner_is_no_number": "def f(x: holdfast.LeaseHeld) -> int:\n    return x.owner\n",
+    "an_owner_is_no_number": "def f(x: outlive.LeaseHeld) -> int:\n    return x.owner\n",
     "a_handler_takes_its_own_payload": (
-        "async def f(w: holdfast.Work, h: holdfast.Handler[int, str]) -> None:\n"
+        "async def f(w: outlive.Work, h: outlive.Handler[int, str]) -> None:\n"
         "    await w.enqueue(h, 'not a number')\n"
     ),
     "there_is_no_such_option": (
-        "async def f(w: holdfast.Work) -> None:\n    await w.enqueue('q', 1, colour='red')\n"
+        "async def f(w: outlive.Work) -> None:\n    await w.enqueue('q', 1, colour='red')\n"
     ),
     "a_step_gives_its_own_result": (
-        "async def f(s: holdfast.Step[[int], str]) -> int:\n    return await s(1)\n"
+        "async def f(s: outlive.Step[[int], str]) -> int:\n    return await s(1)\n"
     ),
     "a_step_takes_its_own_arguments": (
-        "async def f(s: holdfast.Step[[int], str]) -> str:\n    return await s('one')\n"
+        "async def f(s: outlive.Step[[int], str]) -> str:\n    return await s('one')\n"
     ),
     "a_flow_is_started_with_its_own_arguments": (
-        "async def f(x: holdfast.Flows, s: holdfast.Flow[[int], str]) -> None:\n"
+        "async def f(x: outlive.Flows, s: outlive.Flow[[int], str]) -> None:\n"
         "    await x.start(s, 'one')\n"
     ),
     "a_plain_function_is_no_flow": (
         "async def g(n: int) -> int:\n    return n\n\n\n"
-        "async def f(x: holdfast.Flows) -> None:\n    await x.start(g, 1)\n"
+        "async def f(x: outlive.Flows) -> None:\n    await x.start(g, 1)\n"
     ),
     "a_child_takes_its_own_arguments": (
-        "async def f(s: holdfast.Flow[[int], str]) -> None:\n    holdfast.start_child(s, 'one')\n"
+        "async def f(s: outlive.Flow[[int], str]) -> None:\n    outlive.start_child(s, 'one')\n"
     ),
 }
 
@@ -88,7 +88,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("lies")
     lies = [folder / f"{name}.py" for name in LIES]
     for path in lies:
-        path.write_text(f"# pyright: strict\nimport holdfast\n\n\n{LIES[path.stem]}")
+        path.write_text(f"# pyright: strict\nimport outlive\n\n\n{LIES[path.stem]}")
     return pyright(*checked(), *lies)
 
 

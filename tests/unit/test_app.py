@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import App, UsageError
+from outlive import App, UsageError
 
 STEP = "name, retry, retry_for, timeout, heartbeat, queue, once, transactional, concurrency, errors"
 HANDLER = (
@@ -73,11 +73,11 @@ DECORATORS = {
     "leader": lambda app: app.leader("chief"),
 }
 CALL = "let a function of its own call it"
-START = "let a function of its own say `await hf.flows.start(nightly, …)`"
+START = "let a function of its own say `await host.flows.start(nightly, …)`"
 
 
 def schedule(option):
-    return f"let a host say `await hf.flows.schedule('nightly', nightly, {option}=…)`"
+    return f"let a host say `await host.flows.schedule('nightly', nightly, {option}=…)`"
 
 
 async def nightly(given: object) -> None:
@@ -102,7 +102,7 @@ def nightly_at_once(given: object) -> None:
         ),
         ("flow", "flow", "drop one of the two"),
         ("flow", "step", CALL),
-        ("flow", "handler", "let it say `await hf.flows.start(…)` for a flow of its own"),
+        ("flow", "handler", "let it say `await host.flows.start(…)` for a flow of its own"),
         ("handler", "step", CALL),
         ("step", "handler", CALL),
         ("cron", "step", CALL),
@@ -142,9 +142,9 @@ def test_what_is_run_as_a_plain_function_is_no_flow(below, fix):
 @pytest.mark.parametrize(
     ("decorator", "said"),
     [
-        ("cron", "`await hf.flows.schedule('ff', nightly, cron=…)`"),
-        ("every", "`await hf.flows.schedule('ff', nightly, every=…)`"),
-        ("leader", "`await hf.flows.start(nightly, …)`"),
+        ("cron", "`await host.flows.schedule('ff', nightly, cron=…)`"),
+        ("every", "`await host.flows.schedule('ff', nightly, every=…)`"),
+        ("leader", "`await host.flows.start(nightly, …)`"),
     ],
 )
 def test_code_that_is_suggested_calls_a_flow_as_its_function_is_called(decorator, said):

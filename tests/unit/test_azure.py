@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from holdfast.azure import BLOB, COSMOS, open_identity, read_access
-from holdfast.errors import ConfigurationError
+from outlive.azure import BLOB, COSMOS, open_identity, read_access
+from outlive.errors import ConfigurationError
 
 CANARY = "Y2FuYXJ5+/canaryAA=="
 
@@ -77,7 +77,7 @@ def test_a_connection_string_of_cosmos_says_everything():
         ("shop", {"account_key": f"'{CANARY}'"}, "base64"),
         ("shop", {"account_key": f"{CANARY[:6]}\n{CANARY}"}, "base64"),
         ("shop", {"connection_string": f"AccountName=shop;AccountKey={CANARY[:7]}"}, "base64"),
-        ("shop", {"account_key": "env:KEY"}, "HOLDFAST_OPTIONS_ACCOUNT_KEY"),
+        ("shop", {"account_key": "env:KEY"}, "OUTLIVE_OPTIONS_ACCOUNT_KEY"),
         ("shop", {"account_key": CANARY, "connection_string": f"AccountKey={CANARY}"}, "not both"),
         ("shop", {"connection_string": f"AccountName=other;AccountKey={CANARY}"}, "another"),
         ("shop", {"connection_string": CANARY[:6]}, "not of the form"),
@@ -100,5 +100,5 @@ def test_what_contradicts_itself_is_refused_without_a_secret(account, options, s
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "azure.identity.aio", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[cosmos\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[cosmos\]'"):
         open_identity(COSMOS)

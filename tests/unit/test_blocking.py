@@ -12,27 +12,27 @@ from contextlib import closing
 
 import pytest
 
-import holdfast
-from holdfast import blocking
+import outlive
+from outlive import blocking
 
 _PAIRS = [
-    (holdfast.Leases, blocking.Leases),
-    (holdfast.Lease, blocking.Lease),
-    (holdfast.Holdfast, blocking.Holdfast),
-    (holdfast.Work, blocking.Work),
-    (holdfast.Schedules, blocking.Schedules),
-    (holdfast.Job, blocking.Job),
-    (holdfast.Claim, blocking.Claim),
-    (holdfast.Flows, blocking.Flows),
-    (holdfast.FlowHandle, blocking.FlowHandle),
+    (outlive.Leases, blocking.Leases),
+    (outlive.Lease, blocking.Lease),
+    (outlive.Host, blocking.Host),
+    (outlive.Work, blocking.Work),
+    (outlive.Schedules, blocking.Schedules),
+    (outlive.Job, blocking.Job),
+    (outlive.Claim, blocking.Claim),
+    (outlive.Flows, blocking.Flows),
+    (outlive.FlowHandle, blocking.FlowHandle),
 ]
 # What only the asynchronous side has: the keeper's own start, the state shared with it, and the
 # ports, which are not usable without await.
 _ASYNC_ONLY = {
-    (holdfast.Holdfast, "start"),
-    (holdfast.Holdfast, "driver"),
-    (holdfast.Holdfast, "expect_session"),
-    (holdfast.Lease, "tenure"),
+    (outlive.Host, "start"),
+    (outlive.Host, "driver"),
+    (outlive.Host, "expect_session"),
+    (outlive.Lease, "tenure"),
 }
 
 
@@ -64,69 +64,69 @@ def test_both_sides_have_the_same_parameters(asynchronous, synchronous):
 
 
 def test_connect_has_the_same_parameters():
-    ours = inspect.signature(holdfast.connect).parameters
+    ours = inspect.signature(outlive.connect).parameters
     theirs = inspect.signature(blocking.connect).parameters
     assert list(ours) == list(theirs)
 
 
 def test_the_same_life_without_await():
-    with blocking.connect("memory://sync", host="a") as hf:
-        lease = hf.leases.try_acquire("k", ttl=5)
+    with blocking.connect("memory://sync", name="a") as host:
+        lease = host.leases.try_acquire("k", ttl=5)
         assert lease is not None
         assert lease.is_held
         assert lease.token == 1
         lease.renew(state=[1])
         assert lease.state == [1]
         lease.release()
-        with hf.leases.hold("k") as held:
+        with host.leases.hold("k") as held:
             assert held.token == 2
-            assert [info.key for info in hf.leases.list()] == ["k"]
-        with hf.leases.semaphore("s", limit=2), hf.leases.hold_all(["x", "y"]) as both:
+            assert [info.key for info in host.leases.list()] == ["k"]
+        with host.leases.semaphore("s", limit=2), host.leases.hold_all(["x", "y"]) as both:
             assert len(both) == 2
-            assert hf.leases.owned == 3
-        assert [entry.token for entry in hf.leases.history("k")] == [2, 1]
-        assert hf.health().ok
-    hf.close()
-    with pytest.raises(holdfast.UsageError, match="closed"):
-        hf.leases.try_acquire("k")
+            assert host.leases.owned == 3
+        assert [entry.token for entry in host.leases.history("k")] == [2, 1]
+        assert host.health().ok
+    host.close()
+    with pytest.raises(outlive.UsageError, match="closed"):
+        host.leases.try_acquire("k")
 
 
 def test_work_without_await():
-    app = holdfast.App("sync")
+    app = outlive.App("sync")
 
     @app.handler("q")
     def double(number: int) -> int:
         return number * 2
 
-    with blocking.connect("memory://sync-work", host="a", app=app) as hf:
-        runner = threading.Thread(target=hf.run)
+    with blocking.connect("memory://sync-work", name="a", app=app) as host:
+        runner = threading.Thread(target=host.run)
         runner.start()
-        assert hf.work.enqueue(double, 21).result(timeout=5) == 42
-        job = hf.work.enqueue("other", {"a": 1}, unique_key="k")
-        (claim,) = hf.work.claim("other", wait=1)
+        assert host.work.enqueue(double, 21).result(timeout=5) == 42
+        job = host.work.enqueue("other", {"a": 1}, unique_key="k")
+        (claim,) = host.work.claim("other", wait=1)
         assert (claim.payload, claim.attempt, claim.losses) == ({"a": 1}, 1, 0)
         assert claim.token == claim.job.token
         claim.extend(progress=1)
         assert job.status().progress == 1
         claim.fail("no", retry_in=60)
         assert not claim.is_held
-        with pytest.raises(holdfast.ClaimLost):
+        with pytest.raises(outlive.ClaimLost):
             claim.check()
-        assert hf.work.retry(job.id) == 1
-        (claim,) = hf.work.claim(job=job.id)
+        assert host.work.retry(job.id) == 1
+        (claim,) = host.work.claim(job=job.id)
         claim.release()
         assert job.cancel()
-        assert hf.work.purge(job.id) == 1
-        assert [queue.name for queue in hf.work.queues()] == ["q"]
-        assert len(hf.work.enqueue_many("many", range(3))) == hf.work.count(queue="many") == 3
-        hf.work.pause("many")
-        assert hf.work.claim("many") == []
+        assert host.work.purge(job.id) == 1
+        assert [queue.name for queue in host.work.queues()] == ["q"]
+        assert len(host.work.enqueue_many("many", range(3))) == host.work.count(queue="many") == 3
+        host.work.pause("many")
+        assert host.work.claim("many") == []
     runner.join(10)
     assert not runner.is_alive()
 
 
 def test_flows_without_await():
-    app = holdfast.App("sync")
+    app = outlive.App("sync")
 
     @app.step
     def double(number: int) -> int:
@@ -134,18 +134,18 @@ def test_flows_without_await():
 
     @app.flow
     async def approve(number: int) -> int:
-        @holdfast.on_query("number")
+        @outlive.on_query("number")
         def asked() -> int:
             return number
 
-        if not await holdfast.wait_signal("approved", bool):
+        if not await outlive.wait_signal("approved", bool):
             raise ValueError("refused")
         return await double(number)
 
-    with blocking.connect("memory://sync-flows", host="a", app=app) as hf:
-        runner = threading.Thread(target=hf.run)
+    with blocking.connect("memory://sync-flows", name="a", app=app) as host:
+        runner = threading.Thread(target=host.run)
         runner.start()
-        handle = hf.flows.start(approve, 21, id="f-1", attributes={"team": "a"})
+        handle = host.flows.start(approve, 21, id="f-1", attributes={"team": "a"})
         assert handle.entry == "created"
         assert handle.id == "f-1"
         assert handle.query("number") == 21
@@ -154,22 +154,22 @@ def test_flows_without_await():
         assert handle.history()[-1].version == handle.status().version
         forked = handle.fork(at=0, id="f-2")
         forked.signal("approved", False)
-        with pytest.raises(holdfast.FlowFailed):
-            hf.flows.get("f-2", approve).result(timeout=10)
-        many = hf.flows.start_many(approve, [1, 2])
+        with pytest.raises(outlive.FlowFailed):
+            host.flows.get("f-2", approve).result(timeout=10)
+        many = host.flows.start_many(approve, [1, 2])
         for each in many:
             each.suspend()
             each.resume()
             each.terminate("enough")
-        assert [info.id for info in hf.flows.list(attributes={"team": "a"})] == ["f-1", "f-2"]
-        assert hf.flows.count()[holdfast.InstanceStatus.TERMINATED] == 2
-        assert hf.flows.purge(status="terminated") == 2
+        assert [info.id for info in host.flows.list(attributes={"team": "a"})] == ["f-1", "f-2"]
+        assert host.flows.count()[outlive.InstanceStatus.TERMINATED] == 2
+        assert host.flows.purge(status="terminated") == 2
     runner.join(10)
     assert not runner.is_alive()
 
 
 def test_a_flow_is_started_in_a_transaction_of_the_calling_thread(tmp_path):
-    app = holdfast.App("sync")
+    app = outlive.App("sync")
 
     @app.flow
     async def greet(name: str) -> str:
@@ -177,40 +177,40 @@ def test_a_flow_is_started_in_a_transaction_of_the_calling_thread(tmp_path):
 
     file = tmp_path / "store.db"
     with (
-        blocking.connect(f"sqlite:///{file}", host="a", app=app) as hf,
+        blocking.connect(f"sqlite:///{file}", name="a", app=app) as host,
         closing(sqlite3.connect(file, isolation_level=None)) as tx,
     ):
-        runner = threading.Thread(target=hf.run)
+        runner = threading.Thread(target=host.run)
         runner.start()
         for end in ("ROLLBACK", "COMMIT"):
             tx.execute("BEGIN IMMEDIATE")
-            hf.flows.start(greet, "ann", id="f", delay=0.01, tx=tx)
+            host.flows.start(greet, "ann", id="f", delay=0.01, tx=tx)
             tx.execute(end)
-            assert len(hf.flows.list()) == (end == "COMMIT")
-        assert hf.flows.get("f", greet).result(timeout=30) == "hello ann"
+            assert len(host.flows.list()) == (end == "COMMIT")
+        assert host.flows.get("f", greet).result(timeout=30) == "hello ann"
     runner.join(10)
     assert not runner.is_alive()
 
 
 def test_a_block_that_lost_its_lease_ends_with_the_loss():
     with (
-        blocking.connect("memory://sync-lost") as hf,
-        pytest.raises(holdfast.LeaseLost),
-        hf.leases.hold("k", ttl=1) as lease,
+        blocking.connect("memory://sync-lost") as host,
+        pytest.raises(outlive.LeaseLost),
+        host.leases.hold("k", ttl=1) as lease,
     ):
-        hf.leases.break_lease("k", reason="test")
-        with pytest.raises(holdfast.LeaseLost):
+        host.leases.break_lease("k", reason="test")
+        with pytest.raises(outlive.LeaseLost):
             lease.renew()
 
 
 def test_many_threads_take_turns():
     inside, most = 0, 0
-    with blocking.connect("memory://threads") as hf:
+    with blocking.connect("memory://threads") as host:
 
         def body() -> None:
             nonlocal inside, most
             for _ in range(10):
-                with hf.leases.hold("k"):
+                with host.leases.hold("k"):
                     inside += 1
                     most = max(most, inside)
                     inside -= 1
@@ -225,7 +225,7 @@ def test_many_threads_take_turns():
 
 def test_a_leader_runs_in_a_thread_and_ends_when_not_held():
     started = threading.Event()
-    with blocking.connect("memory://sync-lead") as hf:
+    with blocking.connect("memory://sync-lead") as host:
 
         def body(lease: blocking.Lease) -> None:
             started.set()
@@ -233,11 +233,11 @@ def test_a_leader_runs_in_a_thread_and_ends_when_not_held():
                 lease.check()
 
         thread = threading.Thread(
-            target=lambda: _quietly(lambda: hf.leases.lead("k", body)), daemon=True
+            target=lambda: _quietly(lambda: host.leases.lead("k", body)), daemon=True
         )
         thread.start()
         assert started.wait(5)
-        hf.leases.break_lease("k", reason="test")
+        host.leases.break_lease("k", reason="test")
 
 
 def _quietly(function) -> None:
@@ -250,14 +250,14 @@ def _quietly(function) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_is_told_to_connect_again():
-    with blocking.connect("memory://forked") as hf:
-        lease = hf.leases.acquire("k")
+    with blocking.connect("memory://forked") as host:
+        lease = host.leases.acquire("k")
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
-                hf.leases.try_acquire("x")
-            except holdfast.UsageError as error:
+                host.leases.try_acquire("x")
+            except outlive.UsageError as error:
                 os.write(write, f"{error}|{lease.is_held}".encode())
             os._exit(0)
         os.waitpid(pid, 0)
@@ -269,15 +269,15 @@ def test_a_forked_child_is_told_to_connect_again():
 
 
 def test_reentry_by_the_same_thread_is_refused_and_other_threads_wait():
-    with blocking.connect("memory://sync-reentry") as hf, hf.leases.hold("k"):
-        with pytest.raises(holdfast.AlreadyOwned):
-            hf.leases.acquire("k")
+    with blocking.connect("memory://sync-reentry") as host, host.leases.hold("k"):
+        with pytest.raises(outlive.AlreadyOwned):
+            host.leases.acquire("k")
         outcome = []
 
         def other() -> None:
             try:
-                hf.leases.acquire("k", timeout=0.05)
-            except holdfast.AcquireTimeout as error:
+                host.leases.acquire("k", timeout=0.05)
+            except outlive.AcquireTimeout as error:
                 outcome.append(error)
 
         thread = threading.Thread(target=other)
@@ -287,19 +287,19 @@ def test_reentry_by_the_same_thread_is_refused_and_other_threads_wait():
 
 
 def test_schedules_without_await():
-    with blocking.connect("memory://sync-schedules") as hf:
-        made = hf.schedules.create("s", "q", {"n": 1}, cron="@daily")
-        assert hf.schedules.list() == [made] == [hf.schedules.get("s")]
-        assert hf.schedules.pause("s").paused
-        assert not hf.schedules.resume("s").paused
-        assert hf.schedules.run_now("s").status().payload == {"n": 1}
-        hf.schedules.delete("s")
-        assert hf.schedules.list() == []
+    with blocking.connect("memory://sync-schedules") as host:
+        made = host.schedules.create("s", "q", {"n": 1}, cron="@daily")
+        assert host.schedules.list() == [made] == [host.schedules.get("s")]
+        assert host.schedules.pause("s").paused
+        assert not host.schedules.resume("s").paused
+        assert host.schedules.run_now("s").status().payload == {"n": 1}
+        host.schedules.delete("s")
+        assert host.schedules.list() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_in_order(number):
-    app = holdfast.App("a")
+    app = outlive.App("a")
     before = signal.getsignal(number)
 
     @app.handler("q")
@@ -308,35 +308,35 @@ def test_a_signal_ends_a_run_in_order(number):
         time.sleep(0.1)
         return "ended within the grace"
 
-    with blocking.connect("memory://", app=app, host="a") as hf:
-        job = hf.work.enqueue(handle, 1)
-        hf.run(grace=10)
+    with blocking.connect("memory://", app=app, name="a") as host:
+        job = host.work.enqueue(handle, 1)
+        host.run(grace=10)
         assert job.result(timeout=1) == "ended within the grace"
     assert signal.getsignal(number) is before
 
 
 def test_a_run_is_stopped_from_another_thread():
-    app = holdfast.App("a")
+    app = outlive.App("a")
 
     @app.handler("q")
     def handle(payload: int) -> None: ...
 
-    with blocking.connect("memory://", app=app, host="a") as hf:
-        hf.stop()  # nothing runs
-        running = threading.Thread(target=hf.run)
+    with blocking.connect("memory://", app=app, name="a") as host:
+        host.stop()  # nothing runs
+        running = threading.Thread(target=host.run)
         running.start()
-        hf.work.enqueue(handle, 1).result(timeout=5)
-        hf.stop()
+        host.work.enqueue(handle, 1).result(timeout=5)
+        host.stop()
         running.join(5)
         assert not running.is_alive()
 
 
 def test_a_lease_that_is_dropped_names_the_line_that_acquired_it(caplog):
-    with blocking.connect("memory://dropping") as hf:
+    with blocking.connect("memory://dropping") as host:
         line = inspect.currentframe().f_lineno
-        hf.leases.try_acquire("tried")
-        hf.leases.acquire("acquired")
-        hf.leases.acquire_all(["all"])
+        host.leases.try_acquire("tried")
+        host.leases.acquire("acquired")
+        host.leases.acquire_all(["all"])
     told = [each.getMessage() for each in caplog.records if "dropped without" in each.message]
     assert len(told) == 3
     for offset, message in enumerate(told, start=1):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.sqlite.instants import microseconds, wall_us_of
-from holdfast.testing import ManualClock
+from outlive.clock import SystemClock
+from outlive.drivers.sqlite.instants import microseconds, wall_us_of
+from outlive.testing import ManualClock
 
 
 class Moved(SystemClock):

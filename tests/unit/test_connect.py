@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import ConfigurationError, InvalidName, StoreUnavailable
-from holdfast.connect import driver_schemes, find_factory
-from holdfast.model.location import parse_url
+import outlive
+from outlive import ConfigurationError, InvalidName, StoreUnavailable
+from outlive.connect import driver_schemes, find_factory
+from outlive.model.location import parse_url
 
 
 @pytest.mark.parametrize(
@@ -25,37 +25,37 @@ from holdfast.model.location import parse_url
 )
 async def test_a_bad_url_is_refused_with_advice(url, message):
     with pytest.raises(ConfigurationError, match=message):
-        await holdfast.connect(url)
+        await outlive.connect(url)
 
 
 async def test_nothing_configured_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOLDFAST_URL", raising=False)
-    with pytest.raises(ConfigurationError, match="HOLDFAST_URL"):
-        await holdfast.connect()
+    monkeypatch.delenv("OUTLIVE_URL", raising=False)
+    with pytest.raises(ConfigurationError, match="OUTLIVE_URL"):
+        await outlive.connect()
 
 
 async def test_the_environment_names_the_store(monkeypatch):
-    monkeypatch.setenv("HOLDFAST_URL", "memory://from-env")
-    async with holdfast.connect(host="a") as hf:
-        assert hf.capabilities.backend.lower() == "memory"
+    monkeypatch.setenv("OUTLIVE_URL", "memory://from-env")
+    async with outlive.connect(name="a") as host:
+        assert host.capabilities.backend.lower() == "memory"
 
 
 @pytest.mark.parametrize("host", ["a/b", "", "x" * 129, "a\nb"])
 async def test_bad_host_names_are_refused(host):
     with pytest.raises(InvalidName):
-        await holdfast.connect("memory://", host=host)
+        await outlive.connect("memory://", name=host)
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "é", "x" * 65, "-x", "a/b", "a'b"])
 async def test_bad_namespaces_are_refused(namespace):
     with pytest.raises((InvalidName, ConfigurationError)):
-        await holdfast.connect("memory://", namespace=namespace)
+        await outlive.connect("memory://", namespace=namespace)
 
 
 async def test_a_store_that_is_not_there_is_unavailable_and_no_secret_is_shown():
     with pytest.raises(StoreUnavailable) as caught:
-        await holdfast.connect("postgresql://user:s3cr3t-canary@127.0.0.1:1/x")
+        await outlive.connect("postgresql://user:s3cr3t-canary@127.0.0.1:1/x")
     error: BaseException | None = caught.value
     while error is not None:
         assert "s3cr3t-canary" not in str(error)
@@ -83,7 +83,7 @@ def test_a_file_may_have_an_at_sign():
 async def test_capitals_in_a_scheme_mean_nothing(tmp_path):
     location = parse_url("PostgreSQL://Ann@db/X")
     assert (location.scheme, location.url) == ("postgresql", "postgresql://Ann@db/X")
-    async with holdfast.connect(f"SQLITE:///{tmp_path}/A.db"):
+    async with outlive.connect(f"SQLITE:///{tmp_path}/A.db"):
         assert (tmp_path / "A.db").exists()
 
 
@@ -95,29 +95,29 @@ def test_every_scheme_has_a_factory_with_capabilities():
 
 
 async def test_a_ttl_outside_the_backends_range_is_refused_on_connect(tmp_path):
-    options = holdfast.LeaseOptions(ttl=0.001)
-    with pytest.raises(holdfast.UsageError, match="offers: at least"):
-        await holdfast.connect(f"sqlite:///{tmp_path}/x.db", leases=options)
+    options = outlive.LeaseOptions(ttl=0.001)
+    with pytest.raises(outlive.UsageError, match="offers: at least"):
+        await outlive.connect(f"sqlite:///{tmp_path}/x.db", leases=options)
 
 
 def test_a_forgotten_await_is_explained():
     with pytest.raises(AttributeError, match="await"):
-        _ = holdfast.connect("memory://").leases
+        _ = outlive.connect("memory://").leases
 
 
 async def test_running_nothing_is_refused():
-    async with holdfast.connect("memory://") as hf:
-        with pytest.raises(holdfast.UsageError, match="nothing to run"):
-            await hf.run()
+    async with outlive.connect("memory://") as host:
+        with pytest.raises(outlive.UsageError, match="nothing to run"):
+            await host.run()
 
 
 def test_a_leader_is_a_coroutine_function():
-    with pytest.raises(holdfast.UsageError, match="async def"):
+    with pytest.raises(outlive.UsageError, match="async def"):
 
-        @holdfast.App("x").leader("k")
-        def lead(lease: holdfast.Lease) -> None: ...
+        @outlive.App("x").leader("k")
+        def lead(lease: outlive.Lease) -> None: ...
 
 
 async def test_an_app_is_no_name_of_one():
-    with pytest.raises(holdfast.UsageError, match=r"app is a holdfast\.App, not str"):
-        await holdfast.connect("memory://", app="good:app")
+    with pytest.raises(outlive.UsageError, match=r"app is an outlive\.App, not str"):
+        await outlive.connect("memory://", app="good:app")

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-import holdfast
-from holdfast import blocking, fencing
-from holdfast.fencing import Fence
+import outlive
+from outlive import blocking, fencing
+from outlive.fencing import Fence
 
 FENCE = Fence()
 WRITE = f"UPDATE report SET text = :text, {FENCE.set} WHERE id = :id AND {FENCE.where}"
@@ -28,39 +28,39 @@ def write(db, token: int, text: str, row: int = 1) -> int:
 
 
 async def test_a_write_of_an_older_owner_is_refused(db):
-    async with holdfast.connect("memory://") as hf:
-        old = await hf.leases.acquire("report")
+    async with outlive.connect("memory://") as host:
+        old = await host.leases.acquire("report")
         late = old.token
         await old.release()
-        new = await hf.leases.acquire("report")
+        new = await host.leases.acquire("report")
         fencing.check(new, write(db, new.token, "new"))
         fencing.check(new, write(db, new.token, "new again"))
-        with pytest.raises(holdfast.Fenced, match="newer token") as caught:
+        with pytest.raises(outlive.Fenced, match="newer token") as caught:
             fencing.check(new, write(db, late, "late"))
         assert caught.value.key == "report"
     assert db.execute("SELECT text, fence FROM report").fetchone() == ("new again", 2)
 
 
 def test_the_blocking_facade_is_fenced_alike(db):
-    with blocking.connect("memory://") as hf, hf.leases.hold("report") as lease:
+    with blocking.connect("memory://") as host, host.leases.hold("report") as lease:
         fencing.check(lease, write(db, lease.token, "text"))
-        with pytest.raises(holdfast.Fenced, match="not there"):
+        with pytest.raises(outlive.Fenced, match="not there"):
             fencing.check(lease, write(db, lease.token, "text", row=2))
 
 
 @pytest.mark.parametrize("changed", [1, 7, "UPDATE 1", "INSERT 0 1", "MERGE 3"])
 async def test_any_changed_row_passes(changed):
-    async with holdfast.connect("memory://") as hf, hf.leases.hold("k") as lease:
+    async with outlive.connect("memory://") as host, host.leases.hold("k") as lease:
         fencing.check(lease, changed)
 
 
 async def test_what_a_library_does_not_know_is_no_success():
-    async with holdfast.connect("memory://") as hf, hf.leases.hold("k") as lease:
+    async with outlive.connect("memory://") as host, host.leases.hold("k") as lease:
         for nothing in (0, "UPDATE 0"):
-            with pytest.raises(holdfast.Fenced):
+            with pytest.raises(outlive.Fenced):
                 fencing.check(lease, nothing)
         for unknown in (-1, "", "BEGIN", None, b"UPDATE 1"):
-            with pytest.raises(holdfast.UsageError):
+            with pytest.raises(outlive.UsageError):
                 fencing.check(lease, unknown)
 
 
@@ -92,5 +92,5 @@ def test_a_table_may_be_named_where_it_is_allowed():
     ],
 )
 def test_what_is_not_a_plain_name_never_reaches_a_statement(column, parameter):
-    with pytest.raises(holdfast.UsageError):
+    with pytest.raises(outlive.UsageError):
         Fence(column, parameter)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowOptions
+import outlive
+from outlive import App, FlowOptions
 from tests.unit.work.conftest import Fleet, fleet, until  # noqa: F401 - the fixture
 
 ROUNDS = 5
@@ -36,7 +36,7 @@ def left_over() -> Generator[Counter[str], None, None]:
         found.update(
             type(each).__name__
             for each in gc.garbage
-            if type(each).__module__.startswith(("holdfast", "_asyncio"))
+            if type(each).__module__.startswith(("outlive", "_asyncio"))
         )
     finally:
         gc.set_debug(0)
@@ -53,7 +53,7 @@ def test_cycles_are_found() -> None:
     class Knot:
         pass
 
-    Knot.__module__ = "holdfast"
+    Knot.__module__ = "outlive"
     with left_over() as found:
         knot = Knot()
         knot.knot = knot
@@ -73,7 +73,7 @@ def flows_of(app: App):
 
     @app.step(timeout=30.0, heartbeat=20.0, concurrency=1)
     async def guarded(a: int) -> int:
-        holdfast.current().heartbeat(a)
+        outlive.current().heartbeat(a)
         return a
 
     @app.flow
@@ -110,12 +110,12 @@ def flows_of(app: App):
 async def test_nothing_of_a_flow_that_ended_is_left(fleet: Fleet, name: str) -> None:  # noqa: F811
     app = App("a")
     flow = flows_of(app)[name]
-    hf, _ = await fleet.run(app)
-    await (await hf.flows.start(flow)).result(timeout=5)
+    host, _ = await fleet.run(app)
+    await (await host.flows.start(flow)).result(timeout=5)
     await settle()
     with left_over() as found:
         for _ in range(ROUNDS):
-            await (await hf.flows.start(flow)).result(timeout=5)
+            await (await host.flows.start(flow)).result(timeout=5)
         await settle()
     assert not found
 
@@ -132,16 +132,16 @@ async def test_nothing_of_a_transactional_step_is_left(tmp_path: Path) -> None:
         return await put(number)
 
     async with (
-        holdfast.connect(f"sqlite:///{tmp_path}/a.db", app=app) as hf,
-        hf.running(),
+        outlive.connect(f"sqlite:///{tmp_path}/a.db", app=app) as host,
+        host.running(),
     ):
-        await (await hf.flows.start(putting, 0)).result(timeout=5)
+        await (await host.flows.start(putting, 0)).result(timeout=5)
         await settle()
         with left_over() as found:
             for number in range(ROUNDS):
-                await (await hf.flows.start(putting, number)).result(timeout=5)
+                await (await host.flows.start(putting, number)).result(timeout=5)
             # The writer lets go of the last transaction when it is asked for something else.
-            assert await hf.flows.list(limit=1)
+            assert await host.flows.list(limit=1)
             await settle()
     assert not found
 
@@ -151,13 +151,15 @@ async def test_nothing_of_a_flow_that_was_let_go_is_left(fleet: Fleet) -> None: 
 
     @app.flow
     async def waiting() -> str:
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
-    hf, _ = await fleet.run(app, flows=FlowOptions(park_grace=0.02))
+    host, _ = await fleet.run(app, flows=FlowOptions(park_grace=0.02))
 
     async def parked() -> None:
-        handle = await hf.flows.start(waiting)
-        await until(lambda: hf._desk.host is not None and handle.id not in hf._desk.host.home.lives)
+        handle = await host.flows.start(waiting)
+        await until(
+            lambda: host._desk.host is not None and handle.id not in host._desk.host.home.lives
+        )
 
     await parked()
     with left_over() as found:
@@ -182,23 +184,23 @@ async def test_nothing_of_a_job_that_ended_is_left(fleet: Fleet, kind: str) -> N
         return number
 
     handler = awaited if kind == "async" else threaded
-    hf, _ = await fleet.run(app)
-    await (await hf.work.enqueue(handler, 1)).result(timeout=5)
+    host, _ = await fleet.run(app)
+    await (await host.work.enqueue(handler, 1)).result(timeout=5)
     await settle()
     with left_over() as found:
         for number in range(ROUNDS):
-            assert await (await hf.work.enqueue(handler, number)).result(timeout=5) == number
+            assert await (await host.work.enqueue(handler, number)).result(timeout=5) == number
         await settle()
     assert not found
 
 
 async def test_nothing_of_a_lease_that_ended_is_left(fleet: Fleet) -> None:  # noqa: F811
-    hf = await fleet.host()
-    async with hf.leases.hold("key"):
+    host = await fleet.host()
+    async with host.leases.hold("key"):
         pass
     with left_over() as found:
         for _ in range(ROUNDS):
-            async with hf.leases.hold("key"):
+            async with host.leases.hold("key"):
                 pass
         await settle()
     assert not found

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.clock import Clock
-from holdfast.testing import ManualClock
+from outlive.clock import Clock
+from outlive.testing import ManualClock
 
 
 def test_time_stands_still_until_it_is_moved():

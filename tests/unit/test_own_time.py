@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
-import holdfast
-from holdfast.flows import desk
-from holdfast.ports.wakeups import MISSED
+import outlive
+from outlive.flows import desk
+from outlive.ports.wakeups import MISSED
 
 # A whole test is over within this; the polls of flows come much later.
 PATIENCE_S = 20
@@ -23,7 +23,7 @@ def url():
 
 
 async def test_a_busy_queue_does_not_keep_a_job_of_another_from_its_time(url) -> None:
-    app, late = holdfast.App("a"), asyncio.Event()
+    app, late = outlive.App("a"), asyncio.Event()
 
     @app.handler("busy")
     async def busy(number: int) -> None:
@@ -36,9 +36,9 @@ async def test_a_busy_queue_does_not_keep_a_job_of_another_from_its_time(url) ->
 
     async with (
         asyncio.timeout(PATIENCE_S),
-        holdfast.connect(url, app=app, host="h") as hf,
-        hf.running(),
-        holdfast.connect(url, host="guest") as guest,
+        outlive.connect(url, app=app, name="h") as host,
+        host.running(),
+        outlive.connect(url, name="guest") as guest,
     ):
         await guest.work.enqueue("quiet", 1, delay=0.3)
         # Shorter than the poll, and longer than the delay.
@@ -51,7 +51,7 @@ async def test_a_busy_queue_does_not_keep_a_job_of_another_from_its_time(url) ->
 
 
 async def test_a_flow_that_came_due_while_no_slot_was_free_begins_with_the_next(url) -> None:
-    app, go = holdfast.App("a"), asyncio.Event()
+    app, go = outlive.App("a"), asyncio.Event()
 
     @app.step
     async def work() -> None:
@@ -65,17 +65,17 @@ async def test_a_flow_that_came_due_while_no_slot_was_free_begins_with_the_next(
     async def short() -> int:
         return 1
 
-    options = holdfast.FlowOptions(concurrency=1, poll=600)
+    options = outlive.FlowOptions(concurrency=1, poll=600)
     async with (
         asyncio.timeout(PATIENCE_S),
-        holdfast.connect(url, app=app, host="h", flows=options) as hf,
-        hf.running(),
-        holdfast.connect(url, app=app, host="guest") as guest,
+        outlive.connect(url, app=app, name="h", flows=options) as host,
+        host.running(),
+        outlive.connect(url, app=app, name="guest") as guest,
     ):
         handle = await guest.flows.start(short, delay=0.5)
         # The host knows when it is due.
         await asyncio.sleep(0.1)
-        await hf.flows.start(long)
+        await host.flows.start(long)
         # It is looked for then, in vain: there is no slot.
         await asyncio.sleep(0.8)
         go.set()
@@ -85,7 +85,7 @@ async def test_a_flow_that_came_due_while_no_slot_was_free_begins_with_the_next(
 async def test_who_waits_for_a_flow_looks_when_rings_may_have_been_missed(url, monkeypatch) -> None:
     monkeypatch.setattr(desk, "POLL_S", 600.0)
     monkeypatch.setattr(desk, "_DOUBTS_S", ())
-    app, go = holdfast.App("a"), asyncio.Event()
+    app, go = outlive.App("a"), asyncio.Event()
 
     @app.step
     async def work() -> None:
@@ -98,11 +98,11 @@ async def test_who_waits_for_a_flow_looks_when_rings_may_have_been_missed(url, m
 
     async with (
         asyncio.timeout(PATIENCE_S),
-        holdfast.connect(url, app=app, host="h") as hf,
-        hf.running(),
-        holdfast.connect(url, app=app, host="guest") as guest,
+        outlive.connect(url, app=app, name="h") as host,
+        host.running(),
+        outlive.connect(url, app=app, name="guest") as guest,
     ):
-        handle = await hf.flows.start(waits)
+        handle = await host.flows.start(waits)
         waiting = asyncio.ensure_future(guest.flows.get(handle.id).result())
         await asyncio.sleep(0.1)
         # Its ears are shut while the flow ends.

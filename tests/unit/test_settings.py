@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConfigurationError
-from holdfast.model.options import LeaseOptions
-from holdfast.settings import _LEASES, FILE_BYTES_MAX, NOT_SETTINGS, Settings, load
+from outlive.errors import ConfigurationError
+from outlive.model.options import LeaseOptions
+from outlive.settings import _LEASES, FILE_BYTES_MAX, NOT_SETTINGS, Settings, load
 
 CANARY = "hunter2-canary"
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(folder: Path, text: str, *, local: bool = False, mode: int = 0o644) -> None:
-    path = folder / ("holdfast.local.toml" if local else "holdfast.toml")
+    path = folder / ("outlive.local.toml" if local else "outlive.toml")
     path.write_text(text)
     path.chmod(mode)
 
@@ -47,43 +47,43 @@ def test_each_source_wins_over_the_one_below(folder):
     steps.append((settle(folder).namespace, settle(folder).origins["namespace"]))
     write(folder, 'namespace = "local"', local=True)
     steps.append((settle(folder).namespace, settle(folder).origins["namespace"]))
-    environ = {"HOLDFAST_NAMESPACE": "env"}
+    environ = {"OUTLIVE_NAMESPACE": "env"}
     from_environ = settle(folder, environ)
     steps.append((from_environ.namespace, from_environ.origins["namespace"]))
     given = settle(folder, environ, namespace="argument")
     steps.append((given.namespace, given.origins["namespace"]))
     assert steps == [
-        ("file", "holdfast.toml"),
-        ("local", "holdfast.local.toml"),
-        ("env", "HOLDFAST_NAMESPACE"),
+        ("file", "outlive.toml"),
+        ("local", "outlive.local.toml"),
+        ("env", "OUTLIVE_NAMESPACE"),
         ("argument", "argument"),
     ]
 
 
 def test_keys_are_decided_one_by_one(folder):
     write(folder, "[leases]\nttl = 60\nat_risk = 0.5\n[options]\na = 1\nb = 2")
-    environ = {"HOLDFAST_LEASES_TTL": "9", "HOLDFAST_OPTIONS_B": "3"}
+    environ = {"OUTLIVE_LEASES_TTL": "9", "OUTLIVE_OPTIONS_B": "3"}
     settings = settle(folder, environ, options={"c": 4})
     assert settings.leases == LeaseOptions(ttl=9.0, at_risk=0.5)
     assert settings.options == {"a": 1, "b": "3", "c": 4}
-    assert settings.origins["leases.at_risk"] == "holdfast.toml"
-    assert settings.origins["options.b"] == "HOLDFAST_OPTIONS_B"
+    assert settings.origins["leases.at_risk"] == "outlive.toml"
+    assert settings.origins["options.b"] == "OUTLIVE_OPTIONS_B"
 
 
 def test_every_lease_option_can_be_set_by_a_variable(folder):
     assert set(_LEASES) == {field.name for field in fields(LeaseOptions)}
     text = {
-        "HOLDFAST_LEASES_TTL": "60",
-        "HOLDFAST_LEASES_AUTO_RENEW": "off",
-        "HOLDFAST_LEASES_RENEW_INTERVAL": "7",
-        "HOLDFAST_LEASES_RENEW_JITTER": "0.2",
-        "HOLDFAST_LEASES_RENEW_RETRIES_MAX": "3",
-        "HOLDFAST_LEASES_RENEW_BACKOFF": "0.1,1",
-        "HOLDFAST_LEASES_AT_RISK": "0.5",
-        "HOLDFAST_LEASES_SAFETY_MARGIN": "2",
-        "HOLDFAST_LEASES_ACQUIRE_RETRY": "0.2, 2",
-        "HOLDFAST_LEASES_TIMEOUT": "11",
-        "HOLDFAST_LEASES_STALL_LIMIT": "12",
+        "OUTLIVE_LEASES_TTL": "60",
+        "OUTLIVE_LEASES_AUTO_RENEW": "off",
+        "OUTLIVE_LEASES_RENEW_INTERVAL": "7",
+        "OUTLIVE_LEASES_RENEW_JITTER": "0.2",
+        "OUTLIVE_LEASES_RENEW_RETRIES_MAX": "3",
+        "OUTLIVE_LEASES_RENEW_BACKOFF": "0.1,1",
+        "OUTLIVE_LEASES_AT_RISK": "0.5",
+        "OUTLIVE_LEASES_SAFETY_MARGIN": "2",
+        "OUTLIVE_LEASES_ACQUIRE_RETRY": "0.2, 2",
+        "OUTLIVE_LEASES_TIMEOUT": "11",
+        "OUTLIVE_LEASES_STALL_LIMIT": "12",
     }
     assert len(text) == len(_LEASES)
     assert settle(folder, text).leases == LeaseOptions(
@@ -114,16 +114,16 @@ def test_durations_may_be_timedelta(folder):
 
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_variable_counts_as_not_given(folder, text):
-    assert settle(folder, {"HOLDFAST_URL": text, "HOLDFAST_SESSION_TTL": text}).url is None
+    assert settle(folder, {"OUTLIVE_URL": text, "OUTLIVE_SESSION_TTL": text}).url is None
 
 
 @pytest.mark.parametrize(
     "variable",
     [
         *sorted(NOT_SETTINGS),
-        "HOLDFAST_SERVICE_HOST",
-        "HOLDFAST_PORT_5432_TCP_ADDR",
-        "HOLDFAST_WEB_PORT",
+        "OUTLIVE_SERVICE_HOST",
+        "OUTLIVE_PORT_5432_TCP_ADDR",
+        "OUTLIVE_WEB_PORT",
     ],
 )
 def test_foreign_variables_with_the_prefix_are_let_alone(folder, variable):
@@ -133,19 +133,19 @@ def test_foreign_variables_with_the_prefix_are_let_alone(folder, variable):
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({"HOLDFAST_NAMSPACE": "x"}, "did you mean 'HOLDFAST_NAMESPACE'"),
-        ({"HOLDFAST_LEASE_TTL": "1"}, "did you mean 'HOLDFAST_LEASES_TTL'"),
-        ({"HOLDFAST_SESSION_TTL": "abc"}, "HOLDFAST_SESSION_TTL='abc'.*number of seconds"),
-        ({"HOLDFAST_SESSION_TTL": "0"}, "above 0"),
-        ({"HOLDFAST_SESSION_TTL": "-3"}, "above 0"),
-        ({"HOLDFAST_SESSION_TTL": "nan"}, "finite"),
-        ({"HOLDFAST_SESSION_TTL": "1e400"}, "finite"),
-        ({"HOLDFAST_SESSION_TTL": "1e300"}, "ten years"),
-        ({"HOLDFAST_MIGRATE": "maybe"}, "true or false"),
-        ({"HOLDFAST_LEASES_RENEW_RETRIES_MAX": "1.5"}, "whole number"),
-        ({"HOLDFAST_LEASES_ACQUIRE_RETRY": "1"}, "two numbers"),
-        ({"HOLDFAST_LEASES_RENEW_INTERVAL": "99"}, "from HOLDFAST_LEASES_RENEW_INTERVAL"),
-        ({"HOLDFAST_OPTIONS_": "1"}, "unknown variable"),
+        ({"OUTLIVE_NAMSPACE": "x"}, "did you mean 'OUTLIVE_NAMESPACE'"),
+        ({"OUTLIVE_LEASE_TTL": "1"}, "did you mean 'OUTLIVE_LEASES_TTL'"),
+        ({"OUTLIVE_SESSION_TTL": "abc"}, "OUTLIVE_SESSION_TTL='abc'.*number of seconds"),
+        ({"OUTLIVE_SESSION_TTL": "0"}, "above 0"),
+        ({"OUTLIVE_SESSION_TTL": "-3"}, "above 0"),
+        ({"OUTLIVE_SESSION_TTL": "nan"}, "finite"),
+        ({"OUTLIVE_SESSION_TTL": "1e400"}, "finite"),
+        ({"OUTLIVE_SESSION_TTL": "1e300"}, "ten years"),
+        ({"OUTLIVE_MIGRATE": "maybe"}, "true or false"),
+        ({"OUTLIVE_LEASES_RENEW_RETRIES_MAX": "1.5"}, "whole number"),
+        ({"OUTLIVE_LEASES_ACQUIRE_RETRY": "1"}, "two numbers"),
+        ({"OUTLIVE_LEASES_RENEW_INTERVAL": "99"}, "from OUTLIVE_LEASES_RENEW_INTERVAL"),
+        ({"OUTLIVE_OPTIONS_": "1"}, "unknown variable"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(folder, environ, said):
@@ -178,17 +178,17 @@ def test_a_wrong_file_is_refused_by_name(folder, text, said):
     write(folder, text)
     with pytest.raises(ConfigurationError, match=said) as caught:
         settle(folder)
-    assert "holdfast.toml" in str(caught.value)
+    assert "outlive.toml" in str(caught.value)
 
 
 def test_a_file_that_is_no_text_is_refused(folder):
-    (folder / "holdfast.toml").write_bytes(b"url = '\xff\xfe'")
+    (folder / "outlive.toml").write_bytes(b"url = '\xff\xfe'")
     with pytest.raises(ConfigurationError, match="UTF-8"):
         settle(folder)
 
 
 def test_a_folder_in_place_of_a_file_is_refused(folder):
-    (folder / "holdfast.toml").mkdir()
+    (folder / "outlive.toml").mkdir()
     with pytest.raises(ConfigurationError, match="not a file"):
         settle(folder)
 
@@ -247,13 +247,13 @@ def test_a_url_without_password_needs_no_private_file(folder):
 @pytest.mark.parametrize(
     "environ",
     [
-        {"HOLDFAST_URL": f"not a url {CANARY}"},
-        {"HOLDFAST_URL": f"postgresql://u:{CANARY}@h/db"},
-        {"HOLDFAST_URL": f"postgresql://u:1/{CANARY}@h/db"},
-        {"HOLDFAST_OPTIONS_PASSWORD": CANARY},
-        {"HOLDFAST_OPTIONS_SSLPASSWORD": CANARY},
-        {"HOLDFAST_OPTIONS_PROXY": f"http://u:{CANARY}@h:8080"},
-        {"HOLDFAST_OPTIONS_LISTEN_URL": f"postgresql://u:1/{CANARY}@h/db"},
+        {"OUTLIVE_URL": f"not a url {CANARY}"},
+        {"OUTLIVE_URL": f"postgresql://u:{CANARY}@h/db"},
+        {"OUTLIVE_URL": f"postgresql://u:1/{CANARY}@h/db"},
+        {"OUTLIVE_OPTIONS_PASSWORD": CANARY},
+        {"OUTLIVE_OPTIONS_SSLPASSWORD": CANARY},
+        {"OUTLIVE_OPTIONS_PROXY": f"http://u:{CANARY}@h:8080"},
+        {"OUTLIVE_OPTIONS_LISTEN_URL": f"postgresql://u:1/{CANARY}@h/db"},
     ],
 )
 def test_a_secret_from_the_environment_never_shows(folder, environ):

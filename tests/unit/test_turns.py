@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.turns import PASS_AFTER_US, RING_DEPTH, WAITER_TTL_US, may_take, turn_in_us
+from outlive.model.turns import PASS_AFTER_US, RING_DEPTH, WAITER_TTL_US, may_take, turn_in_us
 
 FREE_SINCE = 10_000_000
 

@@ -9,8 +9,8 @@ import sys
 
 from benchmarks.charts.programs.machines import resident
 from benchmarks.charts.shapes import FLAT
-from holdfast.charts import Chart
-from holdfast.charts.orchestrator import Machine, Orchestrator
+from outlive.charts import Chart
+from outlive.charts.orchestrator import Machine, Orchestrator
 
 
 async def grown(count: int) -> float:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.charts.shapes import FLAT
-from holdfast.charts import Actor, Chart
+from outlive.charts import Actor, Chart
 
 
 def resident() -> int:

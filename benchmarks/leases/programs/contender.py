@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-import holdfast
+import outlive
 from benchmarks.children import boot_time, listen, say
 from benchmarks.leases.sqlite_backend import open_raw, raw_acquire, raw_release
 
@@ -45,7 +45,7 @@ class Tally:
 @asynccontextmanager
 async def one_key(url: str, number: int) -> AsyncGenerator[Cycle]:
     """All contend for one key: whoever is refused waits in its queue."""
-    async with holdfast.connect(url, host=f"bench-{number}") as host:
+    async with outlive.connect(url, name=f"bench-{number}") as host:
 
         async def cycle(tally: Tally) -> None:
             started = boot_time()
@@ -61,7 +61,7 @@ async def one_key(url: str, number: int) -> AsyncGenerator[Cycle]:
 @asynccontextmanager
 async def own_key(url: str, number: int) -> AsyncGenerator[Cycle]:
     """Each has a key of its own: all contend for the right to write only."""
-    async with holdfast.connect(url, host=f"bench-{number}") as host:
+    async with outlive.connect(url, name=f"bench-{number}") as host:
 
         async def cycle(tally: Tally) -> None:
             started = boot_time()

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 from benchmarks.children import boot_time, listen, say
 
 
 async def main(url: str, key: str) -> None:
     """Take the key each time a line comes, until there are no more lines."""
-    async with holdfast.connect(url, host="bench-waiter") as host:
+    async with outlive.connect(url, name="bench-waiter") as host:
         say("ready")
         while await listen() is not None:
             lease = await host.leases.acquire(key, timeout=30)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 from benchmarks.children import boot_time, listen, say
 from benchmarks.work.pickup import QUEUE
 
-app = holdfast.App("bench-picker")
+app = outlive.App("bench-picker")
 
 
 @app.handler(QUEUE)
@@ -24,7 +24,7 @@ async def pick(number: int) -> None:
 
 async def main(url: str) -> None:
     """Serve until the input ends."""
-    async with holdfast.connect(url, app=app, host="bench-picker") as host:
+    async with outlive.connect(url, app=app, name="bench-picker") as host:
         running = asyncio.ensure_future(host.run())
         say("ready")
         while await listen() is not None:

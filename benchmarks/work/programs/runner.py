@@ -11,11 +11,11 @@ import signal
 import sys
 import time
 
-import holdfast
+import outlive
 from benchmarks.children import boot_time, listen, say
 from benchmarks.work.crew import CONCURRENCY, QUEUE
 
-app = holdfast.App("bench")
+app = outlive.App("bench")
 served = 0
 
 
@@ -32,7 +32,7 @@ async def main(url: str) -> None:
     global served  # noqa: PLW0603 - as above
     say("ready")
     while (told := await listen()) is not None:
-        async with holdfast.connect(url, app=app, host="bench") as host:
+        async with outlive.connect(url, app=app, name="bench") as host:
             say("connected")
             told = await listen()
             await asyncio.sleep(told["start"] - boot_time())

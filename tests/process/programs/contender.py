@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-import holdfast
+import outlive
 from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
 
 _LOOK_S = 0.02
@@ -27,9 +27,9 @@ class Contender:
     """One host among several."""
 
     def __init__(
-        self, hf: holdfast.Holdfast, keys: list[str], ttl_s: float, seed: int, *, careless: bool
+        self, host: outlive.Host, keys: list[str], ttl_s: float, seed: int, *, careless: bool
     ) -> None:
-        self._hf = hf
+        self._host = host
         self._keys = keys
         self._ttl_s = ttl_s
         self._random = random.Random(seed)
@@ -41,17 +41,17 @@ class Contender:
             key = self._random.choice(self._keys)
             asked = now()
             try:
-                lease = await self._hf.leases.acquire(key, ttl=self._ttl_s, timeout=1.2)
-            except holdfast.AcquireTimeout:
+                lease = await self._host.leases.acquire(key, ttl=self._ttl_s, timeout=1.2)
+            except outlive.AcquireTimeout:
                 say("refused", key=key, asked=asked)
                 continue
-            except holdfast.StoreError as error:
+            except outlive.StoreError as error:
                 say_error("met", error, key=key)
                 await self._rest(0.05)
                 continue
             await self._own(lease, asked)
 
-    async def _own(self, lease: holdfast.Lease, asked: float) -> None:
+    async def _own(self, lease: outlive.Lease, asked: float) -> None:
         grant: dict[str, Any] = {
             "key": lease.key,
             "token": lease.tenure.grant.token,
@@ -70,22 +70,22 @@ class Contender:
         say("release", **grant)
         try:
             await lease.release()
-        except holdfast.StoreError as error:
+        except outlive.StoreError as error:
             say_error("met", error, key=lease.key)
 
-    async def _renew(self, lease: holdfast.Lease, grant: Any) -> None:
+    async def _renew(self, lease: outlive.Lease, grant: Any) -> None:
         asked = now()
         try:
             await lease.renew()
-        except holdfast.LeaseLost:
+        except outlive.LeaseLost:
             # The next look at the handle tells it.
             return
-        except holdfast.StoreError as error:
+        except outlive.StoreError as error:
             say_error("met", error, key=lease.key)
         else:
             say("renewed", asked=asked, **grant)
 
-    def _believe(self, event: str, lease: holdfast.Lease, grant: Any, **more: Any) -> bool:
+    def _believe(self, event: str, lease: outlive.Lease, grant: Any, **more: Any) -> bool:
         # The time is read first: what the handle says holds at that time for certain.
         at, remaining_s = now(), lease.remaining_s
         if self._careless:
@@ -112,9 +112,9 @@ async def main(
     """Contend until the test closes its end."""
     speak_the_log()
     ears = Ears()
-    async with holdfast.connect(url, host=name) as hf:
+    async with outlive.connect(url, name=name) as host:
         careless = manner == "careless"
-        contender = Contender(hf, keys.split(","), float(ttl_s), int(seed), careless=careless)
+        contender = Contender(host, keys.split(","), float(ttl_s), int(seed), careless=careless)
         say("ready")
         running = asyncio.create_task(contender.run())
         listening = asyncio.create_task(ears.next())

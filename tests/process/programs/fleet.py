@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 from tests.process.programs.speech import say, speak_the_log
 
 TICK_S = 0.5
 # Stepping down takes a while, so that an early successor would be seen.
 _CLEAN_UP_S = 0.3
 
-app = holdfast.App("fleet")
+app = outlive.App("fleet")
 
 
 @app.leader("chief")
-async def lead(lease: holdfast.Lease) -> None:
+async def lead(lease: outlive.Lease) -> None:
     """Lead until cancelled; the clean-up is part of leading."""
     token = lease.token
     say("leading", token=token, previous=lease.previous_owner)
@@ -30,7 +30,7 @@ async def lead(lease: holdfast.Lease) -> None:
 
 
 @app.every(TICK_S, key="pulse")
-async def pulse(tick: holdfast.Tick) -> None:
+async def pulse(tick: outlive.Tick) -> None:
     """One tick of the fleet."""
     say("tick", number=tick.number, missed=tick.missed, due=tick.due_at.timestamp())
 
@@ -38,10 +38,10 @@ async def pulse(tick: holdfast.Tick) -> None:
 async def main(url: str, name: str, ttl_s: str) -> None:
     """Serve until SIGTERM."""
     speak_the_log()
-    options = holdfast.LeaseOptions(ttl=float(ttl_s))
-    async with holdfast.connect(url, app=app, host=name, leases=options) as hf:
+    options = outlive.LeaseOptions(ttl=float(ttl_s))
+    async with outlive.connect(url, app=app, name=name, leases=options) as host:
         say("ready")
-        await hf.run()
+        await host.run()
         say("drained")
 
 

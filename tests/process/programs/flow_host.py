@@ -11,17 +11,17 @@ import sys
 import time
 from typing import Any
 
-import holdfast
+import outlive
 from tests.process.programs.speech import Ears, say, serve, speak_the_log
 
-app = holdfast.App("processes")
+app = outlive.App("processes")
 
 # A synchronous body looks around this often.
 _LOOK_S = 0.02
 
 
 def _begin() -> dict[str, Any]:
-    me = holdfast.current()
+    me = outlive.current()
     told = {"flow": me.flow, "key": me.idempotency_key, "token": me.token}
     say("ran", **told)
     return told
@@ -34,8 +34,8 @@ async def work(number: int, seconds: float) -> int:
     try:
         await asyncio.sleep(seconds)
         # Whoever is not the owner any more must not get beyond this.
-        holdfast.current().check()
-    except (asyncio.CancelledError, holdfast.HoldfastError) as error:
+        outlive.current().check()
+    except (asyncio.CancelledError, outlive.OutliveError) as error:
         say("stopped", kind="async", error=type(error).__name__, **told)
         raise
     say("finished", **told)
@@ -49,7 +49,7 @@ def grind(seconds: float) -> int:
     # Counted, not timed: a process that stands still gets no further.
     for _ in range(round(seconds / _LOOK_S)):
         time.sleep(_LOOK_S)
-        if holdfast.cancelled():
+        if outlive.cancelled():
             say("stopped", kind="sync", error="cancelled", **told)
             return -1
     say("finished", **told)
@@ -90,14 +90,14 @@ async def nap(seconds: float) -> int:
 @app.flow
 async def inbox(letters: int) -> list[int]:
     """Collect signals in their order."""
-    return [await holdfast.wait_signal("go", int) for _ in range(letters)]
+    return [await outlive.wait_signal("go", int) for _ in range(letters)]
 
 
 class Desk:
     """What a test may ask for."""
 
-    def __init__(self, hf: holdfast.Holdfast) -> None:
-        self._flows = hf.flows
+    def __init__(self, host: outlive.Host) -> None:
+        self._flows = host.flows
 
     async def start(self, told: dict[str, Any]) -> dict[str, Any]:
         """Start flows, each under its own id."""
@@ -128,13 +128,13 @@ async def main(url: str, name: str, ttl_s: str, manner: str = "host") -> None:
     speak_the_log()
     ears = Ears()
     settings: dict[str, Any] = {} if ttl_s == "default" else {"session_ttl": float(ttl_s)}
-    async with holdfast.connect(url, app=app, host=name, **settings) as hf:
-        running = None if manner == "guest" else asyncio.ensure_future(hf.run())
+    async with outlive.connect(url, app=app, name=name, **settings) as host:
+        running = None if manner == "guest" else asyncio.ensure_future(host.run())
         await asyncio.sleep(0)
         say("ready", loop=type(asyncio.get_running_loop()).__module__)
-        await serve(Desk(hf), ears)
+        await serve(Desk(host), ears)
         if running is not None:
-            hf.stop()
+            host.stop()
             await running
     say("closed")
 

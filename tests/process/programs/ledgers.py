@@ -12,7 +12,7 @@ from typing import Protocol
 
 import asyncpg
 
-import holdfast
+import outlive
 
 _INSERT = "INSERT INTO ledger (token, writer) VALUES "
 
@@ -22,7 +22,7 @@ Step = Callable[[], Awaitable[None]]
 class Ledger(Protocol):
     """A connection of the program's own to the store's database."""
 
-    async def write(self, lease: holdfast.Lease, writer: str, pause: Step | None = None) -> None:
+    async def write(self, lease: outlive.Lease, writer: str, pause: Step | None = None) -> None:
         """Write a row under ``lease``; ``pause`` runs between the guard and the write."""
         ...
 
@@ -31,7 +31,7 @@ class SqliteLedger:
     def __init__(self, path: str) -> None:
         self._connection = sqlite3.connect(path, timeout=5, isolation_level=None)
 
-    async def write(self, lease: holdfast.Lease, writer: str, pause: Step | None = None) -> None:
+    async def write(self, lease: outlive.Lease, writer: str, pause: Step | None = None) -> None:
         token = lease.tenure.grant.token
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
@@ -50,7 +50,7 @@ class PostgresLedger:
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
 
-    async def write(self, lease: holdfast.Lease, writer: str, pause: Step | None = None) -> None:
+    async def write(self, lease: outlive.Lease, writer: str, pause: Step | None = None) -> None:
         token = lease.tenure.grant.token
         async with self._connection.transaction():
             await lease.guard(self._connection)

@@ -17,9 +17,9 @@ import sys
 from typing import Any
 
 # What the programs need, most of them; a driver that keeps threads of its own is left out.
-import holdfast.drivers.postgres
-import holdfast.drivers.redis
-import holdfast.drivers.sqlite  # noqa: F401 - for those who come after
+import outlive.drivers.postgres
+import outlive.drivers.redis
+import outlive.drivers.sqlite  # noqa: F401 - for those who come after
 import tests.process.programs.ledgers
 import tests.process.programs.speech  # noqa: F401 - for those who come after
 

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-import holdfast
+import outlive
 from tests.process.programs.ledgers import Ledger, open_ledger
 from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
 
@@ -44,22 +44,22 @@ def wait_for_a_stop() -> float:
 class Owner:
     """The commands. Each method is one; what it returns is told."""
 
-    def __init__(self, hf: holdfast.Holdfast, url: str) -> None:
-        self.hf = hf
+    def __init__(self, host: outlive.Host, url: str) -> None:
+        self.host = host
         self.url = url
-        self.leases: dict[str, holdfast.Lease] = {}
+        self.leases: dict[str, outlive.Lease] = {}
         self.ledger: Ledger | None = None
         self.tasks: list[asyncio.Task[None]] = []
-        hf.leases.on(holdfast.Lost, lambda lost: say("lost", key=lost.key, reason=lost.reason))
+        host.leases.on(outlive.Lost, lambda lost: say("lost", key=lost.key, reason=lost.reason))
 
     async def acquire(self, key: str, **options: Any) -> dict[str, Any]:
         asked = now()
-        lease = await self.hf.leases.acquire(key, **options)
+        lease = await self.host.leases.acquire(key, **options)
         self.leases[key] = lease
         return {"asked": asked, **self._seen(lease)}
 
     async def try_acquire(self, key: str, **options: Any) -> dict[str, Any]:
-        lease = await self.hf.leases.try_acquire(key, **options)
+        lease = await self.host.leases.try_acquire(key, **options)
         if lease is None:
             return {"granted": False}
         self.leases[key] = lease
@@ -69,7 +69,7 @@ class Owner:
         return self._seen(self.leases[key])
 
     async def get(self, key: str) -> dict[str, Any]:
-        info = await self.hf.leases.get(key)
+        info = await self.host.leases.get(key)
         assert info is not None
         return {"token": info.token, "version": info.version, "active": info.active}
 
@@ -125,13 +125,13 @@ class Owner:
         """Be stopped inside a block; count the turns of the loop until the block is cancelled."""
         returned = 0
         try:
-            async with self.hf.leases.hold(key, **options) as lease:
+            async with self.host.leases.hold(key, **options) as lease:
                 say("holding", token=lease.token)
                 wait_for_a_stop()
                 while True:
                     await asyncio.sleep(0)
                     returned += 1
-        except holdfast.LeaseLost as error:
+        except outlive.LeaseLost as error:
             return {"reason": error.reason, "returned": returned}
 
     async def fork(self, key: str) -> dict[str, Any]:
@@ -149,15 +149,15 @@ class Owner:
         await asyncio.to_thread(os.waitpid, child, 0)
         return {"child": json.loads(text)}
 
-    def _as_child(self, lease: holdfast.Lease) -> dict[str, Any]:
+    def _as_child(self, lease: outlive.Lease) -> dict[str, Any]:
         found: dict[str, Any] = {"is_held": lease.is_held}
         try:
             found["token"] = lease.token
-        except holdfast.LeaseLost as error:
+        except outlive.LeaseLost as error:
             found["reason"] = error.reason
         for name, attempt in (
-            ("acquire", lambda: self.hf.leases.try_acquire("child")),
-            ("get", lambda: self.hf.leases.get(lease.key)),
+            ("acquire", lambda: self.host.leases.try_acquire("child")),
+            ("get", lambda: self.host.leases.get(lease.key)),
         ):
             try:
                 asyncio.run(asyncio.wait_for(attempt(), 5))
@@ -167,12 +167,12 @@ class Owner:
                 found[name] = "worked"
         return found
 
-    async def _ledger_write(self, lease: holdfast.Lease, pause: Any = None) -> None:
+    async def _ledger_write(self, lease: outlive.Lease, pause: Any = None) -> None:
         if self.ledger is None:
             self.ledger = await open_ledger(self.url)
-        await self.ledger.write(lease, self.hf.name, pause)
+        await self.ledger.write(lease, self.host.name, pause)
 
-    def _seen(self, lease: holdfast.Lease) -> dict[str, Any]:
+    def _seen(self, lease: outlive.Lease) -> dict[str, Any]:
         held = lease.is_held
         return {
             "is_held": held,
@@ -187,8 +187,8 @@ async def main(url: str, name: str) -> None:
     """Obey until the test closes its end."""
     speak_the_log()
     ears = Ears()
-    async with holdfast.connect(url, host=name) as hf:
-        owner = Owner(hf, url)
+    async with outlive.connect(url, name=name) as host:
+        owner = Owner(host, url)
         say("ready", pid=os.getpid())
         while (command := await ears.next()) is not None:
             do = command.pop("do")

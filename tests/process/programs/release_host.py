@@ -10,21 +10,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import holdfast
+import outlive
 from tests.process.programs.speech import Ears, say, serve, speak_the_log
 
-app = holdfast.App("rolling")
+app = outlive.App("rolling")
 
 # Between two flows that are started: the machine of a test runs other tests as well.
 _PACE_S = 0.03
 
-IS_NEXT = Path(holdfast.__file__).parents[1].name == "next"
+IS_NEXT = Path(outlive.__file__).parents[1].name == "next"
 
 
 @app.step
 async def work(number: int) -> int:
     """A local step that tells who ran it."""
-    say("ran", key=holdfast.current().idempotency_key)
+    say("ran", key=outlive.current().idempotency_key)
     await asyncio.sleep(0.005)
     return number
 
@@ -32,7 +32,7 @@ async def work(number: int) -> int:
 @app.step(queue="side")
 async def aside(number: int) -> int:
     """A step that goes through a queue."""
-    say("ran", key=f"aside/{holdfast.current().idempotency_key}")
+    say("ran", key=f"aside/{outlive.current().idempotency_key}")
     return number
 
 
@@ -50,7 +50,7 @@ async def order(steps: int, seconds: float) -> int:
     for number in range(steps):
         total += await work(number)
     if IS_NEXT:
-        holdfast.patched("new-way")
+        outlive.patched("new-way")
     await asyncio.sleep(seconds)
     return total + await aside(steps)
 
@@ -58,16 +58,16 @@ async def order(steps: int, seconds: float) -> int:
 class Desk:
     """What a test may ask for."""
 
-    def __init__(self, hf: holdfast.Holdfast) -> None:
-        self._hf = hf
-        self._lease: holdfast.Lease | None = None
+    def __init__(self, host: outlive.Host) -> None:
+        self._host = host
+        self._lease: outlive.Lease | None = None
         self._pouring: asyncio.Task[list[str]] | None = None
         self._ceasing = False
 
     async def start(self, told: dict[str, Any]) -> dict[str, Any]:
         """Start flows, each under its own id."""
         for name in told["ids"]:
-            await self._hf.flows.start(order, *told["args"], id=name)
+            await self._host.flows.start(order, *told["args"], id=name)
         return {}
 
     async def pour(self, told: dict[str, Any]) -> dict[str, Any]:
@@ -86,22 +86,22 @@ class Desk:
         poured: list[str] = []
         while not self._ceasing:
             name = f"{prefix}-{len(poured)}"
-            await self._hf.flows.start(order, *args, id=name)
-            await self._hf.work.enqueue("jobs", name, id=f"job-{name}")
+            await self._host.flows.start(order, *args, id=name)
+            await self._host.work.enqueue("jobs", name, id=f"job-{name}")
             poured.append(name)
             await asyncio.sleep(_PACE_S)
         return poured
 
     async def results(self, told: dict[str, Any]) -> dict[str, Any]:
         """Wait for the ends of flows."""
-        flows = self._hf.flows
+        flows = self._host.flows
         waiting = (flows.get(name).result(timeout=told["limit"]) for name in told["ids"])
         return {"results": await asyncio.gather(*waiting)}
 
     async def lease(self, told: dict[str, Any]) -> dict[str, Any]:
         """Take a lease and keep it; asked again, tell whether it is held still."""
         if self._lease is None:
-            self._lease = await self._hf.leases.acquire(told["key"])
+            self._lease = await self._host.leases.acquire(told["key"])
         return {"token": self._lease.token, "held": self._lease.is_held}
 
     async def close(self) -> None:
@@ -115,18 +115,18 @@ async def main(url: str, manner: str, migrate: str = "") -> None:
     speak_the_log()
     ears = Ears()
     # Flows go from host to host as often as they wait.
-    options: dict[str, Any] = {"flows": holdfast.FlowOptions(park_grace=0.05)}
+    options: dict[str, Any] = {"flows": outlive.FlowOptions(park_grace=0.05)}
     if migrate:
         options["migrate"] = True
-    async with holdfast.connect(url, app=app, **options) as hf:
-        running = None if manner == "guest" else asyncio.ensure_future(hf.run())
+    async with outlive.connect(url, app=app, **options) as host:
+        running = None if manner == "guest" else asyncio.ensure_future(host.run())
         await asyncio.sleep(0)
         say("ready", is_next=IS_NEXT)
-        desk = Desk(hf)
+        desk = Desk(host)
         await serve(desk, ears)
         await desk.close()
         if running is not None:
-            hf.stop()
+            host.stop()
             await running
     say("closed")
 

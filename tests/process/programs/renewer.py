@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import holdfast
+import outlive
 from tests.process.programs.speech import say
 
 # Far longer than a healthy run takes; a lease that stops renewing fails the test, not the clock.
@@ -18,7 +18,7 @@ _LIMIT_S = 60.0
 class Watch:
     """Looks at a lease after each renewal."""
 
-    def __init__(self, lease: holdfast.Lease, ttl_s: float) -> None:
+    def __init__(self, lease: outlive.Lease, ttl_s: float) -> None:
         self.lease = lease
         self.ttl_s = ttl_s
         self.token = lease.token
@@ -43,7 +43,7 @@ class Watch:
         self.looks += 1
         self.longest_s = max(self.longest_s, remaining_s)
 
-    def tell(self, info: holdfast.LeaseInfo | None) -> None:
+    def tell(self, info: outlive.LeaseInfo | None) -> None:
         """The sums, beside what the store says."""
         assert info is not None
         say(
@@ -58,9 +58,9 @@ class Watch:
         )
 
 
-async def by_hand(hf: holdfast.Holdfast, ttl_s: float, count: int) -> Watch:
+async def by_hand(host: outlive.Host, ttl_s: float, count: int) -> Watch:
     """A tight loop of explicit renewals, with the keeper's out of the way."""
-    lease = await hf.leases.acquire("by_hand", ttl=ttl_s, auto_renew=False)
+    lease = await host.leases.acquire("by_hand", ttl=ttl_s, auto_renew=False)
     watch = Watch(lease, ttl_s)
     for _ in range(count):
         await lease.renew()
@@ -68,18 +68,18 @@ async def by_hand(hf: holdfast.Holdfast, ttl_s: float, count: int) -> Watch:
     return watch
 
 
-async def by_itself(hf: holdfast.Holdfast, ttl_s: float, count: int) -> Watch:
+async def by_itself(host: outlive.Host, ttl_s: float, count: int) -> Watch:
     """Automatic renewals only, each reported by its event."""
-    lease = await hf.leases.acquire("by_itself", ttl=ttl_s, renew_interval=0.01, renew_jitter=0.0)
+    lease = await host.leases.acquire("by_itself", ttl=ttl_s, renew_interval=0.01, renew_jitter=0.0)
     watch = Watch(lease, ttl_s)
     enough = asyncio.Event()
 
-    def seen(event: holdfast.Renewed) -> None:
+    def seen(event: outlive.Renewed) -> None:
         watch.look(event.version)
         if watch.looks >= count:
             enough.set()
 
-    stop = lease.on(holdfast.Renewed, seen)
+    stop = lease.on(outlive.Renewed, seen)
     async with asyncio.timeout(_LIMIT_S):
         await enough.wait()
     stop()
@@ -88,10 +88,10 @@ async def by_itself(hf: holdfast.Holdfast, ttl_s: float, count: int) -> Watch:
 
 async def main(url: str, how: str, ttl_s: str, count: str) -> None:
     """Renew, then compare with the store."""
-    async with holdfast.connect(url) as hf:
+    async with outlive.connect(url) as host:
         renew = {"by_hand": by_hand, "by_itself": by_itself}[how]
-        watch = await renew(hf, float(ttl_s), int(count))
-        watch.tell(await hf.leases.get(how))
+        watch = await renew(host, float(ttl_s), int(count))
+        watch.tell(await host.leases.get(how))
         await watch.lease.release()
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import holdfast
+import outlive
 
 _UPTIME = Path("/proc/uptime")
 # /proc/uptime counts in hundredths of a second.
@@ -49,7 +49,7 @@ def say_error(event: str, error: BaseException, **fields: Any) -> None:
     say(
         event,
         error=type(error).__name__,
-        typed=isinstance(error, holdfast.HoldfastError),
+        typed=isinstance(error, outlive.OutliveError),
         reason=getattr(error, "reason", None),
         text=str(error),
         **fields,
@@ -63,7 +63,7 @@ class _Speaker(logging.Handler):
 
 def speak_the_log() -> None:
     """Tell every line that the library logs as well."""
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("outlive")
     logger.setLevel(logging.INFO)
     logger.addHandler(_Speaker())
 

@@ -14,7 +14,7 @@ import asyncio
 import random
 import sys
 
-import holdfast
+import outlive
 from tests.process.programs.speech import Ears, now, say, say_error, speak_the_log
 
 QUEUE = "toil"
@@ -30,8 +30,8 @@ _REST_S = 0.05
 class Toiler:
     """One worker among several."""
 
-    def __init__(self, hf: holdfast.Holdfast, seed: int, *, careless: bool) -> None:
-        self._hf = hf
+    def __init__(self, host: outlive.Host, seed: int, *, careless: bool) -> None:
+        self._host = host
         self._random = random.Random(seed)
         self._careless = careless
         self._in_hand: set[asyncio.Task[None]] = set()
@@ -51,8 +51,8 @@ class Toiler:
     async def _take(self, limit: int) -> None:
         asked = now()
         try:
-            claims = await self._hf.work.claim(QUEUE, limit=limit, wait=_WAIT_S)
-        except holdfast.HoldfastError as error:
+            claims = await self._host.work.claim(QUEUE, limit=limit, wait=_WAIT_S)
+        except outlive.OutliveError as error:
             say_error("met", error)
             await asyncio.sleep(_REST_S)
             return
@@ -65,7 +65,7 @@ class Toiler:
             self._in_hand.add(task)
             task.add_done_callback(self._in_hand.discard)
 
-    async def _work(self, claim: holdfast.Claim) -> None:
+    async def _work(self, claim: outlive.Claim) -> None:
         job, token = claim.id, claim.job.token
         await asyncio.sleep(self._random.uniform(*_WORK_S))
         # Read before the claim is asked: what was held after this instant was held at it.
@@ -77,29 +77,29 @@ class Toiler:
         try:
             await claim.complete({"token": token})
             outcome = "completed"
-        except holdfast.ClaimLost:
+        except outlive.ClaimLost:
             outcome = "lost"
-        except holdfast.HoldfastError as error:
+        except outlive.OutliveError as error:
             say_error("met", error, job=job)
             outcome = "unknown"
         say("settled", job=job, token=token, outcome=outcome, believed=looked, asked=asked)
 
 
-def handlers(seed: int) -> holdfast.App:
+def handlers(seed: int) -> outlive.App:
     """An app whose handler works and tells as a ``Toiler`` does."""
-    app = holdfast.App("toil")
+    app = outlive.App("toil")
     dice = random.Random(seed)
 
     @app.handler(QUEUE, concurrency=_HANDS)
     async def toil(_: None) -> dict[str, int]:
-        job, token = holdfast.current().job, holdfast.current().token
+        job, token = outlive.current().job, outlive.current().token
         # When the claim was asked for is not known here: at some time before.
         say("claimed", jobs=[(job, token)], asked=0.0)
         try:
             await asyncio.sleep(dice.uniform(*_WORK_S))
             looked = now()
-            holdfast.current().check()
-        except (asyncio.CancelledError, holdfast.ClaimLost):
+            outlive.current().check()
+        except (asyncio.CancelledError, outlive.ClaimLost):
             say("settled", job=job, token=token, outcome="lost", believed=None)
             raise
         say("settled", job=job, token=token, outcome="finished", believed=looked)
@@ -113,9 +113,9 @@ async def main(url: str, name: str, ttl_s: str, seed: str, manner: str) -> None:
     speak_the_log()
     ears = Ears()
     app = handlers(int(seed)) if manner == "handlers" else None
-    async with holdfast.connect(url, app=app, host=name, session_ttl=float(ttl_s)) as hf:
-        toiler = Toiler(hf, int(seed), careless=manner == "careless")
-        working = asyncio.ensure_future(toiler.run() if app is None else hf.run())
+    async with outlive.connect(url, app=app, name=name, session_ttl=float(ttl_s)) as host:
+        toiler = Toiler(host, int(seed), careless=manner == "careless")
+        working = asyncio.ensure_future(toiler.run() if app is None else host.run())
         say("ready")
         while await ears.next() is not None:
             continue

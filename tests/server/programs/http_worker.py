@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 
-from holdfast.client import Client, HttpWorker, Item
+from outlive.client import Client, HttpWorker, Item
 
 
 async def work(item: Item) -> str:

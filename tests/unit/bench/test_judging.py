@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bench.judging import Record, Tally, judge, percentile, sum_up
-from holdfast.bench.showing import chart_of, rows_of
+from outlive.bench.judging import Record, Tally, judge, percentile, sum_up
+from outlive.bench.showing import chart_of, rows_of
 
 
 def record(worker: str, *items: int, attempts: int | None = None) -> Record:

@@ -55,11 +55,11 @@ async def test_crowd_of_sqlite(tmp_path):
 
 
 async def test_count_of_statements_sees_what_a_host_sends(tmp_path):
-    import holdfast
+    import outlive
 
     sqlite = SqliteBackend(tmp_path)
     url = sqlite.new_store()
-    async with sqlite.counting(url) as count, holdfast.connect(url, host="h") as host:
+    async with sqlite.counting(url) as count, outlive.connect(url, name="h") as host:
         before = count()
         lease = await host.leases.try_acquire("key")
         between = count()

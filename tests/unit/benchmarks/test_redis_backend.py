@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-import holdfast
+import outlive
 from benchmarks.leases import backend, concurrent, uncontended, versus
 from benchmarks.leases.redis_backend import RedisBackend
 
@@ -36,7 +36,7 @@ async def test_the_floor_renews_what_it_owns(place) -> None:
 
 async def test_count_of_scripts_sees_what_a_host_sends(place) -> None:
     url = place.new_store()
-    async with place.counting(url) as count, holdfast.connect(url, host="h") as host:
+    async with place.counting(url) as count, outlive.connect(url, name="h") as host:
         await (await host.leases.acquire("warm")).release()
         before = count()
         lease = await host.leases.try_acquire("key")

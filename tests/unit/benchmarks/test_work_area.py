@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import python_peer
+from benchmarks.children import children
 from benchmarks.leases.postgres_backend import PostgresBackend
 from benchmarks.leases.redis_backend import RedisBackend
 from benchmarks.leases.sqlite_backend import SqliteBackend
-from benchmarks.children import children
 from benchmarks.work import area, backlog, effort, end_to_end, pickup
 from benchmarks.work.crew import PROGRAM, Crew
 from benchmarks.work.jobs import open_jobs

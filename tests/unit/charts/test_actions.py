@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.charts import (
+from outlive.charts import (
     Actor,
     Chart,
     Environment,
@@ -22,9 +22,9 @@ from holdfast.charts import (
     raise_,
     state_in,
 )
-from holdfast.charts.effects import Emit, Log, Send, StartChild, StartTimer, StopTimer
-from holdfast.charts.events import matches
-from holdfast.errors import InvalidChart, UsageError
+from outlive.charts.effects import Emit, Log, Send, StartChild, StartTimer, StopTimer
+from outlive.charts.events import matches
+from outlive.errors import InvalidChart, UsageError
 
 
 def acting(done: Any, **implementations: Any) -> Chart:
@@ -182,7 +182,7 @@ def test_what_is_no_delay_is_refused(delay):
     ],
 )
 def test_functions_are_given_what_they_ask_for(function):
-    from holdfast.charts.convention import PURE, adapt
+    from outlive.charts.convention import PURE, adapt
 
     adapted = adapt(function, PURE, "a test")
     if function is not max:

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from holdfast.charts import (
+from outlive.charts import (
     Actor,
     Chart,
     Environment,
@@ -23,8 +23,8 @@ from holdfast.charts import (
     send_self,
     send_to,
 )
-from holdfast.charts.inspection import EffectRun, EventReceived, MicrostepTaken, SnapshotChanged
-from holdfast.errors import ChartError, EventUnhandled, UnknownTarget, UsageError, WaitTimeout
+from outlive.charts.inspection import EffectRun, EventReceived, MicrostepTaken, SnapshotChanged
+from outlive.errors import ChartError, EventUnhandled, UnknownTarget, UsageError, WaitTimeout
 
 SWITCH = {"id": "switch", "initial": "off", "states": {"off": {"on": {"T": "on"}}, "on": {}}}
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.charts import Actor, ChartWarning, Environment
-from holdfast.errors import MicrostepLimit
+from outlive.charts import Actor, ChartWarning, Environment
+from outlive.errors import MicrostepLimit
 from tests.conformance.chart_language import Meanings, Recorder
 from tests.unit.charts.random_charts import scenario
 from tests.unit.charts.reference import Endless, Reference
 
 # A chart costs a few milliseconds; the soak run takes its time.
-CHARTS = 20_000 if os.environ.get("HOLDFAST_SOAK") else 150
+CHARTS = 20_000 if os.environ.get("OUTLIVE_SOAK") else 150
 
 # Enough for every chart that comes to rest; the others are found out sooner.
 LIMIT = 200

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.charts import Actor, Chart, Environment, SimulatedClock, raise_
-from holdfast.errors import ChartError
+from outlive.charts import Actor, Chart, Environment, SimulatedClock, raise_
+from outlive.errors import ChartError
 
 
 async def test_an_action_whose_own_wait_is_cancelled_does_not_hold_up_the_machine():

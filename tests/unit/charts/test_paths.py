@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.charts import Actor, Chart, Coverage, Environment, assign
+from outlive.charts import Actor, Chart, Coverage, Environment, assign
 
 DOOR = {
     "id": "door",

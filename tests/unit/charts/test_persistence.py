@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.charts import Actor, Chart, Environment, Event, SimulatedClock, assign, send_to
-from holdfast.charts.interpreter import Interpreter
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.charts.persistence import snapshot_from_json
-from holdfast.errors import UsageError
+from outlive.charts import Actor, Chart, Environment, Event, SimulatedClock, assign, send_to
+from outlive.charts.interpreter import Interpreter
+from outlive.charts.orchestrator import Orchestrator
+from outlive.charts.persistence import snapshot_from_json
+from outlive.errors import UsageError
 
 TIMED = {
     "id": "timed",

@@ -6,7 +6,7 @@ import asyncio
 import gc
 from typing import Any
 
-from holdfast.charts import Actor, Chart, Environment, assign, spawn, stop_child
+from outlive.charts import Actor, Chart, Environment, assign, spawn, stop_child
 
 
 async def turns(count: int = 8) -> None:
@@ -144,7 +144,7 @@ def test_a_callback_sends_receives_and_cleans_up():
 
     actor = Actor(invoking(job)).start()
     assert actor.children is not None
-    from holdfast.charts import Event
+    from outlive.charts import Event
 
     actor.children["job"].deliver(Event("ANY", {"n": 1}))
     assert actor.snapshot.context["seen"] == [0, 1]

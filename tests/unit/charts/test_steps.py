@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.charts import Chart, Event, assign, configuration, raise_, send_to
-from holdfast.charts.effects import (
+from outlive.charts import Chart, Event, assign, configuration, raise_, send_to
+from outlive.charts.effects import (
     Finish,
     RunAction,
     Send,
@@ -15,7 +15,7 @@ from holdfast.charts.effects import (
     StopTimer,
     Unhandled,
 )
-from holdfast.errors import MicrostepLimit, UnknownTarget
+from outlive.errors import MicrostepLimit, UnknownTarget
 
 COUNTER = {
     "id": "counter",

@@ -8,9 +8,9 @@ import warnings
 
 import pytest
 
-from holdfast.charts import Chart, ChartWarning
-from holdfast.charts import document as documents
-from holdfast.errors import ChartError, ConfigurationError, InvalidChart, UsageError
+from outlive.charts import Chart, ChartWarning
+from outlive.charts import document as documents
+from outlive.errors import ChartError, ConfigurationError, InvalidChart, UsageError
 
 GOOD = {
     "id": "m",
@@ -170,7 +170,7 @@ def test_functions_are_judged_when_the_chart_is_loaded():
 
 
 def test_guards_in_a_circle_are_refused():
-    from holdfast.charts import not_
+    from outlive.charts import not_
 
     found = problems(GOOD, guards={"ok": not_("ok")}, actions={"note": []})
     assert "in a circle" in found["/states/a/on/GO"]

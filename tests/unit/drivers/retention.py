@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.model.instance import Commit, InstanceStatus, NewInstance
-from holdfast.names import HostId, InstanceId, Token
-from holdfast.ports.driver import Driver
+from outlive.model.instance import Commit, InstanceStatus, NewInstance
+from outlive.names import HostId, InstanceId, Token
+from outlive.ports.driver import Driver
 
 ROWS_MAX = 5
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lines_run(act: Callable[[], object]) -> int:
-    """How many lines of ``holdfast.flows`` are run by ``act``, each turn of a loop anew."""
+    """How many lines of ``outlive.flows`` are run by ``act``, each turn of a loop anew."""
     count = 0
 
     def line(_frame: FrameType, event: str, _arg: Any) -> Any:
@@ -18,7 +18,7 @@ def lines_run(act: Callable[[], object]) -> int:
         return line
 
     def call(frame: FrameType, _event: str, _arg: Any) -> Any:
-        return line if "/holdfast/flows/" in frame.f_code.co_filename else None
+        return line if "/outlive/flows/" in frame.f_code.co_filename else None
 
     before = sys.gettrace()
     sys.settrace(call)

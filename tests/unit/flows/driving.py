@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast import App
-from holdfast.flows.decision import Decision, RetryDue, StepTask
-from holdfast.flows.events import StepEnded, decode_events, encode_events
-from holdfast.flows.failures import failure_of
-from holdfast.flows.flow import Flow
-from holdfast.flows.run import FlowRun
-from holdfast.model.instance import HistoryRow, InstanceStatus, Letter
-from holdfast.names import InstanceId, Token
-from holdfast.work.payload import encode
+from outlive import App
+from outlive.flows.decision import Decision, RetryDue, StepTask
+from outlive.flows.events import StepEnded, decode_events, encode_events
+from outlive.flows.failures import failure_of
+from outlive.flows.flow import Flow
+from outlive.flows.run import FlowRun
+from outlive.model.instance import HistoryRow, InstanceStatus, Letter
+from outlive.names import InstanceId, Token
+from outlive.work.payload import encode
 
 BEGAN_US = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from holdfast import App, Retry
-from holdfast.flows.events import (
+from outlive import App, Retry
+from outlive.flows.events import (
     Ended,
     Retried,
     StepEnded,
     decode_events,
     encode_events,
 )
-from holdfast.flows.retrying import retry_of
-from holdfast.model.instance import HistoryRow, InstanceStatus
+from outlive.flows.retrying import retry_of
+from outlive.model.instance import HistoryRow, InstanceStatus
 from tests.unit.flows.driving import SECOND, Driven
 
 app = App("retries")

@@ -6,14 +6,14 @@ import asyncio
 
 import msgspec
 
-from holdfast import (
+from outlive import (
     App,
     Retry,
     StepFailed,
     StepOutcomeUnknown,
 )
-from holdfast.flows.events import StepEnded, StepIntended, StepRetrying, StepSent, StepUnbegun
-from holdfast.flows.failures import failure_of
+from outlive.flows.events import StepEnded, StepIntended, StepRetrying, StepSent, StepUnbegun
+from outlive.flows.failures import failure_of
 from tests.unit.flows.driving import SECOND, Driven
 
 app = App("steps")

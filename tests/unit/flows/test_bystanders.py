@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.flows.bystanders import deployed_folders
+from outlive.flows.bystanders import deployed_folders
 from tests.unit.flows.driving import Driven, flow_doing
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import App, NonDeterminism, Retry
-from holdfast.flows.events import (
+import outlive
+from outlive import App, NonDeterminism, Retry
+from outlive.flows.events import (
     NULL,
     Failure,
     Forked,
@@ -17,9 +17,9 @@ from holdfast.flows.events import (
     StepRetrying,
     StepUnbegun,
 )
-from holdfast.flows.rewinding import fork_history
-from holdfast.model.instance import HistoryRow, InstanceStatus
-from holdfast.names import Token
+from outlive.flows.rewinding import fork_history
+from outlive.model.instance import HistoryRow, InstanceStatus
+from outlive.names import Token
 from tests.unit.flows.driving import SECOND, Driven
 from tests.unit.flows.retried import broken, retry
 
@@ -125,7 +125,7 @@ def test_a_renamed_step_is_named_whatever_came_behind_it(behind):
             case "child":
                 await child()
             case "signal":
-                await holdfast.wait_signal("go")
+                await outlive.wait_signal("go")
                 await c()
             case _:
                 pass
@@ -223,14 +223,14 @@ def test_a_step_that_did_not_begin_is_none_that_stands_in_the_place_of_another()
         async def rest() -> None:
             await a()
             await b()
-            await holdfast.wait_signal("go")
+            await outlive.wait_signal("go")
 
         return (await asyncio.gather(pay(), rest()))[0]
 
     async def mended() -> str:
         async def rest() -> None:
             await a()
-            await holdfast.wait_signal("go")
+            await outlive.wait_signal("go")
 
         return (await asyncio.gather(pay(), rest()))[0]
 
@@ -311,7 +311,7 @@ def test_a_step_that_was_moved_between_two_attempts_begins_once(to):
 
 def test_what_the_code_fails_by_is_told_with_its_traceback_and_without_wrong_advice():
     async def waits() -> str:
-        return await a() + await holdfast.wait_signal("go", str)
+        return await a() + await outlive.wait_signal("go", str)
 
     async def fails() -> str:
         settings: dict[str, str] = {}
@@ -325,7 +325,7 @@ def test_what_the_code_fails_by_is_told_with_its_traceback_and_without_wrong_adv
     assert (error.expected, error.failed) == ("the end of step a#0", True)
     assert error.found == "the flow having failed with KeyError: 'region\\nof it'"
     assert str(error).endswith(
-        "mend what it fails by, or branch changed code with holdfast.patched()"
+        "mend what it fails by, or branch changed code with outlive.patched()"
     )
     (note,) = error.__notes__
     assert note.startswith("The flow failed with KeyError:\n")
@@ -340,7 +340,7 @@ def test_arguments_that_do_not_fit_any_more_are_named(begins_with_a_step: bool):
         if not begins_with_a_step:
             # The history begins with what was decided, and with nothing that happened.
             await asyncio.sleep(60)
-        return await a() + await holdfast.wait_signal("go", str)
+        return await a() + await outlive.wait_signal("go", str)
 
     async def renamed(number: int) -> str:
         return await waits(number)
@@ -353,7 +353,7 @@ def test_arguments_that_do_not_fit_any_more_are_named(begins_with_a_step: bool):
 
 def test_code_that_returns_too_soon_is_said_to_have_ended():
     async def waits() -> str:
-        return await a() + await holdfast.wait_signal("go", str)
+        return await a() + await outlive.wait_signal("go", str)
 
     async def returns() -> str:
         return "early"
@@ -370,8 +370,8 @@ def test_code_that_returns_too_soon_is_said_to_have_ended():
 
 def test_a_copy_of_nothing_takes_the_new_way():
     async def code() -> str:
-        holdfast.set_status("began")
-        return await (d() if holdfast.patched("new") else c())
+        outlive.set_status("began")
+        return await (d() if outlive.patched("new") else c())
 
     driven = Driven(flow(code))
     driven.work()

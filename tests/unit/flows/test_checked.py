@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.errors import UsageError
-from holdfast.flows.recording import Recording, replayed
-from holdfast.model.instance import InstanceStatus
-from holdfast.names import InstanceId
+import outlive
+from outlive import App
+from outlive.errors import UsageError
+from outlive.flows.recording import Recording, replayed
+from outlive.model.instance import InstanceStatus
+from outlive.names import InstanceId
 from tests.unit.flows.driving import Driven
 
 
@@ -35,7 +35,7 @@ def test_the_error_names_the_flow_the_place_and_the_fix():
     text = str(caught.value)
     assert "'shop.stamp' would read a clock: time.time in " in text
     assert f"(test_checked.py, line {line})" in text
-    assert "holdfast.now()" in text
+    assert "outlive.now()" in text
     assert "checked=False" in text
     assert app.flows == {}
 
@@ -43,8 +43,8 @@ def test_the_error_names_the_flow_the_place_and_the_fix():
 @pytest.mark.parametrize(
     ("reach", "fix"),
     [
-        (random.random, "holdfast.random()"),
-        (uuid.uuid4, "holdfast.uuid()"),
+        (random.random, "outlive.random()"),
+        (uuid.uuid4, "outlive.uuid()"),
         (lambda: time.sleep(1), "asyncio.sleep"),
         (threading.Thread, "@app.step"),
         (open, "@app.step"),
@@ -59,12 +59,12 @@ def test_each_error_names_its_own_fix(reach, fix):
         App("a").flow(flow)
 
 
-def test_what_comes_from_holdfast_is_welcome():
+def test_what_comes_from_outlive_is_welcome():
     app = App("a")
 
     @app.flow
     async def flow() -> list[str]:
-        return [str(holdfast.now()), str(holdfast.uuid()), str(holdfast.random().random())]
+        return [str(outlive.now()), str(outlive.uuid()), str(outlive.random().random())]
 
     assert len(Driven(flow).outcome) == 3
 
@@ -93,7 +93,7 @@ def test_who_knows_better_says_so():
     assert Driven(flow).outcome is True
 
 
-@holdfast.unchecked
+@outlive.unchecked
 def age(born: date, today: date | None = None) -> int:
     today = today or date.today()  # noqa: DTZ011 - the point of it
     return today.year - born.year
@@ -110,7 +110,7 @@ def test_the_code_of_an_unchecked_helper_is_not_read():
 
 
 def test_an_unchecked_helper_is_guarded_while_it_runs():
-    @holdfast.unchecked
+    @outlive.unchecked
     def read() -> str:
         with Path(__file__).open() as file:
             return file.read()
@@ -137,7 +137,7 @@ def test_the_mark_stays_with_the_function_that_has_it():
 
 def test_only_a_plain_function_is_marked():
     with pytest.raises(UsageError, match="right above the def"):
-        holdfast.unchecked(functools.partial(age, date(2000, 1, 1)))
+        outlive.unchecked(functools.partial(age, date(2000, 1, 1)))
 
 
 def later_defined(app: App):
@@ -171,9 +171,9 @@ def test_a_function_defined_below_the_flow_is_found_before_a_replay():
 async def test_a_function_defined_below_the_flow_is_found_when_a_host_begins():
     app = App("a")
     later_defined(app)
-    hf = await holdfast.connect("memory://below", app=app)
+    host = await outlive.connect("memory://below", app=app)
     try:
         with pytest.raises(UsageError, match=r"time\.time in later_defined\.<locals>\.read"):
-            await hf.run()
+            await host.run()
     finally:
-        await hf.close()
+        await host.close()

@@ -8,10 +8,10 @@ import json
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.flows.failures import failure_of_end, flow_error
-from holdfast.model.instance import InstanceStatus
+import outlive
+from outlive import App
+from outlive.flows.failures import failure_of_end, flow_error
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
 app = App("endings")
@@ -52,8 +52,8 @@ def test_a_child_may_have_an_id_of_its_own_and_nothing_to_do_with_its_parent():
     seen = []
 
     async def code() -> None:
-        mine = holdfast.start_child(child, 1, id="mine")
-        seen.append((mine.id, holdfast.start_child(child, 2, detached=True)))
+        mine = outlive.start_child(child, 1, id="mine")
+        seen.append((mine.id, outlive.start_child(child, 2, detached=True)))
         await mine
 
     driven = Driven(flow(code), id="p")
@@ -67,20 +67,20 @@ def test_a_child_may_have_an_id_of_its_own_and_nothing_to_do_with_its_parent():
 def test_a_child_whose_id_is_taken_is_told_as_failed():
     async def code() -> str:
         try:
-            await holdfast.start_child(child, 1, id="taken")
-        except holdfast.FlowFailed as error:
+            await outlive.start_child(child, 1, id="taken")
+        except outlive.FlowFailed as error:
             return error.type
         return ""
 
     driven = Driven(flow(code), id="p")
     driven.run.children_taken([driven.decisions[-1].starts[0].id], driven.now_us)
     driven.commit()
-    assert driven.outcome == "holdfast.errors.FlowExists"
+    assert driven.outcome == "outlive.errors.FlowExists"
 
 
 def test_giving_up_a_child_cancels_it_unless_it_is_abandoned():
     async def code(how: str) -> str:
-        waited = holdfast.start_child(child, 1, on_parent_end=how)
+        waited = outlive.start_child(child, 1, on_parent_end=how)
         try:
             async with asyncio.timeout(5):
                 await waited
@@ -131,7 +131,7 @@ STOPPED = [
 async def told() -> list[str]:
     try:
         await child(1)
-    except holdfast.FlowError as error:
+    except outlive.FlowError as error:
         cause = error.__cause__
         return [type(error).__name__, str(error), type(cause).__name__, str(cause)]
     return []
@@ -144,26 +144,26 @@ async def careless() -> int:
 @pytest.mark.parametrize(("kind", "said"), STOPPED)
 def test_a_flow_whose_child_was_stopped_has_failed_and_tells_its_parent_so(kind, said):
     middle = Driven(flow(careless), id="p", parent="top")
-    stopped = {"error": {"type": f"holdfast.errors.{kind}", "message": "enough"}}
+    stopped = {"error": {"type": f"outlive.errors.{kind}", "message": "enough"}}
     decision = middle.letter("child", "p/child#0", stopped)
     assert decision.ended is InstanceStatus.FAILED
     error = flow_error("p", failure_of_end(decision.ended, decision.outcome))
-    assert isinstance(error, holdfast.FlowFailed)
+    assert isinstance(error, outlive.FlowFailed)
     assert (error.message, str(error.cause)) == (said, said)
-    assert type(error.cause) is getattr(holdfast, kind)
+    assert type(error.cause) is getattr(outlive, kind)
     assert error.cause.id == "p/child#0"
 
     top = Driven(flow(told), id="top")
     (letter,) = decision.sends
     top.letter("child", "top/child#0", msgspec.json.decode(letter.payload))
-    failed = f"flow 'top/child#0' failed: holdfast.errors.FlowFailed: {said}"
+    failed = f"flow 'top/child#0' failed: outlive.errors.FlowFailed: {said}"
     assert top.outcome == ["FlowFailed", failed, kind, said]
 
 
 @pytest.mark.parametrize(("kind", "said"), STOPPED)
 def test_what_an_older_release_recorded_of_a_child_is_seen_as_it_was(kind, said):
     failure = {
-        "type": f"holdfast.errors.{kind}",
+        "type": f"outlive.errors.{kind}",
         "message": said,
         "details": {"traceback": "somewhere"},
     }
@@ -171,7 +171,7 @@ def test_what_an_older_release_recorded_of_a_child_is_seen_as_it_was(kind, said)
 
     async def code() -> str:
         seen.append(await told())
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
     driven = Driven(flow(code), id="top")
     driven.letter("child", "top/child#0", {"error": failure})
@@ -180,5 +180,5 @@ def test_what_an_older_release_recorded_of_a_child_is_seen_as_it_was(kind, said)
     assert seen == [[kind, f"flow 'top/child#0' was {word}: {said}", "NoneType", "None"]] * 2
     # By its status it has failed, and nobody says otherwise.
     error = flow_error("p", failure_of_end(InstanceStatus.FAILED, json.dumps(failure)))
-    assert isinstance(error, holdfast.FlowFailed)
+    assert isinstance(error, outlive.FlowFailed)
     assert (error.message, error.cause) == (said, None)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown
-from holdfast.flows.committing import Writes
-from holdfast.names import HostId
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.session import LiveSession
+from outlive.errors import OutcomeUnknown
+from outlive.flows.committing import Writes
+from outlive.names import HostId
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.session import LiveSession
 
 
 class Store:

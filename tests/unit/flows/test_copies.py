@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast.flows.events import Forked
-from holdfast.flows.rewinding import fork_history
-from holdfast.model.instance import HistoryRow, InstanceStatus
-from holdfast.names import Token
+import outlive
+from outlive.flows.events import Forked
+from outlive.flows.rewinding import fork_history
+from outlive.model.instance import HistoryRow, InstanceStatus
+from outlive.names import Token
 from tests.unit.flows.driving import Driven
 from tests.unit.flows.retried import (
     broken,
@@ -54,7 +54,7 @@ def test_a_copy_of_the_whole_history_ends_by_itself(base):
     fork.crash()
     assert fork.run.ended
     with pytest.raises(
-        holdfast.UsageError, match=rf"{base}, where .*, and {base + 1} to {base + 3}"
+        outlive.UsageError, match=rf"{base}, where .*, and {base + 1} to {base + 3}"
     ):
         copy_of(driven, code, at=base + 4)
 
@@ -76,7 +76,7 @@ def test_a_copy_up_to_within_a_commit_begins_what_it_decides_once():
 
 def test_a_copy_that_failed_in_what_was_copied_is_retried():
     async def code() -> list[str]:
-        drawn = holdfast.uuid()
+        drawn = outlive.uuid()
         await charge()
         return [str(drawn), await ship()]
 
@@ -95,11 +95,11 @@ def test_a_copy_that_failed_in_what_was_copied_is_retried():
 @pytest.mark.parametrize("base", [0, 5])
 def test_a_copy_of_a_part_of_a_copied_part_is_one_of_the_first_flow(base):
     async def code() -> list[str]:
-        drawn = [str(holdfast.uuid())]
+        drawn = [str(outlive.uuid())]
         await charge()
         # Whatever it draws is compared with what is recorded when it is replayed.
-        await ship(holdfast.flow_id() + drawn[0])
-        return [*drawn, str(holdfast.uuid())]
+        await ship(outlive.flow_id() + drawn[0])
+        return [*drawn, str(outlive.uuid())]
 
     broken[0] = False
     driven = Driven(flow(code), (), base=base)

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.flows import asking
-from holdfast.model.instance import InstanceStatus
+import outlive
+from outlive import App
+from outlive.flows import asking
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
 app = App("dropping")
@@ -38,7 +38,7 @@ def flow(function):
 
 
 async def _signals() -> None:
-    await holdfast.wait_signal("x")
+    await outlive.wait_signal("x")
 
 
 async def _steps() -> None:
@@ -50,12 +50,12 @@ async def _sleeps() -> None:
 
 
 async def _sleeps_until() -> None:
-    await holdfast.sleep_until(holdfast.now().replace(year=9000))
+    await outlive.sleep_until(outlive.now().replace(year=9000))
 
 
 async def _limited() -> None:
     async with asyncio.timeout(3600):
-        await holdfast.wait_signal("x", timeout=60)
+        await outlive.wait_signal("x", timeout=60)
 
 
 async def _waited_for() -> None:
@@ -69,19 +69,19 @@ async def _grouped() -> None:
 
 
 async def _tells_on_the_way() -> None:
-    holdfast.set_status("on the way")
-    holdfast.set_attributes({"a": 1})
-    holdfast.signal("other", "x")
-    holdfast.uuid()
-    holdfast.random()
-    holdfast.logger().info("on the way")
-    holdfast.patched("x")
-    holdfast.start_child(child, 1, detached=True)
+    outlive.set_status("on the way")
+    outlive.set_attributes({"a": 1})
+    outlive.signal("other", "x")
+    outlive.uuid()
+    outlive.random()
+    outlive.logger().info("on the way")
+    outlive.patched("x")
+    outlive.start_child(child, 1, detached=True)
     await asyncio.sleep(3600)
 
 
 async def _saved() -> None:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         saga.add(add, 1)
         try:
             await asyncio.sleep(3600)
@@ -105,7 +105,7 @@ async def _managed() -> None:
             return True
 
     async with Stubborn():
-        await holdfast.wait_signal("x")
+        await outlive.wait_signal("x")
 
 
 async def _nested() -> None:
@@ -141,7 +141,7 @@ def test_code_that_swallows_everything_is_left_behind_and_named(inner, caplog, u
 
     driven = Driven(flow(code), id="greedy")
     before = len(driven.rows)
-    with caplog.at_level(logging.WARNING, "holdfast.flows"):
+    with caplog.at_level(logging.WARNING, "outlive.flows"):
         driven.run.close()
     assert "'greedy' (f) was dropped here" in caplog.text
     assert not driven.run.take().durable
@@ -157,7 +157,7 @@ def test_code_that_cleans_up_in_order_is_not_told_of(caplog):
     async def code() -> None:
         try:
             async with asyncio.timeout(60):
-                await holdfast.wait_signal("x")
+                await outlive.wait_signal("x")
         finally:
             try:
                 await add(1)
@@ -177,7 +177,7 @@ def test_a_history_that_is_full_ends_code_that_swallows_it(monkeypatch):
         while True:
             try:
                 await add_elsewhere(1)
-                holdfast.set_status("added")
+                outlive.set_status("added")
             except Exception:
                 continue
 
@@ -185,7 +185,7 @@ def test_a_history_that_is_full_ends_code_that_swallows_it(monkeypatch):
     while driven.status is None:
         driven.end(f"add_elsewhere#{len(driven.rows) - 1}", 2)
     assert driven.status is InstanceStatus.FAILED
-    assert driven.outcome["type"] == "holdfast.errors.HistoryTooLong"
+    assert driven.outcome["type"] == "outlive.errors.HistoryTooLong"
     # What it asked for behind its end is neither recorded nor sent.
     assert driven.told() == [*["StepSent", "StepEnded"] * 3, "Ended"]
     assert [job.step for each in driven.decisions for job in each.jobs] == [

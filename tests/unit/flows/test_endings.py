@@ -8,11 +8,11 @@ import gc
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import App, Evicted, StepFailed, UsageError
-from holdfast.flows import loop as flow_loop
-from holdfast.flows.events import Ended, SignalReceived, TimerSet, decode_events
-from holdfast.model.instance import InstanceStatus
+import outlive
+from outlive import App, Evicted, StepFailed, UsageError
+from outlive.flows import loop as flow_loop
+from outlive.flows.events import Ended, SignalReceived, TimerSet, decode_events
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
 app = App("endings")
@@ -56,7 +56,7 @@ def test_an_input_that_does_not_fit_fails_the_flow():
 
     driven = Driven(flow(code), input='{"number":"x"}')
     assert driven.status is InstanceStatus.FAILED
-    assert driven.outcome["type"] == "holdfast.errors.InvalidPayload"
+    assert driven.outcome["type"] == "outlive.errors.InvalidPayload"
     gone = Driven(flow(code), input='{"numbers":1}')
     assert gone.status is InstanceStatus.FAILED
 
@@ -77,7 +77,7 @@ def test_a_result_that_does_not_fit_its_type_fails_the_flow():
 
     driven = Driven(flow(code), (4,))
     assert driven.status is InstanceStatus.FAILED
-    assert driven.outcome["type"] == "holdfast.errors.InvalidPayload"
+    assert driven.outcome["type"] == "outlive.errors.InvalidPayload"
     assert "flow f returned a str, which does not fit list[int]" in driven.outcome["message"]
     assert driven.crash().ended
 
@@ -120,7 +120,7 @@ def test_leaving_the_process_is_refused():
 
     driven = Driven(flow(code))
     assert driven.status is InstanceStatus.FAILED
-    assert driven.outcome["type"] == "holdfast.errors.UsageError"
+    assert driven.outcome["type"] == "outlive.errors.UsageError"
 
 
 def test_code_that_spins_fails_the_flow(monkeypatch):
@@ -175,7 +175,7 @@ def test_what_is_cancelled_when_its_flow_was_dropped_changes_nothing():
     kept = []
 
     async def code() -> None:
-        kept.extend([add(1), holdfast.wait_signal("go"), asyncio.ensure_future(asyncio.sleep(60))])
+        kept.extend([add(1), outlive.wait_signal("go"), asyncio.ensure_future(asyncio.sleep(60))])
         await asyncio.gather(*kept)
 
     driven = Driven(flow(code))
@@ -262,14 +262,14 @@ def test_a_parent_is_told_of_every_end():
 def test_cancelling_reaches_the_code_its_steps_and_its_children():
     async def code() -> None:
         started = child(5)
-        holdfast.start_child(child, 6, on_parent_end="abandon")
+        outlive.start_child(child, 6, on_parent_end="abandon")
         await add(1)
         await started
 
     driven = Driven(flow(code), id="p")
     driven.cancel("too late")
     assert driven.status is InstanceStatus.CANCELLED
-    assert driven.outcome == {"type": "holdfast.errors.FlowCancelled", "message": "too late"}
+    assert driven.outcome == {"type": "outlive.errors.FlowCancelled", "message": "too late"}
     assert driven.stopped == ["add#0"]
     (message,) = driven.decisions[-1].sends
     assert (message.to, message.kind) == ("p/child#0", "cancel")
@@ -309,7 +309,7 @@ def test_a_child_that_was_cancelled_says_so():
     async def code() -> list[str]:
         try:
             await child(1)
-        except holdfast.FlowCancelled as error:
+        except outlive.FlowCancelled as error:
             return [error.id, error.reason]
         return []
 
@@ -346,8 +346,8 @@ def test_a_run_that_is_held_and_cancelled_never_begins_now_or_at_replay():
 def test_a_run_that_is_held_begins_with_whatever_else_is_fed():
     async def code() -> str:
         with pytest.raises(TimeoutError):
-            await holdfast.wait_signal("x", timeout=0)
-        return await holdfast.wait_signal("x", str)
+            await outlive.wait_signal("x", timeout=0)
+        return await outlive.wait_signal("x", str)
 
     driven = Driven(flow(code))
     driven.run = driven.fresh()
@@ -366,7 +366,7 @@ def test_a_flow_that_is_dropped_decides_nothing():
 
     async def code() -> None:
         try:
-            async with holdfast.saga() as saga:
+            async with outlive.saga() as saga:
                 saga.add(unbook, "x")
                 await add(1)
         except BaseException as error:
@@ -376,11 +376,11 @@ def test_a_flow_that_is_dropped_decides_nothing():
             for ask in (
                 lambda: add(2),
                 lambda: child(1),
-                holdfast.now,
-                lambda: holdfast.wait_signal("x"),
-                lambda: holdfast.set_status("gone"),
-                lambda: holdfast.signal("x", "y"),
-                holdfast.continue_as_new,
+                outlive.now,
+                lambda: outlive.wait_signal("x"),
+                lambda: outlive.set_status("gone"),
+                lambda: outlive.signal("x", "y"),
+                outlive.continue_as_new,
             ):
                 try:
                     ask()
@@ -412,12 +412,12 @@ def test_a_run_that_never_began_can_be_dropped():
 
 def test_an_absolute_timer_and_one_that_has_passed():
     async def code() -> float:
-        begun = holdfast.now()
-        await holdfast.sleep_until(begun)
-        await holdfast.sleep_until(begun.replace(year=begun.year + 1))
+        begun = outlive.now()
+        await outlive.sleep_until(begun)
+        await outlive.sleep_until(begun.replace(year=begun.year + 1))
         with pytest.raises(UsageError, match="aware"):
-            await holdfast.sleep_until(begun.replace(tzinfo=None))
-        return (holdfast.now() - begun).days
+            await outlive.sleep_until(begun.replace(tzinfo=None))
+        return (outlive.now() - begun).days
 
     driven = Driven(flow(code))
     assert driven.told() == ["TimerSet"]
@@ -477,8 +477,8 @@ def test_a_failure_in_a_group_cancels_the_rest():
     [
         (lambda: add(1), "step add#0"),
         (lambda: child(1), "child child#0"),
-        (lambda: holdfast.start_child(child, 1, on_parent_end="abandon"), None),
-        (lambda: holdfast.start_child(child, 1, detached=True), None),
+        (lambda: outlive.start_child(child, 1, on_parent_end="abandon"), None),
+        (lambda: outlive.start_child(child, 1, detached=True), None),
     ],
 )
 def test_what_was_begun_and_never_awaited_is_told(how, named):

@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import App, Retry, Step
-from holdfast.errors import UsageError
-from holdfast.flows.arguments import text_of
-from holdfast.flows.decision import StepTask
-from holdfast.flows.events import StepEnded, StepRetrying
-from holdfast.flows.executing import Executor
-from holdfast.flows.step_run import StepRun
-from holdfast.flows.store_clock import StoreClock
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.telemetry import Telemetry
+from outlive import App, Retry, Step
+from outlive.errors import UsageError
+from outlive.flows.arguments import text_of
+from outlive.flows.decision import StepTask
+from outlive.flows.events import StepEnded, StepRetrying
+from outlive.flows.executing import Executor
+from outlive.flows.step_run import StepRun
+from outlive.flows.store_clock import StoreClock
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.telemetry import Telemetry
 
 mark: ContextVar[str] = ContextVar("mark", default="untouched")
 

@@ -12,9 +12,9 @@ from functools import partial
 import msgspec
 import pytest
 
-from holdfast import App
-from holdfast.flows.decision import StepTask
-from holdfast.flows.events import (
+from outlive import App
+from outlive.flows.decision import StepTask
+from outlive.flows.events import (
     NULL,
     Failure,
     Forked,
@@ -26,13 +26,13 @@ from holdfast.flows.events import (
     decode_events,
     encode_events,
 )
-from holdfast.flows.intake import Intake
-from holdfast.flows.local_steps import LocalSteps
-from holdfast.flows.rewinding import fork_history
-from holdfast.flows.salvaging import Salvaged
-from holdfast.flows.step_run import Gate
-from holdfast.model.instance import HistoryRow
-from holdfast.names import Token
+from outlive.flows.intake import Intake
+from outlive.flows.local_steps import LocalSteps
+from outlive.flows.rewinding import fork_history
+from outlive.flows.salvaging import Salvaged
+from outlive.flows.step_run import Gate
+from outlive.model.instance import HistoryRow
+from outlive.names import Token
 from tests.unit.flows.counting import grows_as_its_input, lines_run
 from tests.unit.flows.driving import BEGAN_US, Driven
 from tests.unit.flows.retried import kid, retry

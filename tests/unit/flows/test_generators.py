@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.flows import generators
-from holdfast.flows.loop import FlowLoop
+from outlive.flows import generators
+from outlive.flows.loop import FlowLoop
 
 
 def quiet(context: dict[str, object]) -> None:

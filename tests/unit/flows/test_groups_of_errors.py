@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
-from holdfast import App
-from holdfast.flows.failures import failure_of
-from holdfast.model.instance import InstanceStatus
+from outlive import App
+from outlive.flows.failures import failure_of
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
 app = App("groups")
@@ -110,7 +110,7 @@ def test_so_does_the_error_that_a_task_group_wraps():
         "total": 1,
         "first": [
             {
-                "type": "holdfast.errors.StepFailed",
+                "type": "outlive.errors.StepFailed",
                 "message": "step pay#1 failed: OSError: gone",
                 "of": "step/pay#1",
             }

@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.flows.loop import FlowLoop
-from holdfast.flows.recording import Recording, replayed
-from holdfast.model.instance import InstanceStatus
-from holdfast.names import InstanceId
+import outlive
+from outlive import App
+from outlive.flows.loop import FlowLoop
+from outlive.flows.recording import Recording, replayed
+from outlive.model.instance import InstanceStatus
+from outlive.names import InstanceId
 from tests.unit.flows.driving import Driven, flow_doing
 
 LIBRARY = Path(logging.__file__).parent
@@ -64,7 +64,7 @@ def test_flow_code_is_refused_at_the_call(asked):
     act, says = REFUSED[asked]
     driven = Driven(flow_doing(act))
     assert driven.status is InstanceStatus.FAILED
-    assert driven.outcome["type"] == "holdfast.errors.UsageError"
+    assert driven.outcome["type"] == "outlive.errors.UsageError"
     assert re.search(says, driven.outcome["message"])
 
 
@@ -74,7 +74,7 @@ def test_the_code_goes_on_where_it_catches_the_refusal():
     async def flow() -> str:
         try:
             acts[0]()
-        except holdfast.UsageError as error:
+        except outlive.UsageError as error:
             return str(error)
         return "opened"
 
@@ -90,14 +90,14 @@ def test_who_answers_a_query_is_refused_as_well():
     acts = [REFUSED["open"][0]]
 
     async def flow() -> None:
-        @holdfast.on_query
+        @outlive.on_query
         def look() -> None:
             acts[0]()
 
-        await holdfast.wait_signal("go")
+        await outlive.wait_signal("go")
 
     driven = Driven(App("a").flow(flow))
-    with pytest.raises(holdfast.UsageError, match="flow code cannot use a file"):
+    with pytest.raises(outlive.UsageError, match="flow code cannot use a file"):
         driven.run.answering.query("look")
 
 
@@ -121,7 +121,7 @@ def test_a_replay_refuses_the_same():
         began_at_us=driven.began_us,
         rows=tuple(driven.rows),
     )
-    with pytest.raises(holdfast.NonDeterminism), replayed(flow, recording):
+    with pytest.raises(outlive.NonDeterminism), replayed(flow, recording):
         pass
 
 
@@ -129,24 +129,24 @@ def test_a_replay_refuses_the_same():
 
 VETO = """
 import asyncio, sys
-import holdfast
+import outlive
 
 def veto(event, args):
     if event == "sys.addaudithook":
         raise {error}("no more of them")
 
 sys.addaudithook(veto)
-app = holdfast.App("a")
+app = outlive.App("a")
 
 @app.flow
 async def flow() -> int:
     return 5
 
 async def main():
-    hf = await holdfast.connect("memory://veto", app=app)
-    async with hf.running():
-        print(await (await hf.flows.start(flow)).result(timeout=20))
-    await hf.close()
+    host = await outlive.connect("memory://veto", app=app)
+    async with host.running():
+        print(await (await host.flows.start(flow)).result(timeout=20))
+    await host.close()
 
 asyncio.run(main())
 """
@@ -165,7 +165,7 @@ def test_flows_run_where_no_hook_may_be_added(error):
 
 def test_importing_adds_no_hook():
     text = (
-        "import sys, holdfast.flows.run, holdfast.flows.guarding as guarding\n"
+        "import sys, outlive.flows.run, outlive.flows.guarding as guarding\n"
         "print(guarding._Guard.added)"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
@@ -174,10 +174,10 @@ def test_importing_adds_no_hook():
 
 UNCHECKED = """
 import asyncio, gc
-import holdfast
-from holdfast.flows import guarding
+import outlive
+from outlive.flows import guarding
 
-app = holdfast.App("a")
+app = outlive.App("a")
 
 @app.flow(checked=False)
 async def alone() -> int:
@@ -188,13 +188,13 @@ async def watched() -> int:
     return 5
 
 async def main():
-    hf = await holdfast.connect("memory://unchecked", app=app)
+    host = await outlive.connect("memory://unchecked", app=app)
     before = list(gc.callbacks)
-    async with hf.running():
+    async with host.running():
         for flow in (alone, watched):
-            await (await hf.flows.start(flow)).result(timeout=20)
+            await (await host.flows.start(flow)).result(timeout=20)
             print(guarding._Guard.added, gc.callbacks != before)
-    await hf.close()
+    await host.close()
 
 asyncio.run(main())
 """
@@ -254,8 +254,8 @@ async def test_a_step_may_do_all_of_it(tmp_path):
     async def flow() -> list[list[str]]:
         return [await on_the_loop(), await in_a_thread()]
 
-    hf = await holdfast.connect(f"sqlite:///{tmp_path / 'holdfast.db'}", app=app)
-    async with hf.running():
-        found = await (await hf.flows.start(flow)).result(timeout=20)
-    await hf.close()
+    host = await outlive.connect(f"sqlite:///{tmp_path / 'outlive.db'}", app=app)
+    async with host.running():
+        found = await (await host.flows.start(flow)).result(timeout=20)
+    await host.close()
     assert found == [[name for name in REFUSED if name not in left_out]] * 2

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import App, UsageError
-from holdfast.errors import NonDeterminism
+import outlive
+from outlive import App, UsageError
+from outlive.errors import NonDeterminism
 from tests.unit.flows.driving import Driven
 
 app = App("looking")
@@ -25,14 +25,14 @@ def flow(function):
 
 async def drawing() -> str:
     """Draws after it was looked at, and waits for tasks in a set."""
-    dice = holdfast.random()
+    dice = outlive.random()
     loop = asyncio.get_running_loop()
     timer = loop.call_later(60, list)
     waiting = asyncio.create_task(asyncio.sleep(60))
     call = pay("before")
     forbidden = {
-        "uuid": lambda: holdfast.uuid().hex,
-        "random": lambda: holdfast.random().random(),
+        "uuid": lambda: outlive.uuid().hex,
+        "random": lambda: outlive.random().random(),
         "step": lambda: pay("now"),
         "task": lambda: asyncio.ensure_future(asyncio.sleep(1)),
         "timer": lambda: loop.call_later(0.01, list),
@@ -40,20 +40,20 @@ async def drawing() -> str:
         "unset": timer.cancel,
         "cancel": waiting.cancel,
         "drop": call.cancel,
-        "register": lambda: holdfast.on_query("more")(list),
-        "take": lambda: holdfast.on_update("more")(list),
-        "status": lambda: holdfast.set_status("seen"),
+        "register": lambda: outlive.on_query("more")(list),
+        "take": lambda: outlive.on_update("more")(list),
+        "status": lambda: outlive.set_status("seen"),
     }
     for name, function in forbidden.items():
-        holdfast.on_query(name)(function)
-        holdfast.on_update(name, validator=function)(lambda: None)
-    holdfast.on_query("kept")(dice.random)
-    holdfast.on_query("future")(lambda: [loop.create_future() for _ in range(3)] and None)
-    holdfast.on_query("now")(lambda: holdfast.now().year)
-    await holdfast.wait_signal("go")
+        outlive.on_query(name)(function)
+        outlive.on_update(name, validator=function)(lambda: None)
+    outlive.on_query("kept")(dice.random)
+    outlive.on_query("future")(lambda: [loop.create_future() for _ in range(3)] and None)
+    outlive.on_query("now")(lambda: outlive.now().year)
+    await outlive.wait_signal("go")
     tasks = {asyncio.create_task(asyncio.sleep(0), name=str(number)) for number in range(5)}
     order = ",".join(task.get_name() for task in tasks)
-    return await pay(f"{holdfast.uuid().hex} {dice.random()} {order}")
+    return await pay(f"{outlive.uuid().hex} {dice.random()} {order}")
 
 
 NAMES = ("uuid", "random", "step", "task", "timer", "soon", "unset", "cancel", "drop", "register")
@@ -91,9 +91,9 @@ def test_what_is_harmless_is_made_so(name):
 def test_a_query_that_wakes_what_waits_is_refused_and_its_flow_replayed():
     async def code() -> str:
         event = asyncio.Event()
-        holdfast.on_query("wake")(event.set)
+        outlive.on_query("wake")(event.set)
         first, _ = await asyncio.wait(
-            (asyncio.create_task(event.wait()), holdfast.wait_signal("go")),
+            (asyncio.create_task(event.wait()), outlive.wait_signal("go")),
             return_when=asyncio.FIRST_COMPLETED,
         )
         return await pay(str(len(first)))

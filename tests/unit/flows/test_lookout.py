@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.flows.lookout import Lookout
-from holdfast.model.flow_options import FlowOptions
+from outlive.flows.lookout import Lookout
+from outlive.model.flow_options import FlowOptions
 
 POLL_S, FLOOR_S = 10.0, 0.5
 

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.flows import loop as flow_loop
-from holdfast.flows.loop import FlowLoop
+from outlive.errors import UsageError
+from outlive.flows import loop as flow_loop
+from outlive.flows.loop import FlowLoop
 
 
 class Flow:

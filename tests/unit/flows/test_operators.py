@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.flows.events import Forked, Rewound
-from holdfast.flows.rewinding import fork_history
-from holdfast.model.instance import HistoryRow, InstanceStatus
-from holdfast.names import Token
+import outlive
+from outlive import App
+from outlive.flows.events import Forked, Rewound
+from outlive.flows.rewinding import fork_history
+from outlive.model.instance import HistoryRow, InstanceStatus
+from outlive.names import Token
 from tests.unit.flows.driving import SECOND, Driven
 
 app = App("replay")
@@ -65,7 +65,7 @@ async def old_way() -> int:
 
 async def new_way() -> int:
     await add(1)
-    if holdfast.patched("b"):
+    if outlive.patched("b"):
         await other(2)
     else:
         await add(2)
@@ -92,7 +92,7 @@ def test_a_patch_in_a_loop_has_one_answer():
     def make(patch):
         async def code() -> None:
             for number in range(4):
-                if patch and holdfast.patched("x"):
+                if patch and outlive.patched("x"):
                     await other(number)
                 else:
                     await add(number)
@@ -108,7 +108,7 @@ def test_a_patch_in_a_loop_has_one_answer():
 
 def test_a_patch_is_written_before_what_it_decides_begins():
     async def code() -> int:
-        if holdfast.patched("x"):
+        if outlive.patched("x"):
             return await add(1)
         return 0
 
@@ -127,7 +127,7 @@ def test_a_patch_is_written_before_what_it_decides_begins():
 
 async def failing() -> int:
     first = await add(1)
-    holdfast.wait_signal("unread")
+    outlive.wait_signal("unread")
     return first + await other(5)
 
 
@@ -146,7 +146,7 @@ def test_a_retry_goes_on_from_before_the_failure_and_keeps_what_was_sent():
 
 def test_a_retry_keeps_signals_that_were_read_in_the_void_part():
     async def code() -> str:
-        text = await holdfast.wait_signal("go", str)
+        text = await outlive.wait_signal("go", str)
         await other(1)
         return text
 
@@ -211,7 +211,7 @@ def test_a_fork_goes_on_from_any_version_with_another_input():
     fork.work()
     assert fork.outcome == -2
     assert Driven(flow(two), (40,), id="g", rows=fork.rows).run.ended
-    with pytest.raises(holdfast.UsageError, match="no version 7"):
+    with pytest.raises(outlive.UsageError, match="no version 7"):
         fork_history(driven.rows, Forked(at=0, id="f", version=7))
 
 
@@ -219,7 +219,7 @@ def test_a_fork_draws_the_same_chances_and_begins_open_jobs_for_itself():
     drawn = []
 
     async def code() -> int:
-        drawn.append(holdfast.uuid())
+        drawn.append(outlive.uuid())
         sent = remote(1)
         await add(1)
         return await sent

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App
+import outlive
+from outlive import App
 from tests.unit.flows.driving import Driven
 
 app = App("order")
@@ -70,7 +70,7 @@ async def limited() -> None:
 
 
 async def signalled() -> None:
-    waits = [holdfast.wait_signal(f"s{n % 3}", timeout=5 + n) for n in range(9)]
+    waits = [outlive.wait_signal(f"s{n % 3}", timeout=5 + n) for n in range(9)]
     for wait in asyncio.as_completed(waits):
         try:
             await act(f"got {await wait}")

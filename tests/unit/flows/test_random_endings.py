@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App
+import outlive
+from outlive import App
 from tests.unit.flows.driving import Driven
 from tests.unit.flows.test_random_flows import Program, act, happen, open_calls, perform
 
@@ -43,7 +43,7 @@ def branches(seed: int) -> list[Branch]:
 
 async def run_branch(branch: Branch, path: str, never: asyncio.Event, left: list[Any]) -> None:
     try:
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             saga.add(perform, branch.undo, f"{path}u")
             if branch.in_vain:
                 saga.add(never.wait)
@@ -60,7 +60,7 @@ async def run_branch(branch: Branch, path: str, never: asyncio.Event, left: list
 
 
 async def wait_for_long() -> None:
-    await holdfast.wait_signal("late")
+    await outlive.wait_signal("late")
 
 
 def send_awaited(driven: Driven) -> bool:
@@ -81,7 +81,7 @@ def test_a_flow_ends_when_its_branches_have_undone_and_replays_as_it_ran(seed):
             asyncio.create_task(run_branch(branch, f"b{number}", never, left))
             for number, branch in enumerate(found)
         ]
-        await holdfast.wait_signal("s1")
+        await outlive.wait_signal("s1")
         return f"around {len(tasks)}"
 
     dice = random.Random(seed)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App, StepFailed
-from holdfast.flows.decision import Decision
-from holdfast.flows.events import encode_events
+import outlive
+from outlive import App, StepFailed
+from outlive.flows.decision import Decision
+from outlive.flows.events import encode_events
 from tests.unit.flows.driving import Driven
 
 app = App("random")
@@ -124,34 +124,34 @@ async def _shield(path: str, number: int, inner: list[Any]) -> str:
 
 
 async def _saga(path: str, number: int, inner: list[Any]) -> str:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         saga.add(act, f"{path} undone")
         return await perform(inner[0], f"{path}s")
 
 
 async def _sleep(path: str, number: int, inner: list[Any]) -> str:
-    await asyncio.sleep(number + holdfast.random().random())
-    return holdfast.now().isoformat()
+    await asyncio.sleep(number + outlive.random().random())
+    return outlive.now().isoformat()
 
 
 async def _wait(path: str, number: int, inner: list[Any]) -> str:
     try:
-        return str(await holdfast.wait_signal(f"s{number}", timeout=5 * number))
+        return str(await outlive.wait_signal(f"s{number}", timeout=5 * number))
     except TimeoutError:
         return "none"
 
 
 async def _signal(path: str, number: int, inner: list[Any]) -> str:
-    holdfast.signal("other", f"s{number}", path)
-    return holdfast.uuid().hex[:4]
+    outlive.signal("other", f"s{number}", path)
+    return outlive.uuid().hex[:4]
 
 
 async def _patch(path: str, number: int, inner: list[Any]) -> str:
-    return str(holdfast.patched(f"p{number}"))
+    return str(outlive.patched(f"p{number}"))
 
 
 async def _status(path: str, number: int, inner: list[Any]) -> str:
-    holdfast.set_status(path)
+    outlive.set_status(path)
     return ""
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.flows.events import ChildEnded, Failure, Forked, StepEnded
-from holdfast.flows.rewinding import fork_history
-from holdfast.model.instance import HistoryRow, InstanceStatus, NewInstance
-from holdfast.names import Token
+import outlive
+from outlive import App
+from outlive.flows.events import ChildEnded, Failure, Forked, StepEnded
+from outlive.flows.rewinding import fork_history
+from outlive.model.instance import HistoryRow, InstanceStatus, NewInstance
+from outlive.names import Token
 from tests.unit.flows.driving import Driven
 from tests.unit.flows.retried import retry
 from tests.unit.flows.test_random_flows import KINDS, Program, child, perform
@@ -49,16 +49,16 @@ async def _both(path: str, number: int, inner: list[Any]) -> str:
 
 
 async def _detach(path: str, number: int, inner: list[Any]) -> str:
-    return str(holdfast.start_child(child, path, detached=True))
+    return str(outlive.start_child(child, path, detached=True))
 
 
 async def _abandon(path: str, number: int, inner: list[Any]) -> str:
-    holdfast.start_child(child, path, on_parent_end="abandon")
+    outlive.start_child(child, path, on_parent_end="abandon")
     return ""
 
 
 async def _await(path: str, number: int, inner: list[Any]) -> str:
-    return await holdfast.start_child(child, path, on_parent_end="abandon")
+    return await outlive.start_child(child, path, on_parent_end="abandon")
 
 
 KINDS.update(both=_both, detach=_detach, abandon=_abandon, **{"await": _await})

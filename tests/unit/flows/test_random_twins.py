@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App
+import outlive
+from outlive import App
 from tests.unit.flows.driving import Driven
 from tests.unit.flows.test_random_flows import KINDS, child, perform
 from tests.unit.flows.test_random_retries import Fragile, World, lead
@@ -22,7 +22,7 @@ given: list[str] = []
 
 def _twin(**how: Any) -> Any:
     async def call(path: str, number: int, inner: list[Any]) -> str:
-        called = holdfast.start_child(child, "same", **how)
+        called = outlive.start_child(child, "same", **how)
         given.append(called if isinstance(called, str) else called.id)
         return "" if isinstance(called, str) else await called
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-import holdfast
-from holdfast.flows.checking import check_recording
-from holdfast.flows.recording import read_document, record_flow
+import outlive
+from outlive.flows.checking import check_recording
+from outlive.flows.recording import read_document, record_flow
 
-app = holdfast.App("recorded")
+app = outlive.App("recorded")
 
 
 @app.step
@@ -20,14 +20,14 @@ async def echo(text: str) -> str:
 @app.flow
 async def rounds(number: int, text: str) -> None:
     await echo(text)
-    await holdfast.wait_signal("next")
-    holdfast.continue_as_new(number + 1, text)
+    await outlive.wait_signal("next")
+    outlive.continue_as_new(number + 1, text)
 
 
 class RestartsMeanwhile:
     """A store in which the flow begins anew between two questions about it."""
 
-    def __init__(self, store, flow: holdfast.FlowHandle) -> None:
+    def __init__(self, store, flow: outlive.FlowHandle) -> None:
         self._store = store
         self._flow = flow
         self._restarted = False
@@ -41,7 +41,7 @@ class RestartsMeanwhile:
         return await self._store.history(id, after=after, limit=limit)
 
 
-async def _until(flow: holdfast.FlowHandle, *, number: int) -> None:
+async def _until(flow: outlive.FlowHandle, *, number: int) -> None:
     """Wait for the first step of that round; a commit within a flow rings nobody."""
     while True:
         history = await flow.history()
@@ -52,12 +52,12 @@ async def _until(flow: holdfast.FlowHandle, *, number: int) -> None:
 
 
 async def _recorded(*, restarting: bool):
-    async with holdfast.connect("memory://", app=app, host="a") as hf, asyncio.timeout(30):
-        running = asyncio.ensure_future(hf.run())
+    async with outlive.connect("memory://", app=app, name="a") as host, asyncio.timeout(30):
+        running = asyncio.ensure_future(host.run())
         try:
-            flow = await hf.flows.start(rounds, 0, "grüße 1.50 \u2028", id="f")
+            flow = await host.flows.start(rounds, 0, "grüße 1.50 \u2028", id="f")
             await _until(flow, number=0)
-            store = hf.driver.instances
+            store = host.driver.instances
             return await record_flow(
                 RestartsMeanwhile(store, flow) if restarting else store, flow.id
             )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-import holdfast
-from holdfast import App, HistoryTooNew, NonDeterminism
-from holdfast.flows.events import Forked, SignalReceived, TimerSet, encode_events
-from holdfast.model.instance import HistoryRow, InstanceStatus
-from holdfast.names import Token
+import outlive
+from outlive import App, HistoryTooNew, NonDeterminism
+from outlive.flows.events import Forked, SignalReceived, TimerSet, encode_events
+from outlive.model.instance import HistoryRow, InstanceStatus
+from outlive.names import Token
 from tests.unit.flows.driving import BEGAN_US, Driven
 
 app = App("replay")
@@ -296,7 +296,7 @@ def test_a_step_may_change_where_it_runs(queued_before, kind):
 
 def test_the_logger_is_silent_during_replay(caplog):
     async def code() -> None:
-        log = holdfast.logger("shop")
+        log = outlive.logger("shop")
         log.info("before")
         await add(1)
         log.info("after", extra={"more": 1})
@@ -318,7 +318,7 @@ def test_time_chance_and_ids_are_the_same_at_every_replay():
         mine: list[object] = []
         seen.append(mine)
         for number in range(3):
-            mine.append((holdfast.now(), holdfast.uuid(), holdfast.random().random()))
+            mine.append((outlive.now(), outlive.uuid(), outlive.random().random()))
             await add(number)
 
     driven = run_of(code)
@@ -326,13 +326,13 @@ def test_time_chance_and_ids_are_the_same_at_every_replay():
     replayed(code, driven)
     assert seen[0] == seen[1]
     assert len({str(entry) for entry in seen[0]}) == 3
-    assert holdfast_now_of(seen[0][0]) == BEGAN_US
+    assert outlive_now_of(seen[0][0]) == BEGAN_US
     other_flow = run_of(code, id="g")
     assert seen[2][0] != seen[0][0]
     other_flow.run.close()
 
 
-def holdfast_now_of(entry) -> int:
+def outlive_now_of(entry) -> int:
     return round(entry[0].timestamp() * 1e6)
 
 
@@ -346,7 +346,7 @@ def test_a_history_of_a_newer_release_is_not_read():
 def test_events_that_a_transaction_committed_alone_are_followed_by_what_was_decided():
     async def code() -> None:
         await add(1)
-        holdfast.signal("g", "hello")
+        outlive.signal("g", "hello")
         await asyncio.sleep(5)
 
     whole = run_of(code, steps=1)

@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import StepFailed
-from holdfast.flows.events import (
+import outlive
+from outlive import StepFailed
+from outlive.flows.events import (
     CancelRequested,
     Failure,
     SignalReceived,
@@ -18,8 +18,8 @@ from holdfast.flows.events import (
     StepUnbegun,
     encode_events,
 )
-from holdfast.model.instance import HistoryRow, InstanceStatus
-from holdfast.names import Token
+from outlive.model.instance import HistoryRow, InstanceStatus
+from outlive.names import Token
 from tests.unit.flows.driving import SECOND
 from tests.unit.flows.retried import (
     as_of_old,
@@ -230,7 +230,7 @@ def test_a_cancelled_flow_goes_on_from_before_the_wish_and_its_clean_up_is_not_r
     async def code() -> str:
         await charge()
         try:
-            return await holdfast.wait_signal("go", str)
+            return await outlive.wait_signal("go", str)
         finally:
             await refund()
 
@@ -319,9 +319,9 @@ def test_mended_code_may_decide_otherwise_where_it_failed():
             return await wire()
 
         async def other() -> int:
-            holdfast.start_child(kid, detached=True)
-            new = holdfast.patched("new")
-            holdfast.signal("elsewhere", "hello")
+            outlive.start_child(kid, detached=True)
+            new = outlive.patched("new")
+            outlive.signal("elsewhere", "hello")
             return await kid() if new else 0
 
         return list(await asyncio.gather(branch(), other()))
@@ -377,7 +377,7 @@ def test_what_was_decided_on_an_end_recorded_ahead_is_decided_anew():
 
 def test_a_flow_of_a_later_run_is_retried_and_keeps_what_it_carried():
     async def code() -> str:
-        text = await holdfast.wait_signal("go", str)
+        text = await outlive.wait_signal("go", str)
         await charge()
         if broken[0]:
             raise ZeroDivisionError
@@ -394,7 +394,7 @@ def test_a_flow_of_a_later_run_is_retried_and_keeps_what_it_carried():
 
 def test_a_terminated_flow_goes_on_where_it_was():
     async def code() -> int:
-        return await charge() + await holdfast.wait_signal("go", int)
+        return await charge() + await outlive.wait_signal("go", int)
 
     driven = run_of(code)
     driven.work()
@@ -427,7 +427,7 @@ def test_a_step_that_was_held_back_twice_runs_after_a_retry_that_makes_both_void
         async def late() -> str:
             try:
                 return await ship()
-            except holdfast.StepFailed:
+            except outlive.StepFailed:
                 await charge()
                 raise
 

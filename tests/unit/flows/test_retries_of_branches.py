@@ -7,10 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import StepFailed
-from holdfast.flows.events import Failure, StepEnded
-from holdfast.model.instance import InstanceStatus
+import outlive
+from outlive import StepFailed
+from outlive.flows.events import Failure, StepEnded
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.retried import (
     app,
     broken,
@@ -176,9 +176,9 @@ def test_an_end_is_not_given_to_a_call_with_another_input():
 def test_a_signal_that_was_sent_is_sent_under_the_same_id():
     async def branch() -> None:
         await charge()
-        holdfast.signal("elsewhere", "hello", 1)
-        holdfast.signal("elsewhere", "hello", 1)
-        holdfast.signal("elsewhere", "hello", 2)
+        outlive.signal("elsewhere", "hello", 1)
+        outlive.signal("elsewhere", "hello", 1)
+        outlive.signal("elsewhere", "hello", 2)
 
     driven = run_of(flow_with(branch))
     fail_first(driven)
@@ -194,7 +194,7 @@ def test_a_signal_that_was_sent_is_sent_under_the_same_id():
 def test_a_child_that_lives_on_is_not_started_again(how):
     async def branch() -> None:
         await charge()
-        holdfast.start_child(kid, **how)
+        outlive.start_child(kid, **how)
 
     driven = run_of(flow_with(branch))
     fail_first(driven)
@@ -209,7 +209,7 @@ def test_a_child_that_lives_on_is_not_started_again(how):
 def test_an_abandoned_child_is_awaited_under_the_id_that_it_has():
     async def branch() -> int:
         await charge()
-        return await holdfast.start_child(kid, on_parent_end="abandon")
+        return await outlive.start_child(kid, on_parent_end="abandon")
 
     async def code() -> list[object]:
         task = asyncio.ensure_future(branch())
@@ -231,7 +231,7 @@ def test_an_abandoned_child_is_awaited_under_the_id_that_it_has():
 def test_a_child_with_a_chosen_id_that_ended_with_its_flow_begins_under_another():
     async def branch() -> int:
         await charge()
-        return await holdfast.start_child(kid, id="chosen")
+        return await outlive.start_child(kid, id="chosen")
 
     async def code() -> list[object]:
         task = asyncio.ensure_future(branch())
@@ -258,8 +258,8 @@ def test_mended_code_that_tells_and_starts_something_else_is_heard():
     async def code() -> object:
         await charge()
         word = "wrong" if broken[0] else "right"
-        holdfast.signal("elsewhere", word)
-        started = holdfast.start_child(listener, word, detached=True)
+        outlive.signal("elsewhere", word)
+        started = outlive.start_child(listener, word, detached=True)
         if broken[0]:
             raise ZeroDivisionError
         return started
@@ -314,7 +314,7 @@ def test_one_child_is_given_to_one_call_however_alike_they_are():
 
     async def branch(amount: int) -> int:
         await charge(amount)
-        return await holdfast.start_child(kid, on_parent_end="abandon")
+        return await outlive.start_child(kid, on_parent_end="abandon")
 
     async def code() -> list[object]:
         done = await asyncio.gather(branch(1), branch(2), ship(), return_exceptions=True)
@@ -348,13 +348,13 @@ def test_one_child_is_given_to_one_call_however_alike_they_are():
 
 def test_an_abandoned_child_that_a_void_retry_began_again_goes_on():
     async def code() -> int:
-        child = holdfast.start_child(kid, on_parent_end="abandon")
+        child = outlive.start_child(kid, on_parent_end="abandon")
         error = None
         try:
             await ship()
         except StepFailed as failed:
             error = failed
-        enough = holdfast.wait_signal("enough")
+        enough = outlive.wait_signal("enough")
         done, _ = await asyncio.wait([child, enough], return_when=asyncio.FIRST_COMPLETED)
         if child in done:
             child.result()

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import RetryRefused, StepOutcomeUnknown
-from holdfast.flows.events import (
+import outlive
+from outlive import RetryRefused, StepOutcomeUnknown
+from outlive.flows.events import (
     StepIntended,
 )
-from holdfast.model.instance import InstanceStatus
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.retried import (
     as_of_old,
     broken,
@@ -29,14 +29,14 @@ from tests.unit.flows.retried import (
 
 
 async def shipped_in_a_saga() -> None:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         await charge()
         saga.add(refund)
         await ship()
 
 
 async def own_error_in_a_saga() -> None:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         await charge()
         saga.add(refund)
         raise ZeroDivisionError
@@ -44,7 +44,7 @@ async def own_error_in_a_saga() -> None:
 
 async def saga_beside_the_failure() -> None:
     async def branch() -> None:
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             await charge()
             saga.add(refund)
             await asyncio.sleep(60)
@@ -58,9 +58,9 @@ async def saga_beside_the_failure() -> None:
 
 async def undone_without_a_step() -> None:
     async def undo() -> None:
-        holdfast.set_attributes({"undone": True})
+        outlive.set_attributes({"undone": True})
 
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         saga.add(undo)
         await ship()
 
@@ -93,10 +93,10 @@ def test_what_was_undone_is_not_taken_for_done(code, old):
 @pytest.mark.parametrize("old", [False, True])
 def test_a_cancelled_saga_is_not_taken_for_done(old):
     async def code() -> None:
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             await charge()
             saga.add(refund)
-            await holdfast.wait_signal("go")
+            await outlive.wait_signal("go")
 
     driven = run_of(code)
     driven.work()
@@ -112,7 +112,7 @@ def test_a_cancelled_saga_is_not_taken_for_done(old):
 def test_a_saga_that_the_code_got_over_is_no_hindrance():
     async def code() -> str:
         try:
-            async with holdfast.saga() as saga:
+            async with outlive.saga() as saga:
                 await charge()
                 saga.add(refund)
                 raise ZeroDivisionError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.flows.row import FlowRow
-from holdfast.model.instance import ClaimedInstance
-from holdfast.names import InstanceId, Token
+from outlive.flows.row import FlowRow
+from outlive.model.instance import ClaimedInstance
+from outlive.names import InstanceId, Token
 
 
 def test_a_mark_is_written_by_every_commit_until_one_of_them_stands():
@@ -21,7 +21,7 @@ def test_a_mark_is_written_by_every_commit_until_one_of_them_stands():
             began_at_us=0,
             parent=None,
             headers="{}",
-            attributes='{"holdfast.stuck":"why"}',
+            attributes='{"outlive.stuck":"why"}',
             custom=None,
         )
     )

@@ -8,10 +8,10 @@ from typing import Never, NoReturn
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import App, UsageError
-from holdfast.flows.events import Ended, SignalReceived, StepEnded
-from holdfast.model.instance import InstanceStatus
+import outlive
+from outlive import App, UsageError
+from outlive.flows.events import Ended, SignalReceived, StepEnded
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
 app = App("endings")
@@ -44,7 +44,7 @@ def flow(function):
 
 
 async def trip() -> str:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         await book("flight")
         saga.add(unbook, "flight")
         await book("hotel")
@@ -116,7 +116,7 @@ def test_an_undo_that_fails_is_noted_also_when_the_flow_was_cancelled():
 
 
 async def part(what: str) -> None:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         await book(what)
         saga.add(lambda: asyncio.gather(unbook(what), unbook(f"seat in {what}")))
         await add(1)
@@ -128,11 +128,11 @@ def test_what_a_branch_has_begun_to_undo_is_undone_though_the_flow_ends(how, cra
     async def code(number: int) -> int:
         branch = asyncio.create_task(part("hotel"))
         other = asyncio.create_task(part("car"))
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         if how == "fails":
             raise ValueError("over")
         if how == "goes on as new":
-            holdfast.continue_as_new(number)
+            outlive.continue_as_new(number)
         del branch, other
         return number
 
@@ -162,8 +162,8 @@ def test_a_cancel_while_a_failure_is_undone_is_heard_when_that_is_done(crashes):
     async def code() -> str:
         try:
             await trip()
-        except holdfast.StepFailed:
-            await holdfast.wait_signal("never")
+        except outlive.StepFailed:
+            await outlive.wait_signal("never")
         return "got over it"
 
     driven = Driven(flow(code))
@@ -185,8 +185,8 @@ def test_time_that_runs_out_while_a_failure_is_undone_ends_the_block_when_that_i
             async with asyncio.timeout(20):
                 try:
                     await trip()
-                except holdfast.StepFailed:
-                    await holdfast.wait_signal("never")
+                except outlive.StepFailed:
+                    await outlive.wait_signal("never")
         except TimeoutError as error:
             cause = error.__cause__
             assert cause is not None
@@ -207,7 +207,7 @@ def test_what_older_releases_recorded_of_sagas_is_replayed_by_what_they_did():
     async def swallows() -> str:
         try:
             await trip()
-        except holdfast.StepFailed:
+        except outlive.StepFailed:
             await add(1)
         return "got over it"
 
@@ -225,7 +225,7 @@ def test_what_older_releases_recorded_of_sagas_is_replayed_by_what_they_did():
 
     async def broken_off() -> None:
         branch = asyncio.create_task(part("hotel"))
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         del branch
 
     driven = Driven(flow(broken_off))
@@ -240,7 +240,7 @@ def test_plain_functions_undo_as_well_and_what_cannot_be_called_is_refused():
     undone: list[str] = []
 
     async def code() -> None:
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             saga.add(unbook, "flight")
             saga.add(undone.append, "plain")
             saga.add(lambda: unbook("hotel"))
@@ -264,11 +264,11 @@ def test_plain_functions_undo_as_well_and_what_cannot_be_called_is_refused():
 async def counting(total: int) -> int:
     kept = child(total)
     del kept
-    number = await holdfast.wait_signal("n", int)
+    number = await outlive.wait_signal("n", int)
     if number == 0:
         return total
     await add(number)
-    return holdfast.continue_as_new(total + number)
+    return outlive.continue_as_new(total + number)
 
 
 def restarted(driven: Driven) -> Driven:
@@ -310,12 +310,12 @@ def test_going_on_as_new_is_seen_through_groups_and_sagas_and_only_from_the_main
     async def grouped(again: bool) -> str:
         if not again:
             return "second"
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             saga.add(unbook, "x")
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(add(1))
                 await asyncio.sleep(1)
-                holdfast.continue_as_new(False)
+                outlive.continue_as_new(False)
         return ""
 
     driven = Driven(flow(grouped), (True,))
@@ -325,7 +325,7 @@ def test_going_on_as_new_is_seen_through_groups_and_sagas_and_only_from_the_main
 
     async def elsewhere() -> str:
         async def part() -> None:
-            holdfast.continue_as_new()
+            outlive.continue_as_new()
 
         try:
             await asyncio.create_task(part())
@@ -340,7 +340,7 @@ def test_going_on_as_new_is_seen_through_groups_and_sagas_and_only_from_the_main
 def test_a_flow_that_never_returns_may_say_so(kind):
     async def forever(number: int) -> None:
         await add(number)
-        holdfast.continue_as_new(number + 1)
+        outlive.continue_as_new(number + 1)
 
     forever.__annotations__["return"] = kind
     driven = Driven(flow(forever), (1,))
@@ -351,7 +351,7 @@ def test_a_flow_that_never_returns_may_say_so(kind):
 def test_arguments_that_do_not_fit_the_next_run_are_refused():
     async def code(number: int) -> str:
         try:
-            holdfast.continue_as_new(1, 2)
+            outlive.continue_as_new(1, 2)
         except UsageError as error:
             return str(error)
 

@@ -8,9 +8,9 @@ import logging
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.flows.events import Ruled, StepEnded
+import outlive
+from outlive import App
+from outlive.flows.events import Ruled, StepEnded
 from tests.unit.flows.driving import Driven
 
 YEARS_S = 10 * 365 * 86_400
@@ -37,7 +37,7 @@ def flow(function):
 
 
 async def part(undo, *args) -> None:
-    async with holdfast.saga() as saga:
+    async with outlive.saga() as saga:
         await book()
         saga.add(undo, *args)
         await bad()
@@ -58,13 +58,13 @@ def failed(code, crashes: bool = False) -> Driven:
 def test_what_an_undo_has_left_behind_does_not_keep_its_flow_from_ending(crashes):
     async def undo() -> None:
         await unbook()
-        ack = asyncio.create_task(holdfast.wait_signal("ack"))
+        ack = asyncio.create_task(outlive.wait_signal("ack"))
         late = asyncio.create_task(asyncio.sleep(60))
         await asyncio.wait([ack, late], return_when=asyncio.FIRST_COMPLETED)
 
     async def code() -> str:
         task = asyncio.create_task(part(undo))
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         del task
         return "done"
 
@@ -79,12 +79,12 @@ def test_what_an_undo_has_left_behind_does_not_keep_its_flow_from_ending(crashes
 
 def test_what_an_undo_left_behind_before_the_flow_ended_is_cancelled_with_it():
     async def undo() -> None:
-        left = asyncio.create_task(holdfast.wait_signal("ack"))
+        left = asyncio.create_task(outlive.wait_signal("ack"))
         await unbook()
         del left
 
     async def code() -> str:
-        with contextlib.suppress(holdfast.StepFailed):
+        with contextlib.suppress(outlive.StepFailed):
             await part(undo)
         return "done"
 
@@ -98,12 +98,12 @@ def test_what_an_undo_left_behind_before_the_flow_ended_is_cancelled_with_it():
 
 def test_an_update_that_comes_while_an_ended_flow_undoes_does_not_keep_it():
     async def code() -> str:
-        @holdfast.on_update
+        @outlive.on_update
         async def approve() -> str:
-            return await holdfast.wait_signal("second-eye", str)
+            return await outlive.wait_signal("second-eye", str)
 
         task = asyncio.create_task(part(unbook, 1))
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         del task
         return "done"
 
@@ -135,14 +135,14 @@ def test_an_undo_that_waits_for_a_task_that_ended_with_the_flow_is_told_so(crash
             await done.wait()
 
         async def undo() -> None:
-            async with holdfast.saga() as saga:
+            async with outlive.saga() as saga:
                 saga.add(unbook, 3)
                 saga.add(ask, 1)
                 saga.add(ask, 2)
                 await bad()
 
         tasks = asyncio.create_task(desk()), asyncio.create_task(undo())
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         del tasks
         return "done"
 
@@ -173,12 +173,12 @@ def test_a_saga_that_undoes_because_its_flow_ends_does_not_keep_it(waits, crashe
             if waits == "for a task":
                 await never.wait()
             else:
-                left = asyncio.create_task(holdfast.wait_signal("ack"))
+                left = asyncio.create_task(outlive.wait_signal("ack"))
                 await unbook()
                 del left
 
         task = asyncio.create_task(part(undo))
-        over, hurry = holdfast.wait_signal("over"), holdfast.wait_signal("hurry")
+        over, hurry = outlive.wait_signal("over"), outlive.wait_signal("hurry")
         await asyncio.wait([over, hurry], return_when=asyncio.FIRST_COMPLETED)
         del task
         return "done"
@@ -210,7 +210,7 @@ def test_what_a_cancelled_task_makes_to_clean_up_is_not_cancelled(how, undoes):
 
     async def holding() -> None:
         try:
-            await holdfast.wait_signal("never")
+            await outlive.wait_signal("never")
         finally:
             await release()
 
@@ -218,7 +218,7 @@ def test_what_a_cancelled_task_makes_to_clean_up_is_not_cancelled(how, undoes):
         tasks = [asyncio.create_task(holding())]
         if undoes:
             tasks.append(asyncio.create_task(part(unbook, 1)))
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         return "done"
 
     driven = Driven(flow(code))
@@ -241,12 +241,12 @@ def test_clean_up_that_waits_in_vain_is_told_so_and_the_flow_ends():
 
         async def holding() -> None:
             try:
-                await holdfast.wait_signal("never")
+                await outlive.wait_signal("never")
             finally:
                 await never.wait()
 
         task = asyncio.create_task(holding())
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         del task
         return "done"
 
@@ -259,14 +259,14 @@ def test_clean_up_that_waits_in_vain_is_told_so_and_the_flow_ends():
 def test_an_undo_may_wait_for_what_an_update_brings():
     async def code() -> str:
         confirmed = asyncio.Event()
-        holdfast.on_update("confirm")(confirmed.set)
+        outlive.on_update("confirm")(confirmed.set)
 
         async def undo() -> None:
             await confirmed.wait()
             await unbook(1)
 
         task = asyncio.create_task(part(undo))
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         del task
         return "done"
 
@@ -282,13 +282,13 @@ def test_hosts_that_do_not_keep_the_rule_leave_the_flow_to_others():
 
     async def code() -> str:
         task = asyncio.create_task(part(unbook, 1))
-        await holdfast.wait_signal("over")
+        await outlive.wait_signal("over")
         del task
         return "done"
 
     driven = failed(code)
     (rule,) = [event for event in driven.history() if isinstance(event, Ruled)]
-    assert rule.id == "holdfast.ends-in-order"
+    assert rule.id == "outlive.ends-in-order"
     assert '"event":"ruled"' in driven.rows[-1].events
     driven.crash()
     driven.end("unbook#0", 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.flows.scanning import scan
+from outlive.flows.scanning import scan
 
 HEAD = """
 from __future__ import annotations

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import App, InvalidPayload, UpdateRejected, UsageError
-from holdfast.flows import inbox
-from holdfast.flows.letters import read_told
-from holdfast.model.instance import InstanceStatus, Letter
+import outlive
+from outlive import App, InvalidPayload, UpdateRejected, UsageError
+from outlive.flows import inbox
+from outlive.flows.letters import read_told
+from outlive.model.instance import InstanceStatus, Letter
 from tests.unit.flows.driving import Driven
 
 app = App("signals")
@@ -35,7 +35,7 @@ def flow(function):
 def test_signals_are_read_in_order_also_those_that_came_before():
     async def code() -> list[int]:
         await add(1)
-        return [await holdfast.wait_signal("n", int) for _ in range(4)]
+        return [await outlive.wait_signal("n", int) for _ in range(4)]
 
     driven = Driven(flow(code))
     for number in range(3):
@@ -52,10 +52,10 @@ def test_signals_are_read_in_order_also_those_that_came_before():
 def test_a_signal_is_of_the_type_that_is_asked_for():
     async def code() -> str:
         try:
-            await holdfast.wait_signal("ok", Approval)
+            await outlive.wait_signal("ok", Approval)
         except InvalidPayload:
-            plain = await holdfast.wait_signal("ok")
-            return (await holdfast.wait_signal("ok", Approval)).by + plain["by"]
+            plain = await outlive.wait_signal("ok")
+            return (await outlive.wait_signal("ok", Approval)).by + plain["by"]
         return ""
 
     driven = Driven(flow(code))
@@ -68,7 +68,7 @@ def test_a_signal_is_of_the_type_that_is_asked_for():
 def test_a_wait_ends_by_a_durable_timer():
     async def code() -> str:
         try:
-            return await holdfast.wait_signal("ok", str, timeout=60)
+            return await outlive.wait_signal("ok", str, timeout=60)
         except TimeoutError:
             return "late"
 
@@ -86,12 +86,12 @@ def test_a_wait_ends_by_a_durable_timer():
 
 def test_a_wait_that_was_given_up_leaves_the_signal_to_the_next():
     async def code() -> list[str]:
-        first = holdfast.wait_signal("ok", str, timeout=600)
-        second = holdfast.wait_signal("ok", str)
+        first = outlive.wait_signal("ok", str, timeout=600)
+        second = outlive.wait_signal("ok", str)
         await asyncio.wait([first, second], timeout=5)
         first.cancel()
         got = await second
-        return [got, await holdfast.wait_signal("ok", str)]
+        return [got, await outlive.wait_signal("ok", str)]
 
     driven = Driven(flow(code))
     driven.elapse(5)
@@ -102,7 +102,7 @@ def test_a_wait_that_was_given_up_leaves_the_signal_to_the_next():
 
 def test_first_of_two_signals_and_a_timer():
     async def code() -> str:
-        waits = {name: holdfast.wait_signal(name) for name in ("yes", "no")}
+        waits = {name: outlive.wait_signal(name) for name in ("yes", "no")}
         done, pending = await asyncio.wait(
             waits.values(), timeout=10, return_when=asyncio.FIRST_COMPLETED
         )
@@ -120,8 +120,8 @@ def test_first_of_two_signals_and_a_timer():
 
 def test_a_flow_signals_another_once():
     async def code() -> None:
-        holdfast.signal("other", "hello", {"n": 1})
-        holdfast.signal("other", "hello", {"n": 2})
+        outlive.signal("other", "hello", {"n": 1})
+        outlive.signal("other", "hello", {"n": 2})
         await add(1)
 
     driven = Driven(flow(code), id="me")
@@ -143,7 +143,7 @@ def test_a_flow_that_never_asks_says_when_it_is_full(monkeypatch):
 
     async def code() -> None:
         await add(1)
-        await holdfast.wait_signal("n")
+        await outlive.wait_signal("n")
         await add(2)
 
     driven = Driven(flow(code))
@@ -175,11 +175,11 @@ def test_a_letter_that_makes_no_sense_is_dropped():
 async def account(balance: int) -> int:
     state = {"balance": balance, "seen": 0}
 
-    @holdfast.on_query
+    @outlive.on_query
     def total() -> int:
         return state["balance"]
 
-    @holdfast.on_query("plus")
+    @outlive.on_query("plus")
     def added(more: int) -> int:
         return state["balance"] + more
 
@@ -187,16 +187,16 @@ async def account(balance: int) -> int:
         if amount <= 0:
             raise ValueError("deposit something")
 
-    @holdfast.on_update(validator=positive)
+    @outlive.on_update(validator=positive)
     async def deposit(amount: int, note: str = "") -> int:
         state["balance"] += await add(amount)
         return state["balance"]
 
-    @holdfast.on_update("fail")
+    @outlive.on_update("fail")
     def failing() -> None:
         raise RuntimeError("always")
 
-    await holdfast.wait_signal("close")
+    await outlive.wait_signal("close")
     return state["balance"]
 
 
@@ -222,15 +222,15 @@ def test_a_query_looks_and_changes_nothing():
 
 def test_what_a_query_cannot_be_asked_is_told_with_the_flow_and_the_query():
     async def code() -> None:
-        @holdfast.on_query
+        @outlive.on_query
         def price(item: str, count: int = 1) -> int:
             return item * count
 
-        @holdfast.on_query
+        @outlive.on_query
         def broken(item: str) -> str:
             raise TypeError(f"of its own: {item}")
 
-        await holdfast.wait_signal("close")
+        await outlive.wait_signal("close")
 
     driven = Driven(flow(code))
     for args, said in (
@@ -248,12 +248,12 @@ def test_what_a_query_cannot_be_asked_is_told_with_the_flow_and_the_query():
 
 def test_a_query_cannot_decide_anything():
     async def code() -> None:
-        holdfast.on_query("sneaky")(lambda: add(1))
-        holdfast.on_query("time")(lambda: holdfast.now().year)
+        outlive.on_query("sneaky")(lambda: add(1))
+        outlive.on_query("time")(lambda: outlive.now().year)
 
         with pytest.raises(UsageError, match="plain `def`"):
 
-            @holdfast.on_query
+            @outlive.on_query
             async def slow() -> None: ...
 
         await add(1)
@@ -304,13 +304,13 @@ def test_an_update_that_nobody_takes_is_replied_to():
     driven = Driven(flow(account), (5,))
     decision = driven.letter("update", "gone", [], "u1")
     assert decision.events == ()
-    assert replies(driven)["u1"] == "holdfast.errors.UpdateRejected"
+    assert replies(driven)["u1"] == "outlive.errors.UpdateRejected"
 
 
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_wait_that_nobody_awaited_is_told_when_the_flow_returns(awaited):
     async def code() -> str:
-        approved = holdfast.wait_signal("approved")
+        approved = outlive.wait_signal("approved")
         if awaited:
             await asyncio.wait([approved], timeout=1)
         return "approved!" if approved else "never"
@@ -327,13 +327,13 @@ def test_an_update_whose_handler_hears_of_a_cancel_is_replied_to():
     async def code() -> None:
         work = asyncio.ensure_future(add(1))
 
-        @holdfast.on_update
+        @outlive.on_update
         async def outcome() -> int:
             return await work
 
-        await holdfast.wait_signal("stop")
+        await outlive.wait_signal("stop")
         work.cancel()
-        await holdfast.wait_signal("never")
+        await outlive.wait_signal("never")
 
     driven = Driven(flow(code))
     driven.letter("update", "outcome", [], of="u1")
@@ -349,17 +349,17 @@ def test_an_update_that_the_flow_does_not_finish_has_failed():
     driven.letter("update", "deposit", [3], "u1")
     driven.signal("close")
     assert driven.status is InstanceStatus.COMPLETED
-    assert replies(driven)["u1"] == "holdfast.errors.UpdateFailed"
+    assert replies(driven)["u1"] == "outlive.errors.UpdateFailed"
     assert driven.stopped == ["add#0"]
 
 
 def test_status_and_attributes_are_written_when_they_change():
     async def code() -> None:
-        holdfast.set_status({"phase": 1})
-        holdfast.set_attributes({"tenant": "a", "size": 3})
+        outlive.set_status({"phase": 1})
+        outlive.set_attributes({"tenant": "a", "size": 3})
         await add(1)
-        holdfast.set_status("done")
-        holdfast.set_attributes({"size": None, "big": True})
+        outlive.set_status("done")
+        outlive.set_attributes({"size": None, "big": True})
         await add(2)
 
     driven = Driven(flow(code))
@@ -375,13 +375,13 @@ def test_status_and_attributes_are_written_when_they_change():
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: holdfast.set_attributes({"a": [1]}),
-        lambda: holdfast.set_attributes({"": 1}),
-        lambda: holdfast.set_attributes({str(n): n for n in range(100)}),
-        lambda: holdfast.set_status("x" * 100_000),
-        lambda: holdfast.set_status(object()),
-        lambda: holdfast.signal("to", "name", object()),
-        lambda: holdfast.start_child(lambda: None),
+        lambda: outlive.set_attributes({"a": [1]}),
+        lambda: outlive.set_attributes({"": 1}),
+        lambda: outlive.set_attributes({str(n): n for n in range(100)}),
+        lambda: outlive.set_status("x" * 100_000),
+        lambda: outlive.set_status(object()),
+        lambda: outlive.signal("to", "name", object()),
+        lambda: outlive.start_child(lambda: None),
     ],
 )
 def test_what_cannot_be_kept_is_refused(ask):
@@ -395,16 +395,16 @@ def test_what_cannot_be_kept_is_refused(ask):
 @pytest.mark.parametrize(
     "ask",
     [
-        holdfast.now,
-        holdfast.uuid,
-        holdfast.random,
-        holdfast.logger,
-        holdfast.saga,
-        holdfast.flow_id,
-        holdfast.continue_as_new,
-        lambda: holdfast.wait_signal("x"),
-        lambda: holdfast.patched("x"),
-        lambda: holdfast.set_status(1),
+        outlive.now,
+        outlive.uuid,
+        outlive.random,
+        outlive.logger,
+        outlive.saga,
+        outlive.flow_id,
+        outlive.continue_as_new,
+        lambda: outlive.wait_signal("x"),
+        lambda: outlive.patched("x"),
+        lambda: outlive.set_status(1),
     ],
 )
 def test_outside_of_a_flow_there_is_nobody_to_ask(ask):

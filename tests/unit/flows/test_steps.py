@@ -11,8 +11,8 @@ import pydantic
 import pytest
 from msgspec.structs import replace
 
-import holdfast
-from holdfast import (
+import outlive
+from outlive import (
     App,
     HistoryTooLong,
     Retry,
@@ -21,10 +21,10 @@ from holdfast import (
     StepFailed,
     UsageError,
 )
-from holdfast.flows import asking
-from holdfast.flows.events import Failure
-from holdfast.flows.failures import step_error
-from holdfast.model.instance import InstanceStatus
+from outlive.flows import asking
+from outlive.flows.events import Failure
+from outlive.flows.failures import step_error
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven, finished
 
 app = App("steps")
@@ -279,7 +279,7 @@ def test_an_error_that_nobody_handles_fails_the_flow():
     driven = Driven(flow)
     driven.end("add#0", RuntimeError("broken"))
     assert driven.status is InstanceStatus.FAILED
-    assert driven.outcome["type"] == "holdfast.errors.StepFailed"
+    assert driven.outcome["type"] == "outlive.errors.StepFailed"
     assert "broken" in driven.outcome["message"]
     assert "traceback" in driven.outcome["details"]
 
@@ -294,7 +294,7 @@ def test_a_result_that_does_not_fit_its_type_fails_the_step():
 
     driven = Driven(flow)
     driven.end("add#0", "eleven")
-    assert driven.outcome == "holdfast.errors.InvalidPayload"
+    assert driven.outcome == "outlive.errors.InvalidPayload"
     assert driven.history()[0].error is not None
     assert Driven(flow, rows=driven.rows).run.ended
 
@@ -350,7 +350,7 @@ def test_a_history_that_is_too_long_fails_the_flow_and_names_the_way_out(monkeyp
 
     @App("a").flow
     async def flow() -> None:
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             saga.add(add, 1)
             while True:
                 await add(1)

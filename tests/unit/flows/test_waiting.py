@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.flows.waiting import Waiters
-from holdfast.model.instance import InstanceStatus
+from outlive.flows.waiting import Waiters
+from outlive.model.instance import InstanceStatus
 
 DONE = InstanceStatus.COMPLETED
 

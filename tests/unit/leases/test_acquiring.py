@@ -9,19 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 
-import holdfast
-from holdfast import AcquireTimeout, InvalidName, LeaseHeld, LeaseOptions, UsageError
-from holdfast.leases.acquiring import _Waiting
-from holdfast.model.lease import AcquireRequest, Held
-from holdfast.model.options import plan_of
+import outlive
+from outlive import AcquireTimeout, InvalidName, LeaseHeld, LeaseOptions, UsageError
+from outlive.leases.acquiring import _Waiting
+from outlive.model.lease import AcquireRequest, Held
+from outlive.model.options import plan_of
 
 
 @pytest.fixture
 async def pair():
     """Two hosts on one store."""
     async with (
-        holdfast.connect("memory://pair", host="a") as a,
-        holdfast.connect("memory://pair", host="b") as b,
+        outlive.connect("memory://pair", name="a") as a,
+        outlive.connect("memory://pair", name="b") as b,
     ):
         yield a, b
 
@@ -64,7 +64,7 @@ async def test_waiters_are_served_in_order(pair):
     lease = await a.leases.acquire("k")
     served = []
 
-    async def wait(name: str, host: holdfast.Holdfast) -> None:
+    async def wait(name: str, host: outlive.Host) -> None:
         async with host.leases.hold("k"):
             served.append(name)
 
@@ -98,11 +98,11 @@ async def test_resume_takes_over_from_an_earlier_life_of_the_same_host(pair):
     a, b = pair
     lease = await a.leases.acquire("k", ttl=60)
     assert await b.leases.try_acquire("k", resume=True) is None
-    async with holdfast.connect("memory://pair", host="a") as reborn:
+    async with outlive.connect("memory://pair", name="a") as reborn:
         resumed = await reborn.leases.try_acquire("k", resume=True)
         assert resumed is not None
         assert resumed.token > lease.token
-        with pytest.raises(holdfast.Fenced):
+        with pytest.raises(outlive.Fenced):
             await lease.renew()
 
 
@@ -179,7 +179,7 @@ def test_options_are_checked_when_they_are_made():
 
 
 async def test_a_closed_connection_says_so(pair):
-    async with holdfast.connect("memory://pair") as other:
+    async with outlive.connect("memory://pair") as other:
         pass
     with pytest.raises(UsageError, match="closed"):
         await other.leases.try_acquire("k")
@@ -214,7 +214,7 @@ async def test_a_store_slower_than_the_ttl_is_unavailable_and_nothing_is_held(pa
         return result
 
     monkeypatch.setattr(a._driver.leases, "acquire", sluggish, raising=False)
-    with pytest.raises(holdfast.StoreUnavailable, match="longer ttl"):
+    with pytest.raises(outlive.StoreUnavailable, match="longer ttl"):
         await a.leases.try_acquire("k", ttl=0.05)
     assert await b.leases.acquire("k", timeout=5)
 

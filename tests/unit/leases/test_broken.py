@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import outlive
 
 
-async def _break_under_an_owner(url: str) -> holdfast.Fenced:
-    async with holdfast.connect(url, host="worker") as hf:
-        lease = await hf.leases.acquire("report")
-        heard: asyncio.Queue[holdfast.Lost] = asyncio.Queue()
-        lease.on(holdfast.Lost, heard.put_nowait)
-        await hf.leases.break_lease("report", reason="stuck since noon")
-        with pytest.raises(holdfast.Fenced) as caught:
+async def _break_under_an_owner(url: str) -> outlive.Fenced:
+    async with outlive.connect(url, name="worker") as host:
+        lease = await host.leases.acquire("report")
+        heard: asyncio.Queue[outlive.Lost] = asyncio.Queue()
+        lease.on(outlive.Lost, heard.put_nowait)
+        await host.leases.break_lease("report", reason="stuck since noon")
+        with pytest.raises(outlive.Fenced) as caught:
             await lease.renew()
         assert str((await heard.get()).error) == str(caught.value)
         return caught.value
 
 
-def _check(error: holdfast.Fenced) -> None:
+def _check(error: outlive.Fenced) -> None:
     assert error.reason == "broken"
     assert "stuck since noon" in str(error)
 
@@ -43,6 +43,6 @@ async def test_on_postgres(postgres_url: str) -> None:
 @pytest.mark.service
 async def test_an_empty_database_is_left_empty_by_one_who_only_looks(postgres_url: str) -> None:
     for _ in range(2):
-        with pytest.raises(holdfast.SchemaMismatch, match="is the URL right") as caught:
-            await holdfast.connect(postgres_url, create=False)
+        with pytest.raises(outlive.SchemaMismatch, match="is the URL right") as caught:
+            await outlive.connect(postgres_url, create=False)
         assert caught.value.found == 0

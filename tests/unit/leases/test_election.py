@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
-import holdfast
-from holdfast import App, UsageError
+import outlive
+from outlive import App, UsageError
 
 
 async def test_one_host_leads_and_the_next_follows_a_graceful_step_down():
@@ -19,7 +19,7 @@ async def test_one_host_leads_and_the_next_follows_a_graceful_step_down():
         app = App(name)
 
         @app.leader("scheduler", ttl=5)
-        async def schedule(lease: holdfast.Lease) -> None:
+        async def schedule(lease: outlive.Lease) -> None:
             assert lease.is_held
             trace.append(f"{name} leads")
             leading[name].set()
@@ -33,8 +33,8 @@ async def test_one_host_leads_and_the_next_follows_a_graceful_step_down():
         return app
 
     async with (
-        holdfast.connect("memory://election", app=app_of("a")) as a,
-        holdfast.connect("memory://election", app=app_of("b")) as b,
+        outlive.connect("memory://election", app=app_of("a")) as a,
+        outlive.connect("memory://election", app=app_of("b")) as b,
     ):
         first = asyncio.create_task(a.run())
         await asyncio.wait_for(leading["a"].wait(), 5)
@@ -55,12 +55,12 @@ async def test_one_host_leads_and_the_next_follows_a_graceful_step_down():
 async def test_a_failing_leader_is_elected_again(caplog, error):
     calls = asyncio.Queue()
 
-    async def body(lease: holdfast.Lease) -> None:
+    async def body(lease: outlive.Lease) -> None:
         calls.put_nowait(lease.token)
         raise error("a dependency is down")
 
-    async with holdfast.connect("memory://failing") as hf:
-        task = asyncio.create_task(hf.leases.lead("k", body))
+    async with outlive.connect("memory://failing") as host:
+        task = asyncio.create_task(host.leases.lead("k", body))
         tokens = [await asyncio.wait_for(calls.get(), 5) for _ in range(2)]
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -72,18 +72,18 @@ async def test_a_failing_leader_is_elected_again(caplog, error):
 async def test_leadership_lost_cancels_the_function():
     lost = asyncio.Event()
 
-    async def body(_lease: holdfast.Lease) -> None:
+    async def body(_lease: outlive.Lease) -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             lost.set()
             raise
 
-    async with holdfast.connect("memory://lost") as hf:
-        task = asyncio.create_task(hf.leases.lead("k", body, ttl=0.3))
-        while await hf.leases.get("k") is None:  # noqa: ASYNC110
+    async with outlive.connect("memory://lost") as host:
+        task = asyncio.create_task(host.leases.lead("k", body, ttl=0.3))
+        while await host.leases.get("k") is None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        await hf.leases.break_lease("k", reason="test")
+        await host.leases.break_lease("k", reason="test")
         await asyncio.wait_for(lost.wait(), 5)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -94,14 +94,14 @@ async def test_every_runs_each_tick_once_in_the_fleet():
     ticks: list[int] = []
     enough = asyncio.Event()
 
-    async def tick(tick: holdfast.Tick) -> None:
+    async def tick(tick: outlive.Tick) -> None:
         ticks.append(tick.number)
         if len(ticks) == 4:
             enough.set()
 
     async with (
-        holdfast.connect("memory://every", host="a") as a,
-        holdfast.connect("memory://every", host="b") as b,
+        outlive.connect("memory://every", name="a") as a,
+        outlive.connect("memory://every", name="b") as b,
     ):
         tasks = [asyncio.create_task(h.leases.every(0.1, tick, key="t")) for h in (a, b)]
         await asyncio.wait_for(enough.wait(), 10)
@@ -116,11 +116,11 @@ async def test_every_runs_each_tick_once_in_the_fleet():
 async def test_the_next_leader_reports_what_was_missed(caplog):
     seen = asyncio.Queue()
 
-    async with holdfast.connect("memory://missed") as hf:
-        lease = await hf.leases.acquire("every/t")
+    async with outlive.connect("memory://missed") as host:
+        lease = await host.leases.acquire("every/t")
         await lease.renew(state={"tick": 1})
         await lease.release()
-        task = asyncio.create_task(hf.leases.every(0.2, seen.put_nowait, key="t"))
+        task = asyncio.create_task(host.leases.every(0.2, seen.put_nowait, key="t"))
         tick = await asyncio.wait_for(seen.get(), 5)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -132,7 +132,7 @@ def test_a_key_is_defined_once():
     app = App("x")
 
     @app.leader("k")
-    async def one(_lease: holdfast.Lease) -> None: ...
+    async def one(_lease: outlive.Lease) -> None: ...
 
     with pytest.raises(UsageError, match="twice"):
         app.leader("k")
@@ -153,17 +153,17 @@ def test_bad_intervals_are_refused(interval):
 async def test_a_step_down_while_the_store_is_away_still_ends(monkeypatch):
     leading = asyncio.Event()
 
-    async def body(_lease: holdfast.Lease) -> None:
+    async def body(_lease: outlive.Lease) -> None:
         leading.set()
         await asyncio.sleep(60)
 
     async def away(_grant: object) -> None:
-        raise holdfast.StoreUnavailable("away")
+        raise outlive.StoreUnavailable("away")
 
-    async with holdfast.connect("memory://away") as hf:
-        task = asyncio.create_task(hf.leases.lead("k", body, ttl=0.3))
+    async with outlive.connect("memory://away") as host:
+        task = asyncio.create_task(host.leases.lead("k", body, ttl=0.3))
         await asyncio.wait_for(leading.wait(), 5)
-        monkeypatch.setattr(hf._driver.leases, "release", away, raising=False)
+        monkeypatch.setattr(host._driver.leases, "release", away, raising=False)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 5)

@@ -9,17 +9,17 @@ import pickle
 
 import pytest
 
-import holdfast
-from holdfast import LeaseExpired, LeaseLost, UsageError
-from holdfast.drivers.memory.lease_store import MemoryLeaseStore
+import outlive
+from outlive import LeaseExpired, LeaseLost, UsageError
+from outlive.drivers.memory.lease_store import MemoryLeaseStore
 
 
 @pytest.fixture
 async def pair():
     """Two hosts on one store."""
     async with (
-        holdfast.connect("memory://pair", host="a") as a,
-        holdfast.connect("memory://pair", host="b") as b,
+        outlive.connect("memory://pair", name="a") as a,
+        outlive.connect("memory://pair", name="b") as b,
     ):
         yield a, b
 
@@ -55,7 +55,7 @@ async def test_a_lease_without_renewal_is_lost_at_its_deadline(pair):
     a, b = pair
     lost = asyncio.Event()
     lease = await a.leases.acquire("k", ttl=0.2, auto_renew=False)
-    lease.on(holdfast.Lost, lambda _event: lost.set())
+    lease.on(outlive.Lost, lambda _event: lost.set())
     await asyncio.wait_for(lost.wait(), 5)
     assert not lease.is_held
     with pytest.raises(LeaseExpired):
@@ -91,21 +91,21 @@ async def test_a_broken_lease_is_lost_with_the_reason(pair):
     a.leases.on(LeaseLost, events.append)
     ended = await b.leases.break_lease("k", reason="stuck")
     assert [info.owner for info in ended] == [lease.owner]
-    with pytest.raises(holdfast.Fenced) as caught:
+    with pytest.raises(outlive.Fenced) as caught:
         await lease.renew()
     assert caught.value.reason == "broken"
     await asyncio.sleep(0)
     assert [event.reason for event in events] == ["broken"]
-    assert isinstance(events[0].error, holdfast.Fenced)
+    assert isinstance(events[0].error, outlive.Fenced)
     history = await a.leases.history("k")
-    assert history[0].ended == holdfast.Ended.BROKEN
+    assert history[0].ended == outlive.Ended.BROKEN
     assert history[0].detail == "stuck"
 
 
 async def test_a_dropped_handle_stops_renewing_and_the_log_names_the_line(pair, caplog):
     a, b = pair
     lease = await a.leases.acquire("k", ttl=0.3)
-    with caplog.at_level(logging.WARNING, "holdfast.leases"):
+    with caplog.at_level(logging.WARNING, "outlive.leases"):
         del lease
         gc.collect()
     assert "dropped without release" in caplog.text
@@ -115,7 +115,7 @@ async def test_a_dropped_handle_stops_renewing_and_the_log_names_the_line(pair, 
 
 async def test_a_dropped_handle_of_several_keys_names_the_line_too(pair, caplog):
     leases = await pair[0].leases.acquire_all(["k1", "k2"], ttl=0.3)
-    with caplog.at_level(logging.WARNING, "holdfast.leases"):
+    with caplog.at_level(logging.WARNING, "outlive.leases"):
         del leases
         gc.collect()
     assert caplog.text.count("test_handle.py") == 2
@@ -132,8 +132,8 @@ async def test_a_raising_handler_is_logged_and_harms_nothing(pair, caplog):
         heard.append(event)
 
     lease = await a.leases.acquire("k")
-    lease.on(holdfast.Renewed, broken)
-    lease.on(holdfast.Renewed, fine)
+    lease.on(outlive.Renewed, broken)
+    lease.on(outlive.Renewed, fine)
     await lease.renew()
     await asyncio.sleep(0.01)
     assert [event.renewals for event in heard] == [1]
@@ -151,7 +151,7 @@ async def test_automatic_renewal_outlives_many_ttls(pair):
     a, b = pair
     renewed = asyncio.Queue()
     lease = await a.leases.acquire("k", ttl=0.15)
-    lease.on(holdfast.Renewed, renewed.put_nowait)
+    lease.on(outlive.Renewed, renewed.put_nowait)
     for _ in range(6):
         await asyncio.wait_for(renewed.get(), 5)
         assert lease.is_held
@@ -160,8 +160,8 @@ async def test_automatic_renewal_outlives_many_ttls(pair):
 
 
 async def test_closing_a_host_releases_what_it_owns():
-    async with holdfast.connect("memory://closing", host="b") as b:
-        async with holdfast.connect("memory://closing", host="a") as a:
+    async with outlive.connect("memory://closing", name="b") as b:
+        async with outlive.connect("memory://closing", name="a") as a:
             lease = await a.leases.acquire("k", ttl=60)
         assert not lease.is_held
         assert await b.leases.try_acquire("k") is not None
@@ -170,21 +170,21 @@ async def test_closing_a_host_releases_what_it_owns():
 async def test_guard_says_so_where_the_backend_has_no_transactions(pair):
     a, _ = pair
     lease = await a.leases.acquire("k")
-    with pytest.raises(holdfast.UnsupportedByDriver):
+    with pytest.raises(outlive.UnsupportedByDriver):
         await lease.guard(object())
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        holdfast.LeaseHeld("k", "a/1"),
-        holdfast.AlreadyOwned("k", "a/1"),
-        holdfast.LeaseLost("k", "broken"),
-        holdfast.LeaseExpired("k"),
-        holdfast.Fenced("k"),
-        holdfast.AcquireTimeout("k", None, 3),
-        holdfast.LeaseNotFound("k"),
-        holdfast.SchemaMismatch("run it", found=1, expected=2),
+        outlive.LeaseHeld("k", "a/1"),
+        outlive.AlreadyOwned("k", "a/1"),
+        outlive.LeaseLost("k", "broken"),
+        outlive.LeaseExpired("k"),
+        outlive.Fenced("k"),
+        outlive.AcquireTimeout("k", None, 3),
+        outlive.LeaseNotFound("k"),
+        outlive.SchemaMismatch("run it", found=1, expected=2),
     ],
 )
 def test_errors_survive_a_trip_to_another_process(error):
@@ -208,8 +208,8 @@ async def test_a_mistake_of_a_driver_is_a_failed_renewal_and_tried_again(pair, m
     monkeypatch.setattr(MemoryLeaseStore, "renew", mistaken)
     failed, renewed = [], asyncio.Event()
     lease = await a.leases.acquire("k", ttl=3)
-    lease.on(holdfast.RenewFailed, failed.append)
-    lease.on(holdfast.Renewed, lambda _event: renewed.set())
+    lease.on(outlive.RenewFailed, failed.append)
+    lease.on(outlive.Renewed, lambda _event: renewed.set())
     await asyncio.wait_for(renewed.wait(), 10)
     assert [(type(event.error), event.will_retry) for event in failed] == [
         (ZeroDivisionError, True),

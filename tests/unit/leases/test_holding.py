@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import AlreadyOwned, LeaseLost, UsageError
+import outlive
+from outlive import AlreadyOwned, LeaseLost, UsageError
 
 
 @pytest.fixture
 async def pair():
     """Two hosts on one store."""
     async with (
-        holdfast.connect("memory://pair", host="a") as a,
-        holdfast.connect("memory://pair", host="b") as b,
+        outlive.connect("memory://pair", name="a") as a,
+        outlive.connect("memory://pair", name="b") as b,
     ):
         yield a, b
 
@@ -117,7 +117,7 @@ async def test_a_semaphore_admits_its_limit(pair):
     a, b = pair
     inside, most = 0, 0
 
-    async def body(host: holdfast.Holdfast) -> None:
+    async def body(host: outlive.Host) -> None:
         nonlocal inside, most
         async with host.leases.semaphore("gpu", limit=3):
             inside += 1
@@ -142,7 +142,7 @@ async def test_several_keys_are_owned_together_or_not_at_all(pair):
     a, b = pair
     async with a.leases.hold_all(["z", "a", "m", "a"]) as leases:
         assert [lease.key for lease in leases] == ["a", "m", "z"]
-        with pytest.raises(holdfast.AcquireTimeout):
+        with pytest.raises(outlive.AcquireTimeout):
             await b.leases.acquire_all(["0", "m"], timeout=0.05)
         assert await b.leases.acquire("0", timeout=1)
     assert not await b.leases.list(prefix="z")
@@ -151,7 +151,7 @@ async def test_several_keys_are_owned_together_or_not_at_all(pair):
 async def test_crossing_keys_do_not_deadlock(pair):
     a, b = pair
 
-    async def body(host: holdfast.Holdfast, keys: list[str]) -> None:
+    async def body(host: outlive.Host, keys: list[str]) -> None:
         for _ in range(20):
             async with host.leases.hold_all(keys):
                 await asyncio.sleep(0)
@@ -171,8 +171,8 @@ async def test_bad_sets_of_keys_are_refused(pair, keys):
 async def test_closing_the_connection_ends_the_block_before_the_key_is_free():
     trace = []
     inside = asyncio.Event()
-    async with holdfast.connect("memory://close-under", host="b") as b:
-        a = await holdfast.connect("memory://close-under", host="a")
+    async with outlive.connect("memory://close-under", name="b") as b:
+        a = await outlive.connect("memory://close-under", name="a")
 
         async def job() -> None:
             async with a.leases.hold("k", ttl=30):
@@ -195,14 +195,14 @@ async def test_closing_the_connection_ends_the_block_before_the_key_is_free():
 
 
 async def test_closing_inside_the_block_is_fine():
-    hf = await holdfast.connect("memory://close-inside")
-    async with hf.leases.hold("k"):
-        await hf.close()
+    host = await outlive.connect("memory://close-inside")
+    async with host.leases.hold("k"):
+        await host.close()
 
 
 async def test_closing_the_connection_ends_a_wait():
-    async with holdfast.connect("memory://close-wait", host="b") as b:
-        a = await holdfast.connect("memory://close-wait", host="a")
+    async with outlive.connect("memory://close-wait", name="b") as b:
+        a = await outlive.connect("memory://close-wait", name="a")
         lease = await b.leases.acquire("k")
         waiting = asyncio.create_task(a.leases.acquire("k"))
         while (await b.leases.get("k")).waiters == 0:  # noqa: ASYNC110

@@ -7,17 +7,17 @@ import gc
 
 import pytest
 
-import holdfast
-from holdfast import AlreadyOwned, LeaseLost, OutcomeUnknown, StoreUnavailable, UsageError
-from holdfast.model.lease import Grant
+import outlive
+from outlive import AlreadyOwned, LeaseLost, OutcomeUnknown, StoreUnavailable, UsageError
+from outlive.model.lease import Grant
 
 
 @pytest.fixture
 async def pair():
     """Two hosts on one store."""
     async with (
-        holdfast.connect("memory://pair", host="a") as a,
-        holdfast.connect("memory://pair", host="b") as b,
+        outlive.connect("memory://pair", name="a") as a,
+        outlive.connect("memory://pair", name="b") as b,
     ):
         yield a, b
 
@@ -129,7 +129,7 @@ async def test_a_loss_found_on_entry_cancels_nobody_later(pair, monkeypatch):
     a, _ = pair
     acquire = a.leases.acquire
 
-    async def overdue(key: str, **options: object) -> holdfast.Lease:
+    async def overdue(key: str, **options: object) -> outlive.Lease:
         lease = await acquire(key, **options)
         lease.tenure.deadline = 0.0
         return lease
@@ -143,8 +143,8 @@ async def test_a_loss_found_on_entry_cancels_nobody_later(pair, monkeypatch):
 
 
 async def test_an_acquire_under_way_while_closing_is_given_back(monkeypatch):
-    async with holdfast.connect("memory://under-way", host="b") as b:
-        a = await holdfast.connect("memory://under-way", host="a")
+    async with outlive.connect("memory://under-way", name="b") as b:
+        a = await outlive.connect("memory://under-way", name="a")
         acquire, begun, go = a._driver.leases.acquire, asyncio.Event(), asyncio.Event()
 
         async def slow(request: object) -> object:
@@ -166,22 +166,22 @@ async def test_an_acquire_under_way_while_closing_is_given_back(monkeypatch):
 
 
 async def test_a_cancelled_close_goes_on_and_can_be_awaited_again():
-    hf = await holdfast.connect("memory://cancelled-close")
-    closing = asyncio.create_task(hf.close())
+    host = await outlive.connect("memory://cancelled-close")
+    closing = asyncio.create_task(host.close())
     await asyncio.sleep(0)
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    await hf.close()
+    await host.close()
     with pytest.raises(UsageError, match="closed"):
-        await hf.leases.try_acquire("k")
+        await host.leases.try_acquire("k")
 
 
 async def test_a_function_that_misuses_the_library_is_elected_again(pair):
     a, _ = pair
     calls = asyncio.Queue()
 
-    async def body(lease: holdfast.Lease) -> None:
+    async def body(lease: outlive.Lease) -> None:
         calls.put_nowait(lease.token)
         raise UsageError("a mistake of the function's own")
 

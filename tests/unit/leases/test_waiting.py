@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.leases.waiting import Waiters
-from holdfast.ports.wakeups import Wakeup
+from outlive.leases.waiting import Waiters
+from outlive.ports.wakeups import Wakeup
 
 
 class Bells:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import LeaseExpired, Retry, UsageError
-from holdfast.model.retry import name_of
+from outlive import LeaseExpired, Retry, UsageError
+from outlive.model.retry import name_of
 
 
 class CardDeclined(ValueError):
@@ -38,7 +38,7 @@ def test_errors_are_known_by_class_and_by_name():
         assert Retry(on=(kind,)).covers(CardDeclined())
         assert not Retry(never=(kind,)).covers(CardDeclined())
         assert not Retry(on=(kind,)).covers(OSError())
-    assert Retry(on=("holdfast.errors.LeaseLost",)).covers(LeaseExpired("k"))
+    assert Retry(on=("outlive.errors.LeaseLost",)).covers(LeaseExpired("k"))
     assert not Retry().covers(SystemExit())
 
 

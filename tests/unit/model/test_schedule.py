@@ -6,8 +6,8 @@ from datetime import UTC
 
 import pytest
 
-from holdfast.errors import InvalidName
-from holdfast.model.schedule import (
+from outlive.errors import InvalidName
+from outlive.model.schedule import (
     LATE_MAX_US,
     MISSED_MAX,
     CatchUp,
@@ -16,7 +16,7 @@ from holdfast.model.schedule import (
     check_schedule,
     steps_due,
 )
-from holdfast.model.timetable import Cron, Every
+from outlive.model.timetable import Cron, Every
 
 HOUR_US = 3_600_000_000
 HOURLY = Every(HOUR_US)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.ticks import decide
+from outlive.model.ticks import decide
 
 
 def test_the_first_tick_of_all_is_the_next_one():

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.model.timetable import Cron, Every
+from outlive.errors import UsageError
+from outlive.model.timetable import Cron, Every
 
 MINUTE_US = 60_000_000
 

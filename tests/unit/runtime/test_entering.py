@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast.flows.saga import Saga
+import outlive
+from outlive.flows.saga import Saga
 
 
 async def test_a_plain_with_is_told_what_to_write():
-    async with holdfast.connect("memory://entering") as hf:
+    async with outlive.connect("memory://entering") as host:
         for block, written in (
-            (holdfast.connect("memory://entering"), "holdfast.connect"),
-            (hf.leases.hold("key"), "hf.leases.hold"),
-            (hf.running(), "hf.running"),
+            (outlive.connect("memory://entering"), "outlive.connect"),
+            (host.leases.hold("key"), "host.leases.hold"),
+            (host.running(), "host.running"),
         ):
-            with pytest.raises(TypeError, match=rf"`async with {written}.*holdfast\.blocking"):
+            with pytest.raises(TypeError, match=rf"`async with {written}.*outlive\.blocking"):
                 enter(block)
-    with pytest.raises(TypeError, match=r"`async with holdfast\.saga\(\)`$"):
+    with pytest.raises(TypeError, match=r"`async with outlive\.saga\(\)`$"):
         enter(Saga())
 
 
 async def test_running_is_a_block_and_nothing_to_await():
-    async with holdfast.connect("memory://entering") as hf:
-        with pytest.raises(TypeError, match=r"`async with hf\.running\(\)`"):
-            await hf.running()
+    async with outlive.connect("memory://entering") as host:
+        with pytest.raises(TypeError, match=r"`async with host\.running\(\)`"):
+            await host.running()
 
 
 def enter(block) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from holdfast.runtime.first_turns import FirstTurns
+from outlive.runtime.first_turns import FirstTurns
 
 mark: ContextVar[str] = ContextVar("mark", default="untouched")
 

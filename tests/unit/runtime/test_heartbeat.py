@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.model.session import HostSession
-from holdfast.names import HostId
-from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.session import LiveSession, safe_s
-from holdfast.testing import ManualClock
+from outlive.model.session import HostSession
+from outlive.names import HostId
+from outlive.runtime.heartbeat import Heartbeat
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.session import LiveSession, safe_s
+from outlive.testing import ManualClock
 
 
 class FakeHosts:

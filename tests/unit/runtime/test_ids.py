@@ -6,8 +6,8 @@ import random
 import re
 from datetime import timedelta
 
-from holdfast.runtime.runtime import Runtime
-from holdfast.testing import ManualClock
+from outlive.runtime.runtime import Runtime
+from outlive.testing import ManualClock
 
 
 def test_ordered_ids_are_a_millisecond_and_chance() -> None:

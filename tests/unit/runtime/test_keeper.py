@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-import holdfast
-from holdfast.errors import StoreUnavailable
-from holdfast.names import HostId
-from holdfast.runtime.keeper import Keeper
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.watchdog import Watchdog
+import outlive
+from outlive.errors import StoreUnavailable
+from outlive.names import HostId
+from outlive.runtime.keeper import Keeper
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.watchdog import Watchdog
 
 
 class FakeDriver:
@@ -111,7 +111,7 @@ async def test_the_watchdog_logs_the_stack_that_blocks_the_loop(caplog):
     keeper, watchdog = Keeper(runtime, opened), Watchdog(runtime, host="web-1")
     keeper.add(watchdog)
     await keeper.start()
-    with caplog.at_level(logging.WARNING, "holdfast.watchdog"):
+    with caplog.at_level(logging.WARNING, "outlive.watchdog"):
         block_the_loop_on_purpose(2.6)
     assert watchdog.stalled_s(runtime.clock.monotonic()) > 1
     await asyncio.sleep(0.01)
@@ -122,7 +122,7 @@ async def test_the_watchdog_logs_the_stack_that_blocks_the_loop(caplog):
 
 
 async def test_a_host_that_lost_its_session_opens_a_new_one(caplog):
-    async with holdfast.connect("memory://session", host="a", session_ttl=0.3) as a:
+    async with outlive.connect("memory://session", name="a", session_ttl=0.3) as a:
         old = a.id
         hosts = a._driver.hosts
         await hosts.close(old)
@@ -137,7 +137,7 @@ async def test_a_host_that_lost_its_session_opens_a_new_one(caplog):
 
 
 async def test_a_healthy_host_ends_the_sessions_of_the_dead():
-    async with holdfast.connect("memory://reaping", host="a", session_ttl=0.3) as a:
+    async with outlive.connect("memory://reaping", name="a", session_ttl=0.3) as a:
         hosts = a._driver.hosts
         await hosts.open(replace(a._heartbeat.session, id=HostId("dead"), name="b", ttl_us=50_000))
         for _ in range(500):
@@ -148,7 +148,7 @@ async def test_a_healthy_host_ends_the_sessions_of_the_dead():
 
 
 async def test_health_speaks_of_the_store_and_of_the_host():
-    async with holdfast.connect("memory://health", host="a") as a:
+    async with outlive.connect("memory://health", name="a") as a:
         lease = await a.leases.acquire("k")
         health = await a.health()
         assert health.ok

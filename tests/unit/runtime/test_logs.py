@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.connect import connect
-from holdfast.drivers.memory.host_store import MemoryHostStore
-from holdfast.drivers.memory.lease_store import MemoryLeaseStore
-from holdfast.errors import Fenced, LeaseLost, StoreUnavailable
-from holdfast.leases.events import Released, RenewFailed
-from holdfast.runtime import logs
-from holdfast.runtime.keeper import Keeper
-from holdfast.runtime.logs import JsonFormatter, bind_host, masked
-from holdfast.runtime.runtime import Runtime
+import outlive
+from outlive.connect import connect
+from outlive.drivers.memory.host_store import MemoryHostStore
+from outlive.drivers.memory.lease_store import MemoryLeaseStore
+from outlive.errors import Fenced, LeaseLost, StoreUnavailable
+from outlive.leases.events import Released, RenewFailed
+from outlive.runtime import logs
+from outlive.runtime.keeper import Keeper
+from outlive.runtime.logs import JsonFormatter, bind_host, masked
+from outlive.runtime.runtime import Runtime
 
 CANARY = "canary-8f1d"
 
@@ -52,7 +52,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines():
-    handler, logger = Lines(), logging.getLogger("holdfast")
+    handler, logger = Lines(), logging.getLogger("outlive")
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -62,10 +62,10 @@ def lines():
 
 
 @pytest.fixture
-async def hf(lines):
+async def host(lines):
     """The host that the lines come from, beside another one that must not be named."""
     url = f"memory://{uuid.uuid4().hex}"
-    async with connect(url, host="other"), connect(url, host="speaker") as host:
+    async with connect(url, name="other"), connect(url, name="speaker") as host:
         lines.records.clear()
         yield host
     silent = [r.getMessage() for r in lines.records if vars(r).get("host") is None]
@@ -74,41 +74,41 @@ async def hf(lines):
     assert {vars(r)["host"] for r in lines.records} <= {"speaker"}
 
 
-async def test_losses_say_their_host(hf, lines):
-    lease = await hf.leases.acquire("k")
-    await hf.leases.break_lease("k", reason="test")
+async def test_losses_say_their_host(host, lines):
+    lease = await host.leases.acquire("k")
+    await host.leases.break_lease("k", reason="test")
     with pytest.raises(LeaseLost):
         await lease.renew()
     record = await lines.said("was lost")
     assert (record.key, record.token, record.reason) == ("k", 1, "broken")
 
 
-async def test_dropped_handles_say_their_host(hf, lines):
-    lease = await hf.leases.acquire("k")
+async def test_dropped_handles_say_their_host(host, lines):
+    lease = await host.leases.acquire("k")
     del lease
     gc.collect()
     assert "test_logs.py" in (await lines.said("dropped without release")).getMessage()
 
 
-async def test_failed_renewals_say_their_host(hf, lines, monkeypatch):
+async def test_failed_renewals_say_their_host(host, lines, monkeypatch):
     failed = asyncio.Event()
-    hf.leases.on(RenewFailed, lambda _event: failed.set())
+    host.leases.on(RenewFailed, lambda _event: failed.set())
     monkeypatch.setattr(MemoryLeaseStore, "renew", away)
-    lease = await hf.leases.acquire("k", ttl=0.3)
+    lease = await host.leases.acquire("k", ttl=0.3)
     await failed.wait()
     await lease.release()
     assert (await lines.said("renewal 1 of lease")).attempt == 1
 
 
-async def test_late_releases_say_their_host(hf, lines):
-    lease = await hf.leases.acquire("k")
-    await hf.leases.break_lease("k", reason="test")
+async def test_late_releases_say_their_host(host, lines):
+    lease = await host.leases.acquire("k")
+    await host.leases.break_lease("k", reason="test")
     await lease.release()
     await lines.said("was lost (broken: ")
 
 
-async def test_releases_left_to_the_ttl_say_their_host(hf, lines, monkeypatch):
-    lease = await hf.leases.acquire("k", ttl=0.1)
+async def test_releases_left_to_the_ttl_say_their_host(host, lines, monkeypatch):
+    lease = await host.leases.acquire("k", ttl=0.1)
     begun = asyncio.Event()
 
     async def slow(self, grant):
@@ -124,17 +124,17 @@ async def test_releases_left_to_the_ttl_say_their_host(hf, lines, monkeypatch):
     await lines.said("ends by its ttl")
 
 
-async def test_waiting_for_a_store_that_is_away_says_its_host(hf, lines, monkeypatch):
+async def test_waiting_for_a_store_that_is_away_says_its_host(host, lines, monkeypatch):
     monkeypatch.setattr(MemoryLeaseStore, "acquire", away)
     with pytest.raises(StoreUnavailable):
-        await hf.leases.acquire("k", timeout=0.05)
+        await host.leases.acquire("k", timeout=0.05)
     assert (await lines.said("waiting for lease")).key == "k"
 
 
-async def test_withdrawing_and_leaving_say_their_host(hf, lines, monkeypatch):
-    held = await hf.leases.acquire("k")
+async def test_withdrawing_and_leaving_say_their_host(host, lines, monkeypatch):
+    held = await host.leases.acquire("k")
     monkeypatch.setattr(MemoryLeaseStore, "leave", away)
-    task = asyncio.create_task(hf.leases.acquire("k", timeout=0.02))
+    task = asyncio.create_task(host.leases.acquire("k", timeout=0.02))
     with pytest.raises(TimeoutError):
         await task
     await lines.said("leaving the queue")
@@ -148,31 +148,31 @@ async def test_withdrawing_and_leaving_say_their_host(hf, lines, monkeypatch):
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(MemoryLeaseStore, "acquire", hang)
-    task = asyncio.create_task(hf.leases.try_acquire("k"))
+    task = asyncio.create_task(host.leases.try_acquire("k"))
     await begun.wait()
     task.cancel()
     await lines.said("withdrawing from")
 
 
-async def test_failing_handlers_say_their_host(hf, lines):
+async def test_failing_handlers_say_their_host(host, lines):
     async def later(event):
         raise ValueError("later")
 
     def at_once(event):
         raise ValueError("at once")
 
-    hf.leases.on(Released, at_once)
-    hf.leases.on(Released, later)
-    await (await hf.leases.acquire("k")).release()
+    host.leases.on(Released, at_once)
+    host.leases.on(Released, later)
+    await (await host.leases.acquire("k")).release()
     while len(lines.records) < 2:
         await lines.said("a handler of Released failed")
 
 
-async def test_elections_say_their_host(hf, lines, monkeypatch):
+async def test_elections_say_their_host(host, lines, monkeypatch):
     async def fail(lease):
         raise ValueError("leader")
 
-    task = asyncio.create_task(hf.leases.lead("boss", fail))
+    task = asyncio.create_task(host.leases.lead("boss", fail))
     assert (await lines.said("leading")).key == "boss"
     await lines.said("the leader's function failed")
     task.cancel()
@@ -180,23 +180,23 @@ async def test_elections_say_their_host(hf, lines, monkeypatch):
         await task
 
 
-async def test_lost_leadership_says_its_host(hf, lines):
+async def test_lost_leadership_says_its_host(host, lines):
     async def body(lease):
-        await hf.leases.break_lease("boss", reason="test")
+        await host.leases.break_lease("boss", reason="test")
         await lease.renew()
 
-    task = asyncio.create_task(hf.leases.lead("boss", body))
+    task = asyncio.create_task(host.leases.lead("boss", body))
     await lines.said("leadership lost")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def test_periodic_functions_say_their_host(hf, lines):
+async def test_periodic_functions_say_their_host(host, lines):
     def fail():
         raise ValueError("tick")
 
-    task = asyncio.create_task(hf.leases.every(0.1, fail, key="t"))
+    task = asyncio.create_task(host.leases.every(0.1, fail, key="t"))
     await lines.said("the periodic function")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -204,7 +204,7 @@ async def test_periodic_functions_say_their_host(hf, lines):
 
 
 async def test_heartbeats_say_their_host(lines, monkeypatch):
-    async with connect("memory://", host="speaker", session_ttl=0.3):
+    async with connect("memory://", name="speaker", session_ttl=0.3):
         monkeypatch.setattr(MemoryHostStore, "renew", away)
         assert (await lines.said("heartbeat failed")).host == "speaker"
         monkeypatch.undo()
@@ -235,7 +235,7 @@ async def test_a_failing_chore_says_its_host(lines):
     async def open_driver():
         return NoDriver()
 
-    log = bind_host("speaker", "ns").logger("holdfast.keeper")
+    log = bind_host("speaker", "ns").logger("outlive.keeper")
     keeper = Keeper(Runtime(), open_driver, log=log)
     keeper.add(FailingChore())
     await keeper.start()
@@ -248,9 +248,9 @@ async def test_a_keeper_that_cannot_start_says_its_host(lines):
     async def open_nothing():
         raise ZeroDivisionError
 
-    log = bind_host("speaker", "ns").logger("holdfast.keeper")
+    log = bind_host("speaker", "ns").logger("outlive.keeper")
     keeper = Keeper(Runtime(), open_nothing, log=log)
-    with pytest.raises(holdfast.UsageError):
+    with pytest.raises(outlive.UsageError):
         await keeper.start()
     with pytest.raises(ZeroDivisionError):
         await keeper.stop()
@@ -282,8 +282,8 @@ def test_every_log_call_names_its_host_or_uses_a_bound_logger(folder):
 
 
 def test_a_bound_logger_obeys_the_registered_one(lines):
-    target = logging.getLogger("holdfast.test-bound")
-    bound = bind_host("h", "ns").logger("holdfast.test-bound")
+    target = logging.getLogger("outlive.test-bound")
+    bound = bind_host("h", "ns").logger("outlive.test-bound")
     bound.info("one", extra={"host": "nearer", "key": "k"})
     target.setLevel(logging.ERROR)
     bound.info("two")
@@ -298,7 +298,7 @@ def test_a_bound_logger_obeys_the_registered_one(lines):
     assert (one.host, one.namespace, one.key) == ("nearer", "ns", "k")
     assert (four.host, four.name, four.funcName) == (
         "h",
-        "holdfast.test-bound",
+        "outlive.test-bound",
         "test_a_bound_logger_obeys_the_registered_one",
     )
 
@@ -306,15 +306,15 @@ def test_a_bound_logger_obeys_the_registered_one(lines):
 def test_binding_leaves_nothing_behind():
     before = set(logging.Logger.manager.loggerDict)
     for number in range(50):
-        bind_host(f"host-{number}").logger("holdfast.leases").debug("hello")
-    assert set(logging.Logger.manager.loggerDict) - before <= {"holdfast", "holdfast.leases"}
+        bind_host(f"host-{number}").logger("outlive.leases").debug("hello")
+    assert set(logging.Logger.manager.loggerDict) - before <= {"outlive", "outlive.leases"}
 
 
 def written(message, *args, extra=None, exc_info=None):
     """What the formatter makes of one record, as parsed JSON."""
     # Made by hand and shown to nobody else: pytest's own handlers choke on the hostile ones.
-    record = logging.getLogger("holdfast.example").makeRecord(
-        "holdfast.example", logging.WARNING, __file__, 1, message, args, exc_info, extra=extra
+    record = logging.getLogger("outlive.example").makeRecord(
+        "outlive.example", logging.WARNING, __file__, 1, message, args, exc_info, extra=extra
     )
     text = JsonFormatter().format(record)
     assert "\n" not in text
@@ -327,7 +327,7 @@ def test_a_line_is_one_object_with_the_fields_people_filter_by():
     assert time.endswith("+00:00")
     assert line == {
         "level": "WARNING",
-        "logger": "holdfast.example",
+        "logger": "outlive.example",
         "message": "lost 'k'\nsecond line",
         "host": "h",
         "key": "k",
@@ -430,7 +430,7 @@ def test_what_is_no_secret_stays():
 
 
 async def test_a_connection_that_fails_shows_no_password(lines):
-    with pytest.raises(holdfast.HoldfastError) as caught:
+    with pytest.raises(outlive.OutliveError) as caught:
         await connect(f"nosuch://me:{CANARY}@db/app")
     assert CANARY not in str(caught.value)
     assert CANARY not in "".join(record.getMessage() for record in lines.records)

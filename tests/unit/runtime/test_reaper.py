@@ -10,19 +10,19 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.errors import StoreUnavailable
-from holdfast.model.instance import NewInstance
-from holdfast.model.job import ClaimRequest, NewJob, Want
-from holdfast.model.location import parse_url
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, InstanceId, JobId
-from holdfast.ports.driver import DriverContext
-from holdfast.ports.wakeups import Wakeup
-from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.reaper import GONE, RECLAIM_MAX, SESSIONS_MAX, Reaper
-from holdfast.runtime.runtime import Runtime
-from holdfast.testing import ManualClock
+from outlive.drivers.memory import MemoryFactory
+from outlive.errors import StoreUnavailable
+from outlive.model.instance import NewInstance
+from outlive.model.job import ClaimRequest, NewJob, Want
+from outlive.model.location import parse_url
+from outlive.model.session import HostSession
+from outlive.names import HostId, InstanceId, JobId
+from outlive.ports.driver import DriverContext
+from outlive.ports.wakeups import Wakeup
+from outlive.runtime.heartbeat import Heartbeat
+from outlive.runtime.reaper import GONE, RECLAIM_MAX, SESSIONS_MAX, Reaper
+from outlive.runtime.runtime import Runtime
+from outlive.testing import ManualClock
 
 OWN_TTL_S = 10.0
 

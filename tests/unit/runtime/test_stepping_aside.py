@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from holdfast.flows.loop import FlowLoop
-from holdfast.runtime.stepping_aside import step_aside, step_back
+from outlive.flows.loop import FlowLoop
+from outlive.runtime.stepping_aside import step_aside, step_back
 
 
 def quiet(context: dict[str, object]) -> None:

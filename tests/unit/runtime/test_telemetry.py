@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from holdfast.connect import connect
-from holdfast.errors import LeaseLost, UsageError
-from holdfast.runtime.telemetry import CombinedTelemetry, Span, Telemetry, combine
+from outlive.connect import connect
+from outlive.errors import LeaseLost, UsageError
+from outlive.runtime.telemetry import CombinedTelemetry, Span, Telemetry, combine
 
 
 class Recorder(Telemetry):
@@ -73,11 +73,11 @@ async def test_without_telemetry_no_method_is_called_on_the_hot_path(monkeypatch
 
     for name in ("acquired", "taken_over", "renewed", "released", "span", "hold_began"):
         monkeypatch.setattr(Telemetry, name, refuse)
-    async with connect("memory://", host="h") as hf:
-        lease = await hf.leases.acquire("k")
+    async with connect("memory://", name="h") as host:
+        lease = await host.leases.acquire("k")
         await lease.renew()
         await lease.release()
-        async with hf.leases.hold("k"):
+        async with host.leases.hold("k"):
             pass
 
 
@@ -103,9 +103,9 @@ def test_only_telemetries_are_accepted():
 
 async def test_all_listeners_hear_the_same_story():
     first, second = Recorder(), Recorder()
-    connecting = connect("memory://", host="h", telemetry=combine(first, second))
-    async with connecting as hf, hf.leases.hold("k"):
-        assert await hf.leases.try_acquire("k") is None
+    connecting = connect("memory://", name="h", telemetry=combine(first, second))
+    async with connecting as host, host.leases.hold("k"):
+        assert await host.leases.try_acquire("k") is None
     assert first.heard == [
         "acquired granted",
         "began k",
@@ -120,14 +120,14 @@ async def test_all_listeners_hear_the_same_story():
 async def test_a_listener_that_raises_harms_nothing_and_is_logged_once(caplog):
     recorder = Recorder()
     telemetry = combine(Broken(), BrokenSpans(), recorder)
-    async with connect("memory://", host="h", telemetry=telemetry) as hf:
+    async with connect("memory://", name="h", telemetry=telemetry) as host:
         for _ in range(3):
-            lease = await hf.leases.acquire("k")
+            lease = await host.leases.acquire("k")
             await lease.renew()
             await lease.release()
         with pytest.raises(LeaseLost) as caught:
-            async with hf.leases.hold("k") as lease:
-                await hf.leases.break_lease("k", reason="test")
+            async with host.leases.hold("k") as lease:
+                await host.leases.break_lease("k", reason="test")
                 with pytest.raises(LeaseLost):
                     await lease.renew()
                 # The loss must reach the block although a listener fails on the way.
@@ -144,22 +144,22 @@ async def test_a_listener_that_raises_harms_nothing_and_is_logged_once(caplog):
 
 async def test_what_is_not_an_exception_of_ours_counts_as_an_error(monkeypatch):
     recorder = Recorder()
-    async with connect("memory://", host="h", telemetry=recorder) as hf:
+    async with connect("memory://", name="h", telemetry=recorder) as host:
 
         async def wrong(*_args, **_how):
             raise ZeroDivisionError
 
-        monkeypatch.setattr(hf.leases._acquirer, "attempt", wrong)
+        monkeypatch.setattr(host.leases._acquirer, "attempt", wrong)
         with pytest.raises(ZeroDivisionError):
-            await hf.leases.try_acquire("k")
+            await host.leases.try_acquire("k")
     assert recorder.heard == ["acquired error"]
 
 
 async def test_a_release_whose_caller_is_cancelled_is_counted():
     recorder = Recorder()
-    async with connect("memory://", host="h", telemetry=recorder) as hf:
-        lease = await hf.leases.acquire("k")
-        original = hf.leases._store.release
+    async with connect("memory://", name="h", telemetry=recorder) as host:
+        lease = await host.leases.acquire("k")
+        original = host.leases._store.release
         begun = asyncio.Event()
 
         async def slow(grant):
@@ -167,7 +167,7 @@ async def test_a_release_whose_caller_is_cancelled_is_counted():
             await asyncio.sleep(0)
             await original(grant)
 
-        hf.leases._store.release = slow
+        host.leases._store.release = slow
         task = asyncio.create_task(lease.release())
         await begun.wait()
         task.cancel()

@@ -11,17 +11,17 @@ import pytest
 
 prometheus_client = pytest.importorskip("prometheus_client")
 
-from holdfast.connect import connect  # noqa: E402
-from holdfast.drivers.memory.lease_store import MemoryLeaseStore  # noqa: E402
-from holdfast.errors import (  # noqa: E402
+from outlive.connect import connect  # noqa: E402
+from outlive.drivers.memory.lease_store import MemoryLeaseStore  # noqa: E402
+from outlive.errors import (  # noqa: E402
     AcquireTimeout,
     ConfigurationError,
     LeaseHeld,
     LeaseLost,
     StoreUnavailable,
 )
-from holdfast.leases.events import Lost, Renewed, RenewFailed  # noqa: E402
-from holdfast.runtime.prometheus import PrometheusTelemetry  # noqa: E402
+from outlive.leases.events import Lost, Renewed, RenewFailed  # noqa: E402
+from outlive.runtime.prometheus import PrometheusTelemetry  # noqa: E402
 
 
 class Metrics:
@@ -30,8 +30,8 @@ class Metrics:
         self.telemetry = PrometheusTelemetry(self.registry)
 
     def __call__(self, name, **labels):
-        value = self.registry.get_sample_value(f"holdfast_{name}", labels)
-        assert value is not None, f"no series holdfast_{name} {labels}"
+        value = self.registry.get_sample_value(f"outlive_{name}", labels)
+        assert value is not None, f"no series outlive_{name} {labels}"
         return value
 
     def series(self):
@@ -51,16 +51,16 @@ def metrics():
 async def pair(metrics):
     """Two hosts of one store, measured together."""
     url = f"memory://{uuid.uuid4().hex}"
-    first = connect(url, host="a", telemetry=metrics.telemetry)
-    second = connect(url, host="b", telemetry=PrometheusTelemetry(metrics.registry))
+    first = connect(url, name="a", telemetry=metrics.telemetry)
+    second = connect(url, name="b", telemetry=PrometheusTelemetry(metrics.registry))
     async with first as a, second as b:
         yield a, b
 
 
-def signal(hf, kind):
+def signal(host, kind):
     """What is set when this event happens next on this host."""
     happened = asyncio.Event()
-    hf.leases.on(kind, lambda _event: happened.set())
+    host.leases.on(kind, lambda _event: happened.set())
     return happened
 
 
@@ -247,13 +247,13 @@ def test_many_telemetries_share_a_registry(metrics):
 
 def test_names_that_are_taken_are_explained():
     registry = prometheus_client.CollectorRegistry()
-    prometheus_client.Gauge("holdfast_leases_held", "Somebody else's.", registry=registry)
+    prometheus_client.Gauge("outlive_leases_held", "Somebody else's.", registry=registry)
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match="holdfast_leases_held"):
+        with pytest.raises(ConfigurationError, match="outlive_leases_held"):
             PrometheusTelemetry(registry)
 
 
 def test_a_missing_client_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[metrics\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[metrics\]'"):
         PrometheusTelemetry()

@@ -15,16 +15,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from holdfast.connect import connect
-from holdfast.drivers.memory.lease_store import MemoryLeaseStore
-from holdfast.errors import (
+from outlive.connect import connect
+from outlive.drivers.memory.lease_store import MemoryLeaseStore
+from outlive.errors import (
     AcquireTimeout,
     ConfigurationError,
     LeaseLost,
     StoreUnavailable,
 )
-from holdfast.leases.events import Renewed, RenewFailed
-from holdfast.runtime.tracing import TracingTelemetry
+from outlive.leases.events import Renewed, RenewFailed
+from outlive.runtime.tracing import TracingTelemetry
 
 CANARY = "canary-8f1d"
 
@@ -39,7 +39,7 @@ class Traces:
 
     def all(self, name):
         spans = self.exporter.get_finished_spans()
-        return [span for span in spans if span.name == f"holdfast.lease.{name}"]
+        return [span for span in spans if span.name == f"outlive.lease.{name}"]
 
     def one(self, name):
         (span,) = self.all(name)
@@ -52,99 +52,99 @@ def traces():
 
 
 @pytest.fixture
-async def hf(traces):
+async def host(traces):
     url = f"memory://{uuid.uuid4().hex}"
-    async with connect(url, host="tracer", telemetry=traces.telemetry) as host:
+    async with connect(url, name="tracer", telemetry=traces.telemetry) as host:
         yield host
 
 
-async def test_a_hold_is_three_spans_under_the_callers(hf, traces):
+async def test_a_hold_is_three_spans_under_the_callers(host, traces):
     with traces.tracer.start_as_current_span("request") as request:
-        async with hf.leases.hold("orders/7") as lease:
+        async with host.leases.hold("orders/7") as lease:
             token = lease.token
             with traces.tracer.start_as_current_span("work"):
                 pass
     spans = [traces.one(name) for name in ("acquire", "hold", "release")]
     for span in spans:
         assert span.parent.span_id == request.get_span_context().span_id
-        assert span.attributes["holdfast.lease.key"] == "orders/7"
-        assert span.attributes["holdfast.lease.token"] == token
-        assert span.attributes["holdfast.host"] == "tracer"
+        assert span.attributes["outlive.lease.key"] == "orders/7"
+        assert span.attributes["outlive.lease.token"] == token
+        assert span.attributes["outlive.host"] == "tracer"
         assert span.status.status_code is StatusCode.UNSET
-    assert spans[0].attributes["holdfast.lease.outcome"] == "granted"
-    assert spans[1].attributes["holdfast.lease.ended"] == "released"
+    assert spans[0].attributes["outlive.lease.outcome"] == "granted"
+    assert spans[1].attributes["outlive.lease.ended"] == "released"
     (work,) = (span for span in traces.exporter.get_finished_spans() if span.name == "work")
     assert work.parent.span_id == request.get_span_context().span_id
 
 
-async def test_refusals_and_cancellation_are_outcomes_not_errors(hf, traces):
-    async with hf.leases.hold("k"):
+async def test_refusals_and_cancellation_are_outcomes_not_errors(host, traces):
+    async with host.leases.hold("k"):
         traces.exporter.clear()
-        assert await hf.leases.try_acquire("k") is None
-        task = asyncio.create_task(hf.leases.acquire("k"))
+        assert await host.leases.try_acquire("k") is None
+        task = asyncio.create_task(host.leases.acquire("k"))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         held, cancelled = traces.all("acquire")
-    assert held.attributes["holdfast.lease.outcome"] == "held"
-    assert cancelled.attributes["holdfast.lease.outcome"] == "cancelled"
+    assert held.attributes["outlive.lease.outcome"] == "held"
+    assert cancelled.attributes["outlive.lease.outcome"] == "cancelled"
     for span in (held, cancelled):
         assert span.status.status_code is StatusCode.UNSET
         assert span.events == ()
 
 
-async def test_a_timeout_is_an_error_on_its_span(hf, traces):
-    async with hf.leases.hold("k"):
+async def test_a_timeout_is_an_error_on_its_span(host, traces):
+    async with host.leases.hold("k"):
         traces.exporter.clear()
-        task = asyncio.create_task(hf.leases.acquire("k", timeout=0.02))
+        task = asyncio.create_task(host.leases.acquire("k", timeout=0.02))
         with pytest.raises(AcquireTimeout):
             await task
         span = traces.one("acquire")
-    assert span.attributes["holdfast.lease.outcome"] == "timeout"
+    assert span.attributes["outlive.lease.outcome"] == "timeout"
     assert span.status.status_code is StatusCode.ERROR
     (event,) = span.events
-    assert event.attributes["exception.type"] == "holdfast.errors.AcquireTimeout"
+    assert event.attributes["exception.type"] == "outlive.errors.AcquireTimeout"
 
 
-async def test_secrets_in_errors_are_masked(hf, traces, monkeypatch):
+async def test_secrets_in_errors_are_masked(host, traces, monkeypatch):
     async def away(self, request):
         raise StoreUnavailable(f"cannot reach postgresql://me:{CANARY}@db:5432/app")
 
     monkeypatch.setattr(MemoryLeaseStore, "acquire", away)
     with pytest.raises(StoreUnavailable):
-        await hf.leases.try_acquire("k")
+        await host.leases.try_acquire("k")
     span = traces.one("acquire")
     assert "postgresql://me:***@db:5432/app" in span.status.description
     assert CANARY not in span.to_json()
 
 
-async def test_a_loss_ends_the_hold_span_as_an_error(hf, traces):
+async def test_a_loss_ends_the_hold_span_as_an_error(host, traces):
     with pytest.raises(LeaseLost):
-        async with hf.leases.hold("k") as lease:
-            await hf.leases.break_lease("k", reason="test")
+        async with host.leases.hold("k") as lease:
+            await host.leases.break_lease("k", reason="test")
             await lease.renew()
     span = traces.one("hold")
-    assert span.attributes["holdfast.lease.ended"] == "broken"
+    assert span.attributes["outlive.lease.ended"] == "broken"
     assert span.status.status_code is StatusCode.ERROR
     assert traces.one("renew").status.status_code is StatusCode.ERROR
     assert traces.telemetry._holds == {}
 
 
-async def test_background_renewals_make_no_spans(hf, traces):
+async def test_background_renewals_make_no_spans(host, traces):
     renewed = asyncio.Event()
-    hf.leases.on(Renewed, lambda _event: renewed.set())
-    async with hf.leases.hold("k", ttl=0.3) as lease:
+    host.leases.on(Renewed, lambda _event: renewed.set())
+    async with host.leases.hold("k", ttl=0.3) as lease:
         await renewed.wait()
         assert traces.all("renew") == []
         await lease.renew()
         assert traces.one("renew").status.status_code is StatusCode.UNSET
 
 
-async def test_a_failed_renewal_is_an_event_of_the_hold(hf, traces, monkeypatch):
+async def test_a_failed_renewal_is_an_event_of_the_hold(host, traces, monkeypatch):
     original = MemoryLeaseStore.renew
     failed = asyncio.Event()
-    hf.leases.on(RenewFailed, lambda _event: failed.set())
+    host.leases.on(RenewFailed, lambda _event: failed.set())
 
     async def away(self, grant, ttl_us, *, state=None):
         if failed.is_set():
@@ -152,28 +152,28 @@ async def test_a_failed_renewal_is_an_event_of_the_hold(hf, traces, monkeypatch)
         raise StoreUnavailable(f"redis://:{CANARY}@cache is away")
 
     monkeypatch.setattr(MemoryLeaseStore, "renew", away)
-    async with hf.leases.hold("k", ttl=0.6):
+    async with host.leases.hold("k", ttl=0.6):
         await failed.wait()
     span = traces.one("hold")
-    assert span.events[0].name == "holdfast.lease.renew_failed"
-    assert span.events[0].attributes["holdfast.lease.attempt"] == 1
+    assert span.events[0].name == "outlive.lease.renew_failed"
+    assert span.events[0].attributes["outlive.lease.attempt"] == 1
     assert CANARY not in span.to_json()
 
 
 async def test_closing_ends_every_hold_span(traces):
-    async with connect("memory://", host="h", telemetry=traces.telemetry) as hf:
-        kept = [await hf.leases.acquire(f"k{number}") for number in range(5)]
+    async with connect("memory://", name="h", telemetry=traces.telemetry) as host:
+        kept = [await host.leases.acquire(f"k{number}") for number in range(5)]
     assert len(kept) == len(traces.all("hold")) == 5
     assert traces.telemetry._holds == {}
 
 
 def test_the_global_provider_serves_without_an_sdk():
     telemetry = TracingTelemetry()
-    with telemetry.span("holdfast.lease.acquire", key="k") as span:
+    with telemetry.span("outlive.lease.acquire", key="k") as span:
         span.set(outcome="granted")
 
 
 def test_a_missing_api_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[otel\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[otel\]'"):
         TracingTelemetry()

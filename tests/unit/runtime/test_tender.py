@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-import holdfast
-from holdfast.errors import JobNotFound, StoreUnavailable
-from holdfast.model.job import Tended
-from holdfast.runtime import tender
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.tender import TEND_EVERY_S, TEND_MAX, Tender
-from holdfast.testing import ManualClock
+import outlive
+from outlive.errors import JobNotFound, StoreUnavailable
+from outlive.model.job import Tended
+from outlive.runtime import tender
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.tender import TEND_EVERY_S, TEND_MAX, Tender
+from outlive.testing import ManualClock
 
 FULL = Tended(TEND_MAX, 0)
 NOTHING = Tended(0, 0)
@@ -107,9 +107,9 @@ async def test_a_store_without_jobs_is_left_alone():
 
 async def test_a_host_that_runs_nothing_lets_the_store_forget(monkeypatch):
     monkeypatch.setattr(tender, "TEND_EVERY_S", 0.05)
-    async with holdfast.connect("memory://tended") as hf:
-        job = await hf.work.enqueue("q", 1, retention=0.05)
-        (claim,) = await hf.work.claim("q")
+    async with outlive.connect("memory://tended") as host:
+        job = await host.work.enqueue("q", 1, retention=0.05)
+        (claim,) = await host.work.claim("q")
         await claim.complete()
         async with asyncio.timeout(10):
             with pytest.raises(JobNotFound):

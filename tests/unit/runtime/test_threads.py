@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.runtime.threads import awaited_in, call_in
+from outlive.runtime.threads import awaited_in, call_in
 
 ANSWER_S = 5.0
 

@@ -12,8 +12,8 @@ import pytest
 SUITE = """
 import asyncio
 import pytest
-import holdfast
-from holdfast.charts import Chart
+import outlive
+from outlive.charts import Chart
 
 CHART = Chart.load({"id": "order", "initial": "a", "states": {"a": {"on": {"GO": "b"}}, "b": {}}})
 seen = set()
@@ -33,12 +33,12 @@ def test_each_test_has_its_own_group(chart_group, number):
 
 
 def test_nothing_is_left_of_the_others(chart_group):
-    assert holdfast.orchestrator().groups == (chart_group,)
+    assert outlive.orchestrator().groups == (chart_group,)
 
 
 def test_a_released_group_of_its_own_is_no_leak(chart_group):
     async def main():
-        async with holdfast.orchestrator().group("mine") as group:
+        async with outlive.orchestrator().group("mine") as group:
             await group.start(CHART)
 
     asyncio.run(main())
@@ -46,28 +46,28 @@ def test_a_released_group_of_its_own_is_no_leak(chart_group):
 
 LEAKS = """
 import asyncio
-import holdfast
-from holdfast.charts import Chart
+import outlive
+from outlive.charts import Chart
 
 CHART = Chart.load({"id": "order"})
 
 
 def test_leaks(chart_group):
     async def main():
-        await holdfast.orchestrator().start(CHART)
-        await holdfast.orchestrator().group("other").start(CHART)
+        await outlive.orchestrator().start(CHART)
+        await outlive.orchestrator().group("other").start(CHART)
 
     asyncio.run(main())
 
 
 def test_goes_on_with_nothing(chart_group):
-    assert holdfast.orchestrator().groups == (chart_group,)
+    assert outlive.orchestrator().groups == (chart_group,)
 """
 
 
 def run_pytest(folder, text: str, *options: str) -> tuple[int, str]:
     (folder / "test_suite.py").write_text(text, encoding="utf-8")
-    (folder / "conftest.py").write_text('pytest_plugins = "holdfast.testing.charts"\n')
+    (folder / "conftest.py").write_text('pytest_plugins = "outlive.testing.charts"\n')
     (folder / "pytest.ini").write_text("[pytest]\n")
     environ = {
         **os.environ,

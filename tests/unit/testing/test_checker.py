@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.checker import (
+from outlive.testing.checker import (
     LIVENESS_BOUND_S,
     Facts,
     check,
@@ -20,8 +20,8 @@ from holdfast.testing.checker import (
     check_l9,
     check_l10,
 )
-from holdfast.testing.history import History, Served
-from holdfast.testing.reference import check_served
+from outlive.testing.history import History, Served
+from outlive.testing.reference import check_served
 
 TTL_S = 10.0
 

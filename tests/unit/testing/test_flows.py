@@ -11,18 +11,18 @@ from contextlib import closing
 
 import pytest
 
-import holdfast
-from holdfast.errors import NonDeterminism, UsageError
-from holdfast.flows.recording import recording_of
-from holdfast.names import HostId
-from holdfast.testing import World, check_replay, crash_at_every_commit
-from holdfast.testing.loop import Deadlock, StepLimit
+import outlive
+from outlive.errors import NonDeterminism, UsageError
+from outlive.flows.recording import recording_of
+from outlive.names import HostId
+from outlive.testing import World, check_replay, crash_at_every_commit
+from outlive.testing.loop import Deadlock, StepLimit
 
-pytest_plugins = ["holdfast.testing.flows"]
+pytest_plugins = ["outlive.testing.flows"]
 
 
-def make_app(first: str = "greet") -> holdfast.App:
-    app = holdfast.App("plugin")
+def make_app(first: str = "greet") -> outlive.App:
+    app = outlive.App("plugin")
 
     @app.step(name=first)
     async def greet(name: str) -> str:
@@ -40,8 +40,8 @@ def make_app(first: str = "greet") -> holdfast.App:
 async def run_reminder(world: World) -> tuple[object, object]:
     app = make_app()
     await world.serve(app)
-    async with await world.connect() as hf:
-        handle = await hf.flows.start(app.flows["reminder"], "ann", id="one")
+    async with await world.connect() as host:
+        handle = await host.flows.start(app.flows["reminder"], "ann", id="one")
         assert await handle.result() == "hello ann"
     driver = await world.store.open(HostId("witness"))
     assert driver.instances is not None
@@ -51,29 +51,29 @@ async def run_reminder(world: World) -> tuple[object, object]:
     return record, rows
 
 
-def test_an_hour_passes_by_itself(holdfast_world):
-    record, _ = holdfast_world.run(run_reminder)
+def test_an_hour_passes_by_itself(outlive_world):
+    record, _ = outlive_world.run(run_reminder)
     assert (record.ended_at - record.created_at).total_seconds() >= 3600
 
 
-def test_each_test_has_an_empty_store_of_its_own(holdfast_url):
+def test_each_test_has_an_empty_store_of_its_own(outlive_url):
     async def count() -> int:
-        async with holdfast.connect(holdfast_url) as hf:
-            return len(await hf.flows.list())
+        async with outlive.connect(outlive_url) as host:
+            return len(await host.flows.list())
 
-    assert holdfast_url.startswith("sqlite:///")
+    assert outlive_url.startswith("sqlite:///")
     with closing(asyncio.new_event_loop()) as loop:
         assert loop.run_until_complete(count()) == 0
 
 
-def test_code_that_still_fits_replays_to_its_end(holdfast_world):
-    record, rows = holdfast_world.run(run_reminder)
+def test_code_that_still_fits_replays_to_its_end(outlive_world):
+    record, rows = outlive_world.run(run_reminder)
     assert check_replay(make_app(), record, rows)
     assert not check_replay(make_app(), record, rows[:1])
 
 
-def test_what_the_command_line_printed_of_a_history_replays(holdfast_world):
-    record, rows = holdfast_world.run(run_reminder)
+def test_what_the_command_line_printed_of_a_history_replays(outlive_world):
+    record, rows = outlive_world.run(run_reminder)
     document = recording_of(record, rows).document()
     printed = json.dumps(document, indent=2, default=str)
     for recorded in (printed, printed.encode(), json.loads(printed)):
@@ -81,23 +81,23 @@ def test_what_the_command_line_printed_of_a_history_replays(holdfast_world):
         with pytest.raises(NonDeterminism, match="welcome#0"):
             check_replay(make_app("welcome"), recorded)
     with pytest.raises(UsageError, match="no flow"):
-        check_replay(holdfast.App("empty"), printed)
+        check_replay(outlive.App("empty"), printed)
     for wrong in ("", "{}", printed[:-9], {"id": "one"}):
         with pytest.raises(UsageError, match="no history of a flow"):
             check_replay(make_app(), wrong)
 
 
-def test_code_that_does_something_else_is_told_of(holdfast_world):
-    record, rows = holdfast_world.run(run_reminder)
+def test_code_that_does_something_else_is_told_of(outlive_world):
+    record, rows = outlive_world.run(run_reminder)
     with pytest.raises(NonDeterminism, match="welcome#0"):
         check_replay(make_app("welcome"), record, rows)
     with pytest.raises(UsageError, match="no flow"):
-        check_replay(holdfast.App("empty"), record, rows)
+        check_replay(outlive.App("empty"), record, rows)
 
 
-def test_only_the_code_of_a_story_connects(holdfast_world):
+def test_only_the_code_of_a_story_connects(outlive_world):
     with pytest.raises(RuntimeError, match="call it inside"):
-        asyncio.run(holdfast_world.connect())
+        asyncio.run(outlive_world.connect())
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_what_no_host_would_run_is_not_crashed():
     with pytest.raises(UsageError, match="'make_app' is no flow"):
         crash_at_every_commit(app, make_app)
     with pytest.raises(UsageError, match="has no flow 'reminder'"):
-        crash_at_every_commit(holdfast.App("empty"), app.flows["reminder"], "ann")
+        crash_at_every_commit(outlive.App("empty"), app.flows["reminder"], "ann")
 
 
-def waiting_app() -> holdfast.App:
-    app = holdfast.App("waiting")
+def waiting_app() -> outlive.App:
+    app = outlive.App("waiting")
 
     @app.step(queue="slow")
     async def slow() -> None:
@@ -128,7 +128,7 @@ def waiting_app() -> holdfast.App:
     async def waits(sleeps: float) -> str:
         await slow()
         await asyncio.sleep(sleeps)
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
     return app
 
@@ -148,26 +148,26 @@ def test_a_flow_that_is_too_slow_is_told_of():
 @pytest.mark.parametrize(
     ("serves", "said"), [(False, "await world.serve"), (True, "give result.. a timeout")]
 )
-def test_a_story_that_does_not_end_says_what_may_be_missing(holdfast_world, serves, said):
+def test_a_story_that_does_not_end_says_what_may_be_missing(outlive_world, serves, said):
     app = waiting_app()
 
     async def story(world: World) -> None:
         if serves:
             await world.serve(app)
-        async with await world.connect() as hf:
-            await (await hf.flows.start("waits", {"sleeps": 1})).result()
+        async with await world.connect() as host:
+            await (await host.flows.start("waits", {"sleeps": 1})).result()
 
-    holdfast_world.simulation.loop.steps_max = 10_000
+    outlive_world.simulation.loop.steps_max = 10_000
     with pytest.raises(StepLimit) as caught:
-        holdfast_world.run(story)
+        outlive_world.run(story)
     assert re.search(said, *caught.value.__notes__)
 
 
-async def start_and_wait(world: World, app: holdfast.App, *, serves: bool, timeout=None) -> str:
+async def start_and_wait(world: World, app: outlive.App, *, serves: bool, timeout=None) -> str:
     if serves:
         await world.serve(app)
-    async with await world.connect() as hf:
-        handle = await hf.flows.start("waits", {"sleeps": 86_400}, id="f")
+    async with await world.connect() as host:
+        handle = await host.flows.start("waits", {"sleeps": 86_400}, id="f")
         return await handle.result(timeout)
 
 
@@ -188,10 +188,10 @@ def test_what_goes_on_at_a_time_of_its_own_does_not_stand_still():
     async def story(world: World) -> str:
         app = waiting_app()
         await world.serve(app)
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             # The flow is in a step for hours and then sleeps for a day, and the story comes before
             # the limit is over.
-            handle = await hf.flows.start("waits", {"sleeps": 86_400})
+            handle = await host.flows.start("waits", {"sleeps": 86_400})
             await asyncio.sleep(86_400 + 5 * 3600)
             await handle.signal("go", "on")
             return await handle.result()
@@ -199,27 +199,27 @@ def test_what_goes_on_at_a_time_of_its_own_does_not_stand_still():
     assert World(limit=7200).run(story) == "on"
 
 
-def test_a_day_of_sleep_costs_little_also_where_a_host_works_on_a_queue(holdfast_world):
+def test_a_day_of_sleep_costs_little_also_where_a_host_works_on_a_queue(outlive_world):
     async def story(world: World) -> None:
         with pytest.raises(TimeoutError):
             await start_and_wait(world, waiting_app(), serves=True, timeout=86_400)
 
-    holdfast_world.run(story)
+    outlive_world.run(story)
     # What looks after the store once a minute is most of it; polls every few seconds made 450,000.
-    assert holdfast_world.simulation.loop.steps < 70_000
+    assert outlive_world.simulation.loop.steps < 70_000
 
 
-def test_a_story_is_given_as_a_function(holdfast_world):
-    for story in (run_reminder(holdfast_world), None):
+def test_a_story_is_given_as_a_function(outlive_world):
+    for story in (run_reminder(outlive_world), None):
         with pytest.raises(UsageError, match="takes the function of a story"):
-            holdfast_world.run(story)
+            outlive_world.run(story)
 
 
 def test_a_crash_that_was_asked_for_makes_no_noise(caplog):
-    app = holdfast.App("quiet")
+    app = outlive.App("quiet")
 
     @app.leader("ledger")
-    async def lead(lease: holdfast.Lease) -> None:
+    async def lead(lease: outlive.Lease) -> None:
         await asyncio.sleep(1e6)
 
     @app.step
@@ -228,7 +228,7 @@ def test_a_crash_that_was_asked_for_makes_no_noise(caplog):
 
     @app.flow
     async def flow() -> str:
-        await asyncio.gather(slow(), holdfast.wait_signal("go"))
+        await asyncio.gather(slow(), outlive.wait_signal("go"))
         return "done"
 
     async def story(world: World) -> None:
@@ -248,7 +248,7 @@ def test_a_crash_that_was_asked_for_makes_no_noise(caplog):
 
 
 def test_a_flow_that_depends_on_what_no_history_holds_is_told_of():
-    app, calls = holdfast.App("chance"), []
+    app, calls = outlive.App("chance"), []
 
     @app.step
     async def say(name: str) -> str:
@@ -270,10 +270,10 @@ def test_a_flow_that_depends_on_what_no_history_holds_is_told_of():
         crash_at_every_commit(app, fickle, "ann")
 
 
-def test_only_hosts_that_serve_crash(holdfast_world):
+def test_only_hosts_that_serve_crash(outlive_world):
     async def story(world: World) -> None:
         await world.serve(make_app(), "web-1")
         world.crash("web-9")
 
     with pytest.raises(UsageError, match="no host 'web-9' serves in this world; there is 'web-1'"):
-        holdfast_world.run(story)
+        outlive_world.run(story)

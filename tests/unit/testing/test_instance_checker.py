@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.flows.events import (
+from outlive.flows.events import (
     Ended,
     Rewound,
     SignalReceived,
@@ -16,7 +16,7 @@ from holdfast.flows.events import (
     TimerSet,
     encode_events,
 )
-from holdfast.model.instance import (
+from outlive.model.instance import (
     Commit,
     Entry,
     Handback,
@@ -29,8 +29,8 @@ from holdfast.model.instance import (
     Opened,
     Sent,
 )
-from holdfast.testing.instance_checker import check_instances
-from holdfast.testing.instance_history import InstanceHistory, InstanceServed, Left, Ran
+from outlive.testing.instance_checker import check_instances
+from outlive.testing.instance_history import InstanceHistory, InstanceServed, Left, Ran
 
 DONE = InstanceStatus.COMPLETED
 END = Ended(at=0, status="completed")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.job import Changed, Entry, JobState, Settled
-from holdfast.testing.job_checker import check_jobs
-from holdfast.testing.job_history import JobHistory, JobServed
+from outlive.model.job import Changed, Entry, JobState, Settled
+from outlive.testing.job_checker import check_jobs
+from outlive.testing.job_history import JobHistory, JobServed
 
 
 def served(op: str, job: str = "j", outcome: str = "", at: float = 0.0, **fields) -> JobServed:

@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
-from holdfast.testing.loop import Deadlock, StepLimit, VirtualLoop
-from holdfast.testing.loop_host import LoopHost, context_of, current_host
+from outlive.testing.loop import Deadlock, StepLimit, VirtualLoop
+from outlive.testing.loop_host import LoopHost, context_of, current_host
 
 
 def run(main, **options):

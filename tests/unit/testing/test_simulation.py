@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.testing import World
-from holdfast.testing.loop import VirtualLoop
-from holdfast.testing.simulation import Simulation, Unhandled
+from outlive.errors import UsageError
+from outlive.testing import World
+from outlive.testing.loop import VirtualLoop
+from outlive.testing.simulation import Simulation, Unhandled
 
 
 def test_hosts_differ_in_uptime_and_rate_within_the_bound():

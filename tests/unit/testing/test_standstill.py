@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast.testing import World, standstill
-from holdfast.testing.loop import Deadlock
+import outlive
+from outlive.testing import World, standstill
+from outlive.testing.loop import Deadlock
 
 LIMIT_S = 600.0
 
@@ -16,12 +16,12 @@ LIMIT_S = 600.0
 LATER_S = 3600.0
 
 
-def make_app() -> holdfast.App:
-    app = holdfast.App("still")
+def make_app() -> outlive.App:
+    app = outlive.App("still")
 
     @app.flow
     async def waits() -> str:
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
     @app.flow
     async def sleeps() -> str:
@@ -49,10 +49,10 @@ def _small_pages(monkeypatch):
 def test_a_flow_that_goes_on_counts_however_many_wait_before_it(world, waiting):
     async def story(world: World) -> str:
         await world.serve(make_app())
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             for _ in range(waiting):
-                await hf.flows.start("waits")
-            return await (await hf.flows.start("sleeps")).result()
+                await host.flows.start("waits")
+            return await (await host.flows.start("sleeps")).result()
 
     assert world.run(story) == "slept"
 
@@ -67,10 +67,10 @@ def test_a_job_that_is_due_later_counts_however_many_wait_before_it(world):
 
     async def story(world: World) -> str:
         await world.serve(app)
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             for _ in range(2):
-                await hf.work.enqueue("nobody", None)
-            return await (await hf.work.enqueue("later", None, delay=LATER_S)).result()
+                await host.work.enqueue("nobody", None)
+            return await (await host.work.enqueue("later", None, delay=LATER_S)).result()
 
     assert world.run(story) == "done"
 
@@ -79,25 +79,25 @@ def test_a_job_that_is_due_later_counts_however_many_wait_before_it(world):
 def test_more_than_a_page_of_flows_that_wait_stand_still(world):
     async def story(world: World) -> None:
         await world.serve(make_app())
-        async with await world.connect() as hf:
-            handles = [await hf.flows.start("waits", id=f"w{n}") for n in range(5)]
+        async with await world.connect() as host:
+            handles = [await host.flows.start("waits", id=f"w{n}") for n in range(5)]
             await handles[0].result()
 
     with pytest.raises(Deadlock, match=r"(?s)'w0' of 'waits' waits for signal 'go'.*'w4' of"):
         world.run(story)
 
 
-async def signalled(world: World, app: holdfast.App, hosts: list[holdfast.Holdfast]) -> str:
+async def signalled(world: World, app: outlive.App, hosts: list[outlive.Host]) -> str:
     """Wait for a flow that something in ``app`` signals, through what is in ``hosts``."""
     await world.serve(app)
-    async with await world.connect() as hf:
-        hosts.append(hf)
-        return await (await hf.flows.start("waits", id="w")).result()
+    async with await world.connect() as host:
+        hosts.append(host)
+        return await (await host.flows.start("waits", id="w")).result()
 
 
 @pytest.mark.parametrize("by", ["cron", "every", "leader"])
 def test_what_an_app_does_at_its_time_may_be_what_a_flow_waits_for(world, by):
-    app, hosts = make_app(), list[holdfast.Holdfast]()
+    app, hosts = make_app(), list[outlive.Host]()
 
     async def act(*_: object) -> None:
         await hosts[0].flows.get("w").signal("go", by)
@@ -110,7 +110,7 @@ def test_what_an_app_does_at_its_time_may_be_what_a_flow_waits_for(world, by):
     else:
 
         @app.leader("act")
-        async def lead(lease: holdfast.Lease) -> None:
+        async def lead(lease: outlive.Lease) -> None:
             await asyncio.sleep(LATER_S)
             await act(lease)
 
@@ -118,7 +118,7 @@ def test_what_an_app_does_at_its_time_may_be_what_a_flow_waits_for(world, by):
 
 
 def test_a_schedule_that_ticks_whenever_the_world_looks_goes_on(world):
-    app, hosts, ticks = make_app(), list[holdfast.Holdfast](), list[object]()
+    app, hosts, ticks = make_app(), list[outlive.Host](), list[object]()
 
     # Ten looks are within the limit.
     @app.cron("* * * * *")
@@ -139,10 +139,10 @@ def test_what_is_paused_or_has_crashed_does_nothing_any_more(world):
     async def story(world: World) -> None:
         await world.serve(app, "ticks")
         await world.serve(make_app(), "runs")
-        async with await world.connect() as hf:
-            await hf.schedules.create("nightly", "nobody", cron="@daily")
-            await hf.schedules.pause("nightly")
-            handle = await hf.flows.start("waits", id="w")
+        async with await world.connect() as host:
+            await host.schedules.create("nightly", "nobody", cron="@daily")
+            await host.schedules.pause("nightly")
+            handle = await host.flows.start("waits", id="w")
             world.crash("ticks")
             await handle.result()
 
@@ -156,8 +156,8 @@ async def wait_for_ever(world: World) -> None:
 
 
 async def wait_unconnected(world: World) -> None:
-    async with await world.connect() as hf:
-        await hf.flows.start("waits", id="w")
+    async with await world.connect() as host:
+        await host.flows.start("waits", id="w")
     await wait_for_ever(world)
 
 

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-import holdfast
+import outlive
 
 
 class Fleet:
@@ -17,17 +17,17 @@ class Fleet:
         self._stack = stack
         self.url = f"memory://{name}"
 
-    async def host(self, name: str = "looker", **options: object) -> holdfast.Holdfast:
+    async def host(self, name: str = "looker", **options: object) -> outlive.Host:
         """Connect a host that only looks."""
-        connecting = holdfast.connect(self.url, host=name, **options)
+        connecting = outlive.connect(self.url, name=name, **options)
         return await self._stack.enter_async_context(connecting)
 
-    async def run(self, app: holdfast.App, name: str = "worker", **options: object):
+    async def run(self, app: outlive.App, name: str = "worker", **options: object):
         """Connect a host and run its app; the task is stopped at the end of the test."""
-        hf = await self.host(name, app=app, **options)
-        task = asyncio.create_task(hf.run())
+        host = await self.host(name, app=app, **options)
+        task = asyncio.create_task(host.run())
         self._stack.push_async_callback(self._stop, task)
-        return hf, task
+        return host, task
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
         task.cancel()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.ports.hearing import Listeners, NoWakeups
-from holdfast.ports.wakeups import MISSED, Wakeup
-from holdfast.work.bell import Bell
+from outlive.ports.hearing import Listeners, NoWakeups
+from outlive.ports.wakeups import MISSED, Wakeup
+from outlive.work.bell import Bell
 
 LOG = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import holdfast
-from holdfast import (
+import outlive
+from outlive import (
     App,
     ClaimLost,
     DuplicateJob,
@@ -21,7 +21,7 @@ from holdfast import (
     Retry,
     UsageError,
 )
-from holdfast.errors import StoreUnavailable
+from outlive.errors import StoreUnavailable
 
 
 @dataclass
@@ -39,15 +39,15 @@ async def send(mail: Mail) -> Mail:
 
 
 @pytest.fixture
-async def hf():
-    async with holdfast.connect("memory://", host="a") as host:
+async def host():
+    async with outlive.connect("memory://", name="a") as host:
         yield host
 
 
-async def test_a_job_goes_from_enqueue_to_its_result(hf):
-    job = await hf.work.enqueue("mails", {"to": "ann"}, headers={"x": "1"})
+async def test_a_job_goes_from_enqueue_to_its_result(host):
+    job = await host.work.enqueue("mails", {"to": "ann"}, headers={"x": "1"})
     assert (await job.status()).state is JobState.READY
-    (claim,) = await hf.work.claim("mails")
+    (claim,) = await host.work.claim("mails")
     assert (claim.id, claim.queue, claim.payload) == (job.id, "mails", {"to": "ann"})
     assert (claim.token, claim.attempt, claim.losses) == (1, 1, 0)
     assert claim.headers == {"x": "1"}
@@ -56,113 +56,113 @@ async def test_a_job_goes_from_enqueue_to_its_result(hf):
     assert (await job.status()).progress == 0.5
     await claim.complete([1, 2])
     assert await job.result(timeout=1) == [1, 2]
-    assert (await hf.work.get(job.id)).claimed_by == "a"
+    assert (await host.work.get(job.id)).claimed_by == "a"
 
 
-async def test_a_handler_types_the_payload_and_the_result(hf):
-    job = await hf.work.enqueue(send, Mail("ann"))
-    (claim,) = await hf.work.claim(send)
+async def test_a_handler_types_the_payload_and_the_result(host):
+    job = await host.work.enqueue(send, Mail("ann"))
+    (claim,) = await host.work.claim(send)
     assert claim.payload == Mail("ann")
     await claim.complete(Mail("bob", 2))
     assert await job.result() == Mail("bob", 2)
-    assert await hf.work.job(job.id, send).result() == Mail("bob", 2)
-    assert await hf.work.job(job.id).result() == {"to": "bob", "copies": 2}
+    assert await host.work.job(job.id, send).result() == Mail("bob", 2)
+    assert await host.work.job(job.id).result() == {"to": "bob", "copies": 2}
 
 
-async def test_a_handler_gives_its_job_the_limits_it_has(hf):
-    info = await (await hf.work.enqueue(send, Mail("ann"))).status()
+async def test_a_handler_gives_its_job_the_limits_it_has(host):
+    info = await (await host.work.enqueue(send, Mail("ann"))).status()
     assert (info.max_attempts, info.max_losses, info.retry) == (3, 4, {})
 
 
-async def test_what_a_job_says_of_its_retries_travels_with_it(hf):
-    job = await hf.work.enqueue(send, Mail("ann"), max_attempts=7)
+async def test_what_a_job_says_of_its_retries_travels_with_it(host):
+    job = await host.work.enqueue(send, Mail("ann"), max_attempts=7)
     info = await job.status()
     assert (info.max_attempts, info.retry) == (7, {"max_attempts": 7})
-    other = await hf.work.enqueue("q", 1, retry=Retry(first=3, never=(KeyError,)), max_attempts=9)
+    other = await host.work.enqueue("q", 1, retry=Retry(first=3, never=(KeyError,)), max_attempts=9)
     info = await other.status()
     assert info.max_attempts == info.retry["max_attempts"] == 9
     assert (info.retry["first"], info.retry["never"]) == (3.0, ["KeyError"])
 
 
-async def test_a_payload_that_does_not_fit_its_handler_is_refused_at_once(hf):
+async def test_a_payload_that_does_not_fit_its_handler_is_refused_at_once(host):
     with pytest.raises(UsageError, match="payload of type Mail"):
-        await hf.work.enqueue(send, {"from": "ann"})
-    await hf.work.enqueue(send, {"to": "ann"})
-    (claim,) = await hf.work.claim(send)
+        await host.work.enqueue(send, {"from": "ann"})
+    await host.work.enqueue(send, {"to": "ann"})
+    (claim,) = await host.work.claim(send)
     assert claim.payload == Mail("ann")
 
 
-async def test_many_are_enqueued_in_order(hf):
-    jobs = await hf.work.enqueue_many("q", range(2500))
+async def test_many_are_enqueued_in_order(host):
+    jobs = await host.work.enqueue_many("q", range(2500))
     assert len({job.id for job in jobs}) == 2500
-    claims = await hf.work.claim("q", limit=1000)
+    claims = await host.work.claim("q", limit=1000)
     assert [claim.payload for claim in claims] == list(range(1000))
-    assert await hf.work.enqueue_many("q", []) == []
+    assert await host.work.enqueue_many("q", []) == []
     with pytest.raises(UsageError, match="not int"):
-        await hf.work.enqueue_many("q", 5)
+        await host.work.enqueue_many("q", 5)
 
 
-async def test_the_same_id_is_added_once(hf):
-    first = await hf.work.enqueue("q", 1, id="order-1")
-    second = await hf.work.enqueue("q", 2, id="order-1")
+async def test_the_same_id_is_added_once(host):
+    first = await host.work.enqueue("q", 1, id="order-1")
+    second = await host.work.enqueue("q", 2, id="order-1")
     assert first.id == second.id == "order-1"
-    assert await hf.work.count(queue="q") == 1
+    assert await host.work.count(queue="q") == 1
 
 
-async def test_a_unique_key_keeps_out_replaces_or_returns(hf):
-    first = await hf.work.enqueue("q", 1, unique_key="k")
+async def test_a_unique_key_keeps_out_replaces_or_returns(host):
+    first = await host.work.enqueue("q", 1, unique_key="k")
     with pytest.raises(DuplicateJob) as caught:
-        await hf.work.enqueue("q", 2, unique_key="k")
+        await host.work.enqueue("q", 2, unique_key="k")
     assert (caught.value.existing, caught.value.unique_key) == (first.id, "k")
-    same = await hf.work.enqueue("q", 3, unique_key="k", on_duplicate="return")
+    same = await host.work.enqueue("q", 3, unique_key="k", on_duplicate="return")
     assert (same.id, same.entry) == (first.id, "existing")
-    new = await hf.work.enqueue("q", 4, unique_key="k", on_duplicate="replace")
+    new = await host.work.enqueue("q", 4, unique_key="k", on_duplicate="replace")
     assert new.entry == "replaced"
     assert (await first.status()).state is JobState.CANCELLED
-    many = await hf.work.enqueue_many("q", [5, 6], unique_key="k")
+    many = await host.work.enqueue_many("q", [5, 6], unique_key="k")
     assert [(job.id, job.entry) for job in many] == [(new.id, "rejected")] * 2
 
 
-async def test_an_id_of_another_queue_is_refused_and_a_repeat_is_not(hf):
-    first = await hf.work.enqueue("q", 1, id="order-1")
-    assert (await hf.work.enqueue("q", 2, id="order-1")).entry == "created"
+async def test_an_id_of_another_queue_is_refused_and_a_repeat_is_not(host):
+    first = await host.work.enqueue("q", 1, id="order-1")
+    assert (await host.work.enqueue("q", 2, id="order-1")).entry == "created"
     with pytest.raises(JobExists) as caught:
-        await hf.work.enqueue("other", 2, id="order-1")
+        await host.work.enqueue("other", 2, id="order-1")
     assert (caught.value.id, caught.value.queue) == ("order-1", "other")
     info = await first.status()
     assert (info.queue, info.payload) == ("q", 1)
 
 
-async def test_priority_then_order(hf):
+async def test_priority_then_order(host):
     for number, priority in enumerate((0, 5, 0, 5)):
-        await hf.work.enqueue("q", number, priority=priority)
-    claims = await hf.work.claim("q", limit=4)
+        await host.work.enqueue("q", number, priority=priority)
+    claims = await host.work.claim("q", limit=4)
     assert [claim.payload for claim in claims] == [1, 3, 0, 2]
 
 
-async def test_delays_and_instants(hf):
-    delayed = await hf.work.enqueue("q", 1, delay=timedelta(hours=1))
-    later = await hf.work.enqueue("q", 2, at=datetime.now(UTC) + timedelta(days=1))
-    past = await hf.work.enqueue("q", 3, at=datetime(2020, 1, 1, tzinfo=UTC))
+async def test_delays_and_instants(host):
+    delayed = await host.work.enqueue("q", 1, delay=timedelta(hours=1))
+    later = await host.work.enqueue("q", 2, at=datetime.now(UTC) + timedelta(days=1))
+    past = await host.work.enqueue("q", 3, at=datetime(2020, 1, 1, tzinfo=UTC))
     assert (await delayed.status()).state is JobState.SCHEDULED
     assert (await later.status()).state is JobState.SCHEDULED
-    assert [claim.id for claim in await hf.work.claim("q", limit=9)] == [past.id]
-    (claim,) = await hf.work.claim(job=delayed.id) or [None]
+    assert [claim.id for claim in await host.work.claim("q", limit=9)] == [past.id]
+    (claim,) = await host.work.claim(job=delayed.id) or [None]
     assert claim is None
 
 
-async def test_a_claim_names_a_job(hf):
-    await hf.work.enqueue("q", 1)
-    second = await hf.work.enqueue("q", 2)
-    assert await hf.work.claim("another", job=second.id) == []
-    (claim,) = await hf.work.claim(job=second.id)
+async def test_a_claim_names_a_job(host):
+    await host.work.enqueue("q", 1)
+    second = await host.work.enqueue("q", 2)
+    assert await host.work.claim("another", job=second.id) == []
+    (claim,) = await host.work.claim(job=second.id)
     assert claim.payload == 2
 
 
 async def test_a_claim_waits_for_a_job_and_is_woken_by_it():
     async with (
-        holdfast.connect("memory://waiting", host="a") as a,
-        holdfast.connect("memory://waiting", host="b") as b,
+        outlive.connect("memory://waiting", name="a") as a,
+        outlive.connect("memory://waiting", name="b") as b,
     ):
         waiting = asyncio.create_task(a.work.claim(["x", "y"], wait=60))
         await asyncio.sleep(0.05)
@@ -172,17 +172,17 @@ async def test_a_claim_waits_for_a_job_and_is_woken_by_it():
         assert await a.work.claim("x", wait=0.05) == []
 
 
-async def test_claims_are_fair_between_queues(hf):
+async def test_claims_are_fair_between_queues(host):
     for queue in ("x", "y", "z"):
-        await hf.work.enqueue_many(queue, range(10))
-    claims = [(await hf.work.claim(["x", "y", "z"]))[0].queue for _ in range(9)]
+        await host.work.enqueue_many(queue, range(10))
+    claims = [(await host.work.claim(["x", "y", "z"]))[0].queue for _ in range(9)]
     assert {queue: claims.count(queue) for queue in "xyz"} == {"x": 3, "y": 3, "z": 3}
 
 
 @pytest.mark.parametrize("failures", [0, 2])
-async def test_a_cancelled_claim_leaves_nothing_claimed(hf, monkeypatch, failures):
-    await hf.work.enqueue("q", 1)
-    store, plain = hf.work.store, hf.work.store.claim
+async def test_a_cancelled_claim_leaves_nothing_claimed(host, monkeypatch, failures):
+    await host.work.enqueue("q", 1)
+    store, plain = host.work.store, host.work.store.claim
     asked, answer = asyncio.Event(), asyncio.Event()
     release, fails = store.release, iter(range(failures))
 
@@ -200,22 +200,22 @@ async def test_a_cancelled_claim_leaves_nothing_claimed(hf, monkeypatch, failure
         return claimed
 
     monkeypatch.setattr(store, "claim", slow)
-    waiting = asyncio.create_task(hf.work.claim("q"))
+    waiting = asyncio.create_task(host.work.claim("q"))
     await asked.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     answer.set()
-    await hf.work.claimer.close()
-    assert await hf.work.count(state="ready") == 1
+    await host.work.claimer.close()
+    assert await host.work.count(state="ready") == 1
 
 
-async def test_a_failure_is_retried_and_then_dead(hf):
-    job = await hf.work.enqueue("q", 1, retry=Retry(max_attempts=2, first=0))
-    (claim,) = await hf.work.claim("q")
+async def test_a_failure_is_retried_and_then_dead(host):
+    job = await host.work.enqueue("q", 1, retry=Retry(max_attempts=2, first=0))
+    (claim,) = await host.work.claim("q")
     await claim.fail(ValueError("no such address"))
     assert (await job.status()).attempts == 1
-    (claim,) = await hf.work.claim("q")
+    (claim,) = await host.work.claim("q")
     assert claim.attempt == 2
     await claim.fail("again")
     info = await job.status()
@@ -223,44 +223,44 @@ async def test_a_failure_is_retried_and_then_dead(hf):
     with pytest.raises(JobFailed) as caught:
         await job.result()
     assert (caught.value.state, caught.value.id) == ("dead", job.id)
-    first, second = reversed(await hf.work.attempts(job.id))
+    first, second = reversed(await host.work.attempts(job.id))
     assert '"ValueError"' in first.error
     assert second.token > first.token
-    assert await hf.work.retry(job.id) == 1
+    assert await host.work.retry(job.id) == 1
     assert (await job.status()).attempts == 0
 
 
-async def test_a_failure_may_say_when_or_never(hf):
-    one, two = [await hf.work.enqueue("q", n) for n in (1, 2)]
-    first, second = await hf.work.claim("q", limit=2)
+async def test_a_failure_may_say_when_or_never(host):
+    one, two = [await host.work.enqueue("q", n) for n in (1, 2)]
+    first, second = await host.work.claim("q", limit=2)
     await first.fail({"type": "Busy", "message": "later"}, retry_in=3600)
     await second.fail("hopeless", final=True)
     assert (await one.status()).state is JobState.RETRYING
     assert (await two.status()).state is JobState.DEAD
 
 
-async def test_a_pause_that_is_asked_for_gives_no_more_attempts(hf):
-    job = await hf.work.enqueue("q", 1, max_attempts=2)
+async def test_a_pause_that_is_asked_for_gives_no_more_attempts(host):
+    job = await host.work.enqueue("q", 1, max_attempts=2)
     for _ in range(2):
-        (claim,) = await hf.work.claim("q")
+        (claim,) = await host.work.claim("q")
         await claim.fail("no", retry_in=0)
     info = await job.status()
     assert (info.state, info.attempts) == (JobState.DEAD, 2)
 
 
-async def test_a_released_job_is_as_if_never_claimed(hf):
-    job = await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
+async def test_a_released_job_is_as_if_never_claimed(host):
+    job = await host.work.enqueue("q", 1)
+    (claim,) = await host.work.claim("q")
     await claim.release()
-    (claim,) = await hf.work.claim("q")
+    (claim,) = await host.work.claim("q")
     assert (claim.attempt, claim.losses) == (1, 0)
     await claim.release(delay=60)
     assert (await job.status()).state is JobState.SCHEDULED
 
 
-async def test_a_settled_claim_is_lost(hf):
-    await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
+async def test_a_settled_claim_is_lost(host):
+    await host.work.enqueue("q", 1)
+    (claim,) = await host.work.claim("q")
     await claim.complete()
     for act in (claim.complete, claim.release, claim.extend):
         with pytest.raises(ClaimLost) as caught:
@@ -270,20 +270,20 @@ async def test_a_settled_claim_is_lost(hf):
         _ = claim.token
 
 
-async def test_a_claim_taken_by_others_is_lost(hf):
-    job = await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
-    await hf.work.store.release([holdfast.model.job.Return(claim.id, claim.token)])
-    await hf.work.claim("q")
+async def test_a_claim_taken_by_others_is_lost(host):
+    job = await host.work.enqueue("q", 1)
+    (claim,) = await host.work.claim("q")
+    await host.work.store.release([outlive.model.job.Return(claim.id, claim.token)])
+    await host.work.claim("q")
     with pytest.raises(ClaimLost) as caught:
         await claim.complete("late")
     assert (caught.value.reason, caught.value.id) == ("fenced", job.id)
     assert (await job.status()).state is JobState.CLAIMED
 
 
-async def test_cancelling_reaches_the_claimant(hf):
-    waiting, running = [await hf.work.enqueue("q", n) for n in (1, 2)]
-    (claim,) = await hf.work.claim(job=running.id)
+async def test_cancelling_reaches_the_claimant(host):
+    waiting, running = [await host.work.enqueue("q", n) for n in (1, 2)]
+    (claim,) = await host.work.claim(job=running.id)
     assert await waiting.cancel()
     assert (await waiting.status()).state is JobState.CANCELLED
     assert await running.cancel(reason="not needed")
@@ -297,72 +297,72 @@ async def test_cancelling_reaches_the_claimant(hf):
         await running.result()
 
 
-async def test_a_job_that_is_done_cannot_be_cancelled(hf):
-    job = await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
+async def test_a_job_that_is_done_cannot_be_cancelled(host):
+    job = await host.work.enqueue("q", 1)
+    (claim,) = await host.work.claim("q")
     await claim.complete()
     assert not await job.cancel()
-    assert await hf.work.cancel(job.id) == 0
+    assert await host.work.cancel(job.id) == 0
 
 
-async def test_jobs_that_are_not_there(hf):
-    job = hf.work.job("nobody")
+async def test_jobs_that_are_not_there(host):
+    job = host.work.job("nobody")
     for act in (job.status, job.result, job.cancel):
         with pytest.raises(JobNotFound):
             await act()
-    for act in (hf.work.get, hf.work.cancel, hf.work.retry, hf.work.purge):
+    for act in (host.work.get, host.work.cancel, host.work.retry, host.work.purge):
         with pytest.raises(JobNotFound):
             await act("nobody")
 
 
-async def test_a_result_is_waited_for_no_longer_than_asked(hf):
-    job = await hf.work.enqueue("q", 1)
+async def test_a_result_is_waited_for_no_longer_than_asked(host):
+    job = await host.work.enqueue("q", 1)
     with pytest.raises(TimeoutError, match=r"ready, and nobody has claimed it; does a host run"):
         await job.result(timeout=0.01)
 
 
-async def test_by_filter_in_pages(hf):
-    await hf.work.enqueue_many("q", range(2300))
-    await hf.work.enqueue("other", 1)
-    assert await hf.work.cancel(queue="q") == 2300
-    assert await hf.work.count(queue="q", state="cancelled") == 2300
-    assert await hf.work.retry(queue="q", state=["cancelled", "ready"]) == 2300
-    assert await hf.work.purge(queue="q") == 0
-    await hf.work.cancel(queue="q")
-    assert await hf.work.purge(queue="q") == 2300
-    assert [info.queue for info in await hf.work.list()] == ["other"]
+async def test_by_filter_in_pages(host):
+    await host.work.enqueue_many("q", range(2300))
+    await host.work.enqueue("other", 1)
+    assert await host.work.cancel(queue="q") == 2300
+    assert await host.work.count(queue="q", state="cancelled") == 2300
+    assert await host.work.retry(queue="q", state=["cancelled", "ready"]) == 2300
+    assert await host.work.purge(queue="q") == 0
+    await host.work.cancel(queue="q")
+    assert await host.work.purge(queue="q") == 2300
+    assert [info.queue for info in await host.work.list()] == ["other"]
 
 
-async def test_pages_go_on_after_a_cursor(hf):
-    await hf.work.enqueue_many("q", range(5), ordering_key="k")
-    first = await hf.work.list(queue="q", limit=3)
-    second = await hf.work.list(queue="q", limit=3, after=first[-1].cursor)
+async def test_pages_go_on_after_a_cursor(host):
+    await host.work.enqueue_many("q", range(5), ordering_key="k")
+    first = await host.work.list(queue="q", limit=3)
+    second = await host.work.list(queue="q", limit=3, after=first[-1].cursor)
     assert [info.payload for info in (*first, *second)] == [0, 1, 2, 3, 4]
     assert [info.blocked for info in first] == [False, True, True]
-    assert await hf.work.count(ordering_key="k") == 5
+    assert await host.work.count(ordering_key="k") == 5
 
 
-async def test_queues_are_paused_drained_and_resumed(hf):
-    await hf.work.enqueue("q", 1)
-    await hf.work.limit("q", concurrency=2, rate=10, per=60)
-    await hf.work.pause("q")
-    assert await hf.work.claim("q") == []
-    (queue,) = await hf.work.queues()
+async def test_queues_are_paused_drained_and_resumed(host):
+    await host.work.enqueue("q", 1)
+    await host.work.limit("q", concurrency=2, rate=10, per=60)
+    await host.work.pause("q")
+    assert await host.work.claim("q") == []
+    (queue,) = await host.work.queues()
     assert (queue.mode, queue.concurrency, queue.rate, queue.per_s) == ("paused", 2, 10, 60.0)
-    await hf.work.drain("q")
+    await host.work.drain("q")
     with pytest.raises(QueueClosed):
-        await hf.work.enqueue("q", 2)
-    assert len(await hf.work.claim("q")) == 1
-    await hf.work.resume("q")
-    await hf.work.enqueue_many("q", [3, 4, 5])
-    assert len(await hf.work.claim("q", limit=9)) == 1
-    await hf.work.limit("q")
-    assert len(await hf.work.claim("q", limit=9)) == 2
+        await host.work.enqueue("q", 2)
+    assert len(await host.work.claim("q")) == 1
+    await host.work.resume("q")
+    await host.work.enqueue_many("q", [3, 4, 5])
+    assert len(await host.work.claim("q", limit=9)) == 1
+    await host.work.limit("q")
+    assert len(await host.work.claim("q", limit=9)) == 2
 
 
 async def test_what_is_not_settled_is_given_back_at_close():
-    async with holdfast.connect("memory://closing", host="b") as b:
-        async with holdfast.connect("memory://closing", host="a") as a:
+    async with outlive.connect("memory://closing", name="b") as b:
+        async with outlive.connect("memory://closing", name="a") as a:
             await a.work.enqueue("q", 1)
             (claim,) = await a.work.claim("q")
         assert not claim.is_held or (await b.work.get(claim.id)).state is JobState.READY
@@ -374,16 +374,16 @@ async def test_what_is_not_settled_is_given_back_at_close():
 
 @pytest.mark.parametrize("how", ["at", "fail", "release"])
 async def test_a_job_that_soon_comes_due_is_not_left_to_the_poll(how):
-    async with holdfast.connect("memory://", host="h") as hf:
+    async with outlive.connect("memory://", name="h") as host:
         if how == "at":
-            waiting = asyncio.create_task(hf.work.claim("q", wait=10))
+            waiting = asyncio.create_task(host.work.claim("q", wait=10))
             await asyncio.sleep(0.05)
             soon = datetime.now(UTC) + timedelta(seconds=0.2)
-            await hf.work.enqueue("q", 1, at=soon)
+            await host.work.enqueue("q", 1, at=soon)
         else:
-            await hf.work.enqueue("q", 1)
-            (claim,) = await hf.work.claim("q")
-            waiting = asyncio.create_task(hf.work.claim("q", wait=10))
+            await host.work.enqueue("q", 1)
+            (claim,) = await host.work.claim("q")
+            waiting = asyncio.create_task(host.work.claim("q", wait=10))
             await asyncio.sleep(0.05)
             if how == "fail":
                 await claim.fail("not yet", retry_in=0.2)
@@ -393,9 +393,9 @@ async def test_a_job_that_soon_comes_due_is_not_left_to_the_poll(how):
         assert len(await asyncio.wait_for(waiting, 3)) == 1
 
 
-async def test_errors_of_jobs_are_short_sentences(hf):
-    job = await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
+async def test_errors_of_jobs_are_short_sentences(host):
+    job = await host.work.enqueue("q", 1)
+    (claim,) = await host.work.claim("q")
     await claim.fail(ValueError("no such order"), final=True)
     with pytest.raises(JobFailed) as caught:
         await job.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.work.noting import Noting
+from outlive.work.noting import Noting
 
 
 def test_a_note_is_asked_for_as_long_as_three_looks_and_always_outlives_the_next():

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-import holdfast
-from holdfast import App, JobFailed, PrometheusTelemetry, Retry, TracingTelemetry
+import outlive
+from outlive import App, JobFailed, PrometheusTelemetry, Retry, TracingTelemetry
 from tests.unit.work.conftest import until
 
 app = App("observed")
@@ -26,30 +26,30 @@ async def handle(payload: str) -> str:
 
 async def test_metrics_count_every_end():
     registry = CollectorRegistry()
-    async with holdfast.connect(
+    async with outlive.connect(
         "memory://", app=app, telemetry=PrometheusTelemetry(registry)
-    ) as hf:
-        running = asyncio.create_task(hf.run())
-        await (await hf.work.enqueue(handle, "ok")).result(timeout=5)
+    ) as host:
+        running = asyncio.create_task(host.run())
+        await (await host.work.enqueue(handle, "ok")).result(timeout=5)
         with pytest.raises(JobFailed):
-            await (await hf.work.enqueue(handle, "fail")).result(timeout=5)
-        await hf.work.enqueue("other", 1)
-        (claim,) = await hf.work.claim("other")
+            await (await host.work.enqueue(handle, "fail")).result(timeout=5)
+        await host.work.enqueue("other", 1)
+        (claim,) = await host.work.claim("other")
         await claim.release()
 
         def value(name: str, **labels: str) -> float | None:
             return registry.get_sample_value(name, labels)
 
-        await until(lambda: value("holdfast_jobs_ended_total", outcome="dead") == 1)
-        assert value("holdfast_jobs_enqueued_total") == 3
-        assert value("holdfast_jobs_claimed_total") == 4
-        assert value("holdfast_jobs_ended_total", outcome="completed") == 1
-        assert value("holdfast_jobs_ended_total", outcome="failed") == 1
-        assert value("holdfast_jobs_ended_total", outcome="released") == 1
-        assert value("holdfast_jobs_ended_total", outcome="lost") == 0
-        assert value("holdfast_jobs_reclaimed_total") == 0
-        assert value("holdfast_job_run_seconds_count", outcome="completed") == 1
-        assert value("holdfast_job_wait_seconds_count") == 3
+        await until(lambda: value("outlive_jobs_ended_total", outcome="dead") == 1)
+        assert value("outlive_jobs_enqueued_total") == 3
+        assert value("outlive_jobs_claimed_total") == 4
+        assert value("outlive_jobs_ended_total", outcome="completed") == 1
+        assert value("outlive_jobs_ended_total", outcome="failed") == 1
+        assert value("outlive_jobs_ended_total", outcome="released") == 1
+        assert value("outlive_jobs_ended_total", outcome="lost") == 0
+        assert value("outlive_jobs_reclaimed_total") == 0
+        assert value("outlive_job_run_seconds_count", outcome="completed") == 1
+        assert value("outlive_job_wait_seconds_count") == 3
         running.cancel()
         await asyncio.wait([running])
 
@@ -58,20 +58,20 @@ async def test_a_trace_goes_on_from_the_enqueuer_to_the_handler():
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     telemetry = TracingTelemetry(provider)
-    async with holdfast.connect("memory://", app=app, host="web", telemetry=telemetry) as hf:
-        running = asyncio.create_task(hf.run())
+    async with outlive.connect("memory://", app=app, name="web", telemetry=telemetry) as host:
+        running = asyncio.create_task(host.run())
         with provider.get_tracer("test").start_as_current_span("request") as request:
-            job = await hf.work.enqueue(handle, "ok", headers={"tenant": "t"})
+            job = await host.work.enqueue(handle, "ok", headers={"tenant": "t"})
         await job.result(timeout=5)
         running.cancel()
         await asyncio.wait([running])
         headers = (await job.status()).headers
-    (span,) = [span for span in exporter.get_finished_spans() if span.name == "holdfast.job.run"]
+    (span,) = [span for span in exporter.get_finished_spans() if span.name == "outlive.job.run"]
     assert headers["tenant"] == "t"
     assert headers["traceparent"].split("-")[1] == f"{request.get_span_context().trace_id:032x}"
     assert span.parent is not None
     assert span.parent.span_id == request.get_span_context().span_id
     assert span.attributes is not None
-    assert span.attributes["holdfast.job.id"] == job.id
-    assert span.attributes["holdfast.job.outcome"] == "completed"
-    assert span.attributes["holdfast.host"] == "web"
+    assert span.attributes["outlive.job.id"] == job.id
+    assert span.attributes["outlive.job.outcome"] == "completed"
+    assert span.attributes["outlive.host"] == "web"

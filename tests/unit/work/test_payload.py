@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import InvalidPayload, UsageError
-from holdfast.errors import HoldfastError
-from holdfast.work.failures import describe, kind_of
-from holdfast.work.payload import codec_of, decode_plain, encode, values_of
+from outlive import InvalidPayload, UsageError
+from outlive.errors import OutliveError
+from outlive.work.failures import describe, kind_of
+from outlive.work.payload import codec_of, decode_plain, encode, values_of
 
 
 class Colour(enum.Enum):
@@ -280,7 +280,7 @@ def test_what_does_not_fit_on_arrival_says_why(kind, text):
     with pytest.raises(InvalidPayload) as caught:
         codec_of(kind).decode(text)
     assert str(caught.value)
-    assert isinstance(caught.value, HoldfastError)
+    assert isinstance(caught.value, OutliveError)
 
 
 def test_a_types_own_check_that_raises_anything_is_an_invalid_payload():

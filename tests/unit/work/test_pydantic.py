@@ -11,8 +11,8 @@ import pytest
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from holdfast import App, InvalidPayload, UsageError
-from holdfast.work.payload import codec_of, encode
+from outlive import App, InvalidPayload, UsageError
+from outlive.work.payload import codec_of, encode
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import App, LimitsBy
+from outlive import App, LimitsBy
 from tests.unit.work.conftest import until
 
 
@@ -15,10 +15,10 @@ async def test_limits_of_the_fleet_are_declared_by_handlers(fleet):
     async def handle(payload: int) -> None:
         await asyncio.sleep(0.02)
 
-    hf, _ = await fleet.run(app)
-    jobs = await hf.work.enqueue_many(handle, range(6))
+    host, _ = await fleet.run(app)
+    jobs = await host.work.enqueue_many(handle, range(6))
     await asyncio.gather(*(job.result(timeout=20) for job in jobs))
-    (queue,) = await hf.work.queues()
+    (queue,) = await host.work.queues()
     assert (queue.concurrency, queue.rate, queue.per_s) == (2, 1000, 60.0)
 
 
@@ -61,9 +61,9 @@ async def test_a_changed_declaration_holds_when_a_worker_starts(fleet, caplog):
         async def handle(payload: int) -> int:
             return payload
 
-        hf = await fleet.host(f"w{number}", app=app)
-        async with hf.running():
-            assert await (await hf.work.enqueue(handle, number)).result(timeout=20) == number
+        host = await fleet.host(f"w{number}", app=app)
+        async with host.running():
+            assert await (await host.work.enqueue(handle, number)).result(timeout=20) == number
         (queue,) = await looker.work.queues()
         # Whoever declares nothing leaves what is there.
         assert (queue.concurrency, queue.rate) == ((5, 7), (9, None), (9, None), (None, 3))[number]
@@ -78,21 +78,21 @@ async def test_a_pause_while_a_worker_starts_is_not_lost(fleet, monkeypatch):
     async def handle(payload: int) -> None: ...
 
     looker = await fleet.host()
-    hf = await fleet.host("worker", app=app)
-    put = hf.work.store.put_queue
+    host = await fleet.host("worker", app=app)
+    put = host.work.store.put_queue
 
     async def paused_meanwhile(*args, **kwargs):
         await looker.work.pause("q")
         await put(*args, **kwargs)
 
-    monkeypatch.setattr(hf.work.store, "put_queue", paused_meanwhile)
-    async with hf.running():
+    monkeypatch.setattr(host.work.store, "put_queue", paused_meanwhile)
+    async with host.running():
         await until(lambda: _limited(looker, 5))
     assert (await looker.work.queues())[0].mode == "paused"
 
 
-async def _limited(hf, concurrency):
-    return [queue.concurrency for queue in await hf.work.queues()] == [concurrency]
+async def _limited(host, concurrency):
+    return [queue.concurrency for queue in await host.work.queues()] == [concurrency]
 
 
 async def test_jobs_that_wait_for_their_concurrency_key_use_up_no_rate(fleet):
@@ -105,8 +105,8 @@ async def test_jobs_that_wait_for_their_concurrency_key_use_up_no_rate(fleet):
             await free.wait()
         ran.append(name)
 
-    hf, _ = await fleet.run(app)
-    await hf.work.enqueue_many(handle, ["a0", "a1", "a2", "a3", "a4", "b", "c", "d"])
+    host, _ = await fleet.run(app)
+    await host.work.enqueue_many(handle, ["a0", "a1", "a2", "a3", "a4", "b", "c", "d"])
     # With the one that runs they are all that the rate lets through.
     await until(lambda: sorted(ran) == ["b", "c", "d"])
     free.set()

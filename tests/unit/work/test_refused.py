@@ -1,4 +1,4 @@
-"""Calls of ``hf.work`` that are wrong: refused with a reason, and nothing is sent."""
+"""Calls of ``host.work`` that are wrong: refused with a reason, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-import holdfast
-from holdfast import App, InvalidName, Retry, UsageError
-from holdfast.errors import UnsupportedByDriver
+import outlive
+from outlive import App, InvalidName, Retry, UsageError
+from outlive.errors import UnsupportedByDriver
 
 app = App("shop")
 
 
 @pytest.fixture
-async def hf():
-    async with holdfast.connect("memory://", host="a") as host:
+async def host():
+    async with outlive.connect("memory://", name="a") as host:
         yield host
 
 
@@ -40,57 +40,57 @@ async def hf():
         {"delay": 1e12},
     ],
 )
-async def test_wrong_options_are_refused_before_anything_is_sent(hf, options):
+async def test_wrong_options_are_refused_before_anything_is_sent(host, options):
     with pytest.raises((UsageError, InvalidName)):
-        await hf.work.enqueue("q", 1, **options)
-    assert await hf.work.queues() == []
+        await host.work.enqueue("q", 1, **options)
+    assert await host.work.queues() == []
 
 
-async def test_wrong_calls_are_refused(hf):
+async def test_wrong_calls_are_refused(host):
     for wrong in (
-        hf.work.claim([]),
-        hf.work.claim("q", limit=0),
-        hf.work.claim("q", wait=-1),
-        hf.work.claim(""),
-        hf.work.claim(None),
-        hf.work.claim(5),
-        hf.work.list(limit=1001),
-        hf.work.list(state="broken"),
-        hf.work.cancel(),
-        hf.work.cancel("a", queue="q"),
-        hf.work.retry(),
-        hf.work.purge(),
-        hf.work.enqueue_many("q", [1, 2], id="one"),
-        hf.work.enqueue_many("q", range(10_001)),
-        hf.work.enqueue_many("q", "abc"),
-        hf.work.enqueue_many("q", b"abc"),
-        hf.work.enqueue("q", 1, headers=[1]),
-        hf.work.enqueue("q", 1, headers="ab"),
-        hf.work.limit("q", concurrency=0),
-        hf.work.limit("q", rate=1, per=0),
-        hf.work.limit("q", rate=1, per=1e13),
-        hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC)),
-        hf.work.enqueue("q", 1, at=datetime.min.replace(tzinfo=UTC)),
-        hf.work.enqueue("q", object()),
-        hf.work.enqueue("q", float("nan")),
-        hf.work.enqueue("q", "x" * (1 << 20)),
+        host.work.claim([]),
+        host.work.claim("q", limit=0),
+        host.work.claim("q", wait=-1),
+        host.work.claim(""),
+        host.work.claim(None),
+        host.work.claim(5),
+        host.work.list(limit=1001),
+        host.work.list(state="broken"),
+        host.work.cancel(),
+        host.work.cancel("a", queue="q"),
+        host.work.retry(),
+        host.work.purge(),
+        host.work.enqueue_many("q", [1, 2], id="one"),
+        host.work.enqueue_many("q", range(10_001)),
+        host.work.enqueue_many("q", "abc"),
+        host.work.enqueue_many("q", b"abc"),
+        host.work.enqueue("q", 1, headers=[1]),
+        host.work.enqueue("q", 1, headers="ab"),
+        host.work.limit("q", concurrency=0),
+        host.work.limit("q", rate=1, per=0),
+        host.work.limit("q", rate=1, per=1e13),
+        host.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC)),
+        host.work.enqueue("q", 1, at=datetime.min.replace(tzinfo=UTC)),
+        host.work.enqueue("q", object()),
+        host.work.enqueue("q", float("nan")),
+        host.work.enqueue("q", "x" * (1 << 20)),
     ):
         with pytest.raises(UsageError):
             await wrong
 
 
-async def test_no_states_are_not_all_states(hf):
-    await hf.work.enqueue("q", 1)
-    work = hf.work
+async def test_no_states_are_not_all_states(host):
+    await host.work.enqueue("q", 1)
+    work = host.work
     for call in (work.cancel, work.retry, work.purge, work.count, work.list):
         with pytest.raises(UsageError, match="name at least one state, or leave state out"):
             await call(queue="q", state=[])
     assert await work.count(queue="q", state=(state for state in ("ready", "dead"))) == 1
 
 
-async def test_a_pause_that_ends_beyond_the_calendar_is_refused(hf):
-    await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
+async def test_a_pause_that_ends_beyond_the_calendar_is_refused(host):
+    await host.work.enqueue("q", 1)
+    (claim,) = await host.work.claim("q")
     with pytest.raises(UsageError, match="at most"):
         await claim.fail("no", retry_in=1e13)
     with pytest.raises(UsageError, match="at most"):
@@ -99,21 +99,21 @@ async def test_a_pause_that_ends_beyond_the_calendar_is_refused(hf):
 
 
 async def test_a_tool_without_a_session_cannot_claim():
-    async with holdfast.connect("memory://", session=False) as hf:
-        await hf.work.enqueue("q", 1)
+    async with outlive.connect("memory://", session=False) as host:
+        await host.work.enqueue("q", 1)
         with pytest.raises(UsageError, match="session"):
-            await hf.work.claim("q")
+            await host.work.claim("q")
 
 
-async def test_a_backend_without_jobs_says_so(hf, monkeypatch):
-    monkeypatch.setattr(hf, "_work", None)
+async def test_a_backend_without_jobs_says_so(host, monkeypatch):
+    monkeypatch.setattr(host, "_work", None)
     with pytest.raises(UnsupportedByDriver, match="keeps no jobs"):
-        _ = hf.work
+        _ = host.work
 
 
-async def test_times_beyond_the_calendar_are_refused(hf):
-    await hf.work.enqueue("q", 1)
-    (claim,) = await hf.work.claim("q")
+async def test_times_beyond_the_calendar_are_refused(host):
+    await host.work.enqueue("q", 1)
+    (claim,) = await host.work.claim("q")
     with pytest.raises(UsageError, match="retry_in must be at most"):
         await claim.fail("x", retry_in=1e15)
     with pytest.raises(UsageError, match="delay must be at most"):
@@ -121,19 +121,19 @@ async def test_times_beyond_the_calendar_are_refused(hf):
     with pytest.raises(UsageError, match=r"Retry\.longest must be at most"):
         Retry(longest=1e15)
     with pytest.raises(UsageError, match="no time that every store can keep"):
-        await hf.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC))
-    assert len(await hf.work.list()) == 1
+        await host.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC))
+    assert len(await host.work.list()) == 1
 
 
-async def test_a_function_in_place_of_a_queue_is_told_how_handlers_are_written(hf):
+async def test_a_function_in_place_of_a_queue_is_told_how_handlers_are_written(host):
     async def unregistered(payload: int) -> None: ...
 
     with pytest.raises(UsageError, match=r'write @app\.handler\("queue"\)'):
         app.handler(unregistered)
     for wrong in (
-        hf.work.enqueue(unregistered, 1),
-        hf.work.enqueue_many(unregistered, [1]),
-        hf.work.claim([unregistered]),
+        host.work.enqueue(unregistered, 1),
+        host.work.enqueue_many(unregistered, [1]),
+        host.work.claim([unregistered]),
     ):
         with pytest.raises(UsageError, match="'unregistered' is no handler: define it with @app"):
             await wrong

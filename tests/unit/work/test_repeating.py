@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtime.runtime import Runtime
-from holdfast.testing import Simulation
-from holdfast.work.repeating import until_known
+from outlive.errors import OutcomeUnknown, StoreUnavailable
+from outlive.runtime.runtime import Runtime
+from outlive.testing import Simulation
+from outlive.work.repeating import until_known
 
 
 def test_a_store_that_never_answers_is_told_of_once():

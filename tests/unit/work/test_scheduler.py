@@ -10,19 +10,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import holdfast
-from holdfast import App, CronTick
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.model.job import JobFilter, QueueMode, QueueSettings
-from holdfast.model.location import parse_url
-from holdfast.model.schedule import CatchUp, NewSchedule
-from holdfast.names import HostId
-from holdfast.ports.driver import DriverContext
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.telemetry import Telemetry
-from holdfast.testing import ManualClock
-from holdfast.work.definition import Definition, JobPart
-from holdfast.work.scheduler import Scheduler
+import outlive
+from outlive import App, CronTick
+from outlive.drivers.memory import MemoryFactory
+from outlive.model.job import JobFilter, QueueMode, QueueSettings
+from outlive.model.location import parse_url
+from outlive.model.schedule import CatchUp, NewSchedule
+from outlive.names import HostId
+from outlive.ports.driver import DriverContext
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.telemetry import Telemetry
+from outlive.testing import ManualClock
+from outlive.work.definition import Definition, JobPart
+from outlive.work.scheduler import Scheduler
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR_S = 3600.0
@@ -43,7 +43,7 @@ class Store:
             self.driver.wakeups,
             defined=defined,
             telemetry=Telemetry(),
-            log=logging.getLogger("holdfast.schedules"),
+            log=logging.getLogger("outlive.schedules"),
         )
 
     async def settle(self, scheduler: Scheduler) -> float:
@@ -183,15 +183,15 @@ async def run_until_ticked(url: str, hosts: int, ticks: int) -> list[tuple[str, 
 
         @made.cron("* * * * * *", key="each-second")
         async def run(tick: CronTick) -> None:
-            ran.append((holdfast.current().host, tick.due_at.isoformat()))
+            ran.append((outlive.current().host, tick.due_at.isoformat()))
             if len(ran) >= ticks:
                 enough.set()
 
         return made
 
     async def serve(name: str) -> None:
-        async with holdfast.connect(url, host=name, app=app()) as hf:
-            await hf.run()
+        async with outlive.connect(url, name=name, app=app()) as host:
+            await host.run()
 
     tasks = [asyncio.create_task(serve(f"host-{n}")) for n in range(hosts)]
     async with asyncio.timeout(60):

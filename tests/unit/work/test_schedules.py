@@ -8,19 +8,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-import holdfast
-from holdfast import App, CronTick, InvalidName, Retry, ScheduleNotFound, UsageError
-from holdfast.errors import ConfigurationError, DuplicateJob, UnsupportedByDriver
+import outlive
+from outlive import App, CronTick, InvalidName, Retry, ScheduleNotFound, UsageError
+from outlive.errors import ConfigurationError, DuplicateJob, UnsupportedByDriver
 
 
 @pytest.fixture
-async def hf():
-    async with holdfast.connect("memory://", host="a") as host:
+async def host():
+    async with outlive.connect("memory://", name="a") as host:
         yield host
 
 
-async def test_a_schedule_is_kept_and_shown(hf):
-    made = await hf.schedules.create(
+async def test_a_schedule_is_kept_and_shown(host):
+    made = await host.schedules.create(
         "nightly", "reports", {"kind": "sales"}, cron="0 3 * * *", tz="Europe/Berlin", priority=5
     )
     assert (made.cron, made.every_s, made.tz) == ("0 3 * * *", None, "Europe/Berlin")
@@ -28,45 +28,50 @@ async def test_a_schedule_is_kept_and_shown(hf):
     local = made.next_at.astimezone(ZoneInfo("Europe/Berlin"))
     assert (local.hour, local.minute) == (3, 0)
     assert datetime.now(UTC) < made.next_at <= datetime.now(UTC) + timedelta(days=1, hours=1)
-    assert await hf.schedules.get("nightly") == made
-    await hf.schedules.create("hourly", "reports", every=3600)
-    assert [each.name for each in await hf.schedules.list()] == ["hourly", "nightly"]
-    assert [each.name for each in await hf.schedules.list(after="hourly")] == ["nightly"]
+    assert await host.schedules.get("nightly") == made
+    await host.schedules.create("hourly", "reports", every=3600)
+    assert [each.name for each in await host.schedules.list()] == ["hourly", "nightly"]
+    assert [each.name for each in await host.schedules.list(after="hourly")] == ["nightly"]
 
 
-async def test_the_same_call_changes_nothing_and_another_one_takes_over(hf):
-    made = await hf.schedules.create("s", "q", cron="0 3 * * *", headers={"a": "1"})
-    assert await hf.schedules.create("s", "q", cron=" 0  3 * * * ", headers={"a": "1"}) == made
-    changed = await hf.schedules.create("s", "q", cron="0 4 * * *", headers={"a": "1"})
+async def test_the_same_call_changes_nothing_and_another_one_takes_over(host):
+    made = await host.schedules.create("s", "q", cron="0 3 * * *", headers={"a": "1"})
+    assert await host.schedules.create("s", "q", cron=" 0  3 * * * ", headers={"a": "1"}) == made
+    changed = await host.schedules.create("s", "q", cron="0 4 * * *", headers={"a": "1"})
     assert changed.cron == "0 4 * * *"
     assert changed.next_at != made.next_at
 
 
-async def test_pausing_resuming_running_now_and_deleting(hf):
-    await hf.schedules.create("s", "q", cron="@daily", headers={"a": "1"})
-    assert (await hf.schedules.pause("s")).paused
-    job = await hf.schedules.run_now("s")
+async def test_pausing_resuming_running_now_and_deleting(host):
+    await host.schedules.create("s", "q", cron="@daily", headers={"a": "1"})
+    assert (await host.schedules.pause("s")).paused
+    job = await host.schedules.run_now("s")
     info = await job.status()
     assert info.payload["schedule"] == "s"
     assert info.headers["a"] == "1"
-    assert info.headers["holdfast-schedule"] == "s"
-    resumed = await hf.schedules.resume("s")
+    assert info.headers["outlive-schedule"] == "s"
+    resumed = await host.schedules.resume("s")
     assert not resumed.paused
     assert resumed.fired == 0
-    await hf.schedules.delete("s")
-    for act in (hf.schedules.get, hf.schedules.pause, hf.schedules.resume, hf.schedules.delete):
+    await host.schedules.delete("s")
+    for act in (
+        host.schedules.get,
+        host.schedules.pause,
+        host.schedules.resume,
+        host.schedules.delete,
+    ):
         with pytest.raises(ScheduleNotFound):
             await act("s")
     with pytest.raises(ScheduleNotFound):
-        await hf.schedules.run_now("s")
-    assert (await hf.work.get(job.id)).id == job.id
+        await host.schedules.run_now("s")
+    assert (await host.work.get(job.id)).id == job.id
 
 
-async def test_running_now_respects_the_unique_key_of_its_jobs(hf):
-    await hf.schedules.create("s", "q", every=60, unique_key="one")
-    first = await hf.schedules.run_now("s")
+async def test_running_now_respects_the_unique_key_of_its_jobs(host):
+    await host.schedules.create("s", "q", every=60, unique_key="one")
+    first = await host.schedules.run_now("s")
     with pytest.raises(DuplicateJob) as refused:
-        await hf.schedules.run_now("s")
+        await host.schedules.run_now("s")
     assert refused.value.existing == first.id
 
 
@@ -93,20 +98,20 @@ async def test_running_now_respects_the_unique_key_of_its_jobs(hf):
         {"every": 60, "priority": "high"},
     ],
 )
-async def test_what_cannot_be_a_schedule_is_refused(hf, arguments):
+async def test_what_cannot_be_a_schedule_is_refused(host, arguments):
     with pytest.raises(UsageError):
-        await hf.schedules.create("s", "q", **arguments)
-    assert await hf.schedules.list() == []
+        await host.schedules.create("s", "q", **arguments)
+    assert await host.schedules.list() == []
 
 
-async def test_names_and_pages_are_checked(hf):
+async def test_names_and_pages_are_checked(host):
     with pytest.raises(InvalidName):
-        await hf.schedules.create("x" * 257, "q", every=60)
+        await host.schedules.create("x" * 257, "q", every=60)
     with pytest.raises(UsageError):
-        await hf.schedules.list(limit=0)
+        await host.schedules.list(limit=0)
 
 
-async def test_a_payload_must_fit_the_handler_it_is_for(hf):
+async def test_a_payload_must_fit_the_handler_it_is_for(host):
     app = App("shop")
 
     @app.handler("mails")
@@ -114,10 +119,10 @@ async def test_a_payload_must_fit_the_handler_it_is_for(hf):
         del copies
 
     with pytest.raises(UsageError):
-        await hf.schedules.create("s", send, "many", every=60)
+        await host.schedules.create("s", send, "many", every=60)
     with pytest.raises(UsageError):
-        await hf.schedules.create("s", send, every=60)
-    assert (await hf.schedules.create("s", send, 3, every=60)).queue == "mails"
+        await host.schedules.create("s", send, every=60)
+    assert (await host.schedules.create("s", send, 3, every=60)).queue == "mails"
 
 
 async def test_a_backend_without_schedules_says_so(tmp_path):
@@ -126,7 +131,7 @@ async def test_a_backend_without_schedules_says_so(tmp_path):
     @app.cron("0 3 * * *")
     async def nightly() -> None: ...
 
-    async with holdfast.connect("memory://", host="a", app=app) as host:
+    async with outlive.connect("memory://", name="a", app=app) as host:
         host._driver._schedules = None
         with pytest.raises(UnsupportedByDriver):
             _ = host.schedules

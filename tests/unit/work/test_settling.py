@@ -7,12 +7,12 @@ import logging
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.model.job import Completion, Settled
-from holdfast.names import HostId, JobId, Token
-from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.session import LiveSession
-from holdfast.work.settling import SLOW_MAX, Lane
+from outlive.clock import SystemClock
+from outlive.model.job import Completion, Settled
+from outlive.names import HostId, JobId, Token
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.session import LiveSession
+from outlive.work.settling import SLOW_MAX, Lane
 
 
 class Store:
@@ -31,7 +31,7 @@ class Store:
 
 @pytest.fixture
 def store(monkeypatch):
-    monkeypatch.setattr("holdfast.work.settling._SLOW_S", 0.01)
+    monkeypatch.setattr("outlive.work.settling._SLOW_S", 0.01)
     return Store()
 
 

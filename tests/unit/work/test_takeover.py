@@ -7,15 +7,15 @@ import itertools
 
 import pytest
 
-import holdfast
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.model.options import CLOCK_DRIFT, LeaseOptions
-from holdfast.names import HostId
-from holdfast.testing.faults import FaultPlan, Faults
-from holdfast.testing.history import History
-from holdfast.testing.simulated_runtime import _SESSION_TTL_S as TTL_S
-from holdfast.testing.simulated_runtime import SimulatedStore
-from holdfast.testing.simulation import Simulation
+import outlive
+from outlive.drivers.memory import MemoryFactory
+from outlive.model.options import CLOCK_DRIFT, LeaseOptions
+from outlive.names import HostId
+from outlive.testing.faults import FaultPlan, Faults
+from outlive.testing.history import History
+from outlive.testing.simulated_runtime import _SESSION_TTL_S as TTL_S
+from outlive.testing.simulated_runtime import SimulatedStore
+from outlive.testing.simulation import Simulation
 
 # Nothing fails; an answer takes up to 40 ms.
 CALM = FaultPlan(ttl_s=TTL_S, latency_s=0.04, jitter=False)
@@ -42,8 +42,8 @@ class World:
     def when(self, what: str) -> list[float]:
         return [at for at, _, said in self.events if said == what]
 
-    def app(self, machine: str) -> holdfast.App:
-        app = holdfast.App(machine)
+    def app(self, machine: str) -> outlive.App:
+        app = outlive.App(machine)
 
         @app.handler("q")
         async def handle(payload: float) -> str:
@@ -58,12 +58,12 @@ class World:
 
         return app
 
-    async def work_on(self, host) -> None:
-        hf = await self.store.connect(host, LeaseOptions(), app=self.app(host.machine))
+    async def work_on(self, machine) -> None:
+        host = await self.store.connect(machine, LeaseOptions(), app=self.app(machine.machine))
         try:
-            await hf.run()
+            await host.run()
         finally:
-            await hf.close()
+            await host.close()
 
     def start(self, machine: str):
         host = self.simulation.start_host(machine)
@@ -86,8 +86,8 @@ def run(seed: int, act):
 
 async def add(driver, *payloads: float) -> None:
     new = [
-        holdfast.model.job.NewJob(
-            id=holdfast.names.JobId(f"job-{number}"), queue="q", payload=str(payload)
+        outlive.model.job.NewJob(
+            id=outlive.names.JobId(f"job-{number}"), queue="q", payload=str(payload)
         )
         for number, payload in enumerate(payloads)
     ]
@@ -151,7 +151,7 @@ def test_a_host_that_was_paused_finds_its_work_lost_when_it_goes_on(seed):
         await asyncio.sleep(2.5 * TTL_S)
         first.pause(3 * TTL_S)
         await asyncio.sleep(14 * TTL_S)
-        record = await driver.jobs.get(holdfast.names.JobId("job-0"))
+        record = await driver.jobs.get(outlive.names.JobId("job-0"))
         sessions = await driver.hosts.list(limit=10)
         return world.events, record, [each.name for each in sessions if each.alive]
 
@@ -175,7 +175,7 @@ def test_a_host_that_closes_hands_over_at_once():
         working.cancel()
         left_at = world.simulation.now
         await asyncio.sleep(TTL_S)
-        record = await driver.jobs.get(holdfast.names.JobId("job-0"))
+        record = await driver.jobs.get(outlive.names.JobId("job-0"))
         return left_at, world.events, record
 
     left_at, events, record = run(1, act)

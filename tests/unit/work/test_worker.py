@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-import holdfast
-from holdfast import App, JobFailed, Retry, UsageError
-from holdfast.errors import UnsupportedByDriver
+import outlive
+from outlive import App, JobFailed, Retry, UsageError
+from outlive.errors import UnsupportedByDriver
 from tests.unit.work.conftest import until
 
 
@@ -27,17 +27,17 @@ async def test_async_and_sync_handlers_run_and_return(fleet):
 
     @app.handler("async")
     async def sending(mail: Mail) -> str:
-        return f"{mail.to}/{holdfast.current().attempt}"
+        return f"{mail.to}/{outlive.current().attempt}"
 
     @app.handler("sync")
     def storing(mail: Mail) -> dict[str, str]:
         return {"to": mail.to, "thread": threading.current_thread().name}
 
-    hf, _ = await fleet.run(app)
-    one = await hf.work.enqueue(sending, Mail("ann"))
-    two = await hf.work.enqueue(storing, Mail("bob"))
+    host, _ = await fleet.run(app)
+    one = await host.work.enqueue(sending, Mail("ann"))
+    two = await host.work.enqueue(storing, Mail("bob"))
     assert await one.result(timeout=5) == "ann/1"
-    assert (await two.result(timeout=5))["thread"].startswith("holdfast-handler")
+    assert (await two.result(timeout=5))["thread"].startswith("outlive-handler")
 
 
 async def test_current_says_what_runs(fleet):
@@ -45,17 +45,17 @@ async def test_current_says_what_runs(fleet):
 
     @app.handler("q")
     async def handle(payload: int) -> None:
-        now = holdfast.current()
+        now = outlive.current()
         now.check()
         seen.append((now.job, now.queue, now.token, now.idempotency_key, now.host, now.headers))
         now.log.warning("working", extra={"step": 1})
 
-    hf, _ = await fleet.run(app, "web-1")
-    job = await hf.work.enqueue(handle, 1, headers={"tenant": "t"})
+    host, _ = await fleet.run(app, "web-1")
+    job = await host.work.enqueue(handle, 1, headers={"tenant": "t"})
     await job.result(timeout=5)
     assert seen == [(job.id, "q", 1, job.id, "web-1", {"tenant": "t"})]
     with pytest.raises(UsageError, match="a handler or a step runs"):
-        holdfast.current()
+        outlive.current()
 
 
 async def test_the_log_of_a_job_names_it(fleet, caplog):
@@ -63,11 +63,11 @@ async def test_the_log_of_a_job_names_it(fleet, caplog):
 
     @app.handler("q")
     def handle(payload: int) -> None:
-        holdfast.current().log.warning("working", extra={"step": 1})
+        outlive.current().log.warning("working", extra={"step": 1})
 
-    hf, _ = await fleet.run(app)
-    job = await hf.work.enqueue(handle, 1)
-    with caplog.at_level(logging.WARNING, "holdfast.work"):
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue(handle, 1)
+    with caplog.at_level(logging.WARNING, "outlive.work"):
         await job.result(timeout=5)
     (record,) = [record for record in caplog.records if record.message == "working"]
     assert (record.job, record.queue, record.attempt, record.step) == (job.id, "q", 1, 1)
@@ -85,17 +85,17 @@ async def test_no_more_run_at_once_than_there_are_slots(fleet):
         await asyncio.sleep(0.01)
         running -= 1
 
-    hf, _ = await fleet.run(app)
-    await hf.work.enqueue_many(handle, range(20))
-    await until(lambda: hf.work.count(queue="q", state="claimed"))
-    assert await hf.work.count(state="claimed") <= 3
-    await until(lambda: hf.work.count(state="done"), 10)
-    await until(lambda: _all_done(hf, 20))
+    host, _ = await fleet.run(app)
+    await host.work.enqueue_many(handle, range(20))
+    await until(lambda: host.work.count(queue="q", state="claimed"))
+    assert await host.work.count(state="claimed") <= 3
+    await until(lambda: host.work.count(state="done"), 10)
+    await until(lambda: _all_done(host, 20))
     assert most == 3
 
 
-async def _all_done(hf, count):
-    return await hf.work.count(state="done") == count
+async def _all_done(host, count):
+    return await host.work.count(state="done") == count
 
 
 async def test_a_failure_is_tried_again_by_the_policy(fleet):
@@ -103,16 +103,16 @@ async def test_a_failure_is_tried_again_by_the_policy(fleet):
 
     @app.handler("q", retry=Retry(max_attempts=3, first=0.01))
     async def handle(payload: int) -> str:
-        attempts.append(holdfast.current().attempt)
+        attempts.append(outlive.current().attempt)
         if len(attempts) < 3:
             raise ConnectionError("away")
         return "done"
 
-    hf, _ = await fleet.run(app)
-    job = await hf.work.enqueue(handle, 1)
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue(handle, 1)
     assert await job.result(timeout=5) == "done"
     assert attempts == [1, 2, 3]
-    log = await hf.work.attempts(job.id)
+    log = await host.work.attempts(job.id)
     assert [each.outcome for each in log] == ["failed", "failed"]
     assert "ConnectionError" in log[0].error
 
@@ -126,9 +126,9 @@ async def test_a_failure_that_is_not_retried_is_dead(fleet, how):
         attempts.append(payload)
         raise KeyError("x") if how == "never" else ValueError("x")
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     options = {"retry": Retry(max_attempts=1)} if how == "own policy" else {}
-    job = await hf.work.enqueue(handle, 1, **options)
+    job = await host.work.enqueue(handle, 1, **options)
     with pytest.raises(JobFailed) as caught:
         await job.result(timeout=5)
     assert caught.value.state == "dead"
@@ -142,11 +142,11 @@ async def test_a_policy_that_cannot_be_read_does_not_stop_the_worker(fleet, capl
     async def handle(payload: int) -> None:
         raise ValueError
 
-    hf, _ = await fleet.run(app)
-    new = hf.work.prepare(handle, 1)
-    await hf.work.store.enqueue([holdfast.model.job.msgspec.structs.replace(new, retry='{"x":1}')])
+    host, _ = await fleet.run(app)
+    new = host.work.prepare(handle, 1)
+    await host.work.store.enqueue([outlive.model.job.msgspec.structs.replace(new, retry='{"x":1}')])
     with pytest.raises(JobFailed):
-        await hf.work.job(new.id).result(timeout=5)
+        await host.work.job(new.id).result(timeout=5)
     assert "cannot be read" in caplog.text
 
 
@@ -157,8 +157,8 @@ async def test_an_invalid_payload_goes_to_the_dead_letters_with_its_reason(fleet
     async def handle(mail: Mail) -> None:
         ran.append(mail)
 
-    hf, _ = await fleet.run(app)
-    job = await hf.work.enqueue("q", {"to": 5})
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue("q", {"to": 5})
     with pytest.raises(JobFailed) as caught:
         await job.result(timeout=5)
     assert "InvalidPayload" in caught.value.error["type"]
@@ -174,9 +174,9 @@ async def test_a_result_that_cannot_be_stored_is_not_worked_for_twice(fleet):
         ran.append(payload)
         return object()
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(JobFailed) as caught:
-        await (await hf.work.enqueue(handle, 1)).result(timeout=5)
+        await (await host.work.enqueue(handle, 1)).result(timeout=5)
     assert "the result" in caught.value.error["message"]
     assert ran == [1]
 
@@ -198,15 +198,15 @@ async def test_a_run_longer_than_its_timeout_fails(fleet, mode):
 
         @app.handler("q", timeout=0.05, retry=Retry(max_attempts=1))
         def handle(payload: int) -> str:
-            now = holdfast.current()
+            now = outlive.current()
             while not now.cancelled:
                 time.sleep(0.005)
             told.set()
             return "too late"
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(JobFailed) as caught:
-        await (await hf.work.enqueue("q", 1)).result(timeout=5)
+        await (await host.work.enqueue("q", 1)).result(timeout=5)
     assert caught.value.error["type"] == "TimeoutError"
     assert "0.05" in caught.value.error["message"]
     await until(told.is_set)
@@ -231,7 +231,7 @@ async def test_cancelling_reaches_the_body(fleet, mode):
         @app.handler("q")
         def handle(payload: int) -> None:
             began.set()
-            now = holdfast.current()
+            now = outlive.current()
             while not now.cancelled:
                 time.sleep(0.005)
             told.set()
@@ -256,9 +256,9 @@ async def test_cancelling_is_found_out_even_if_the_ring_is_lost(fleet):
         began.set()
         await asyncio.sleep(30)
 
-    hf, _ = await fleet.run(app, session_ttl=0.4)
-    hf.work.claimer.bell.close()
-    job = await hf.work.enqueue("q", 1)
+    host, _ = await fleet.run(app, session_ttl=0.4)
+    host.work.claimer.bell.close()
+    job = await host.work.enqueue("q", 1)
     await asyncio.wait_for(began.wait(), 6)
     await job.cancel()
     with pytest.raises(JobFailed):
@@ -270,18 +270,18 @@ async def test_progress_is_kept_from_both_kinds_of_handlers(fleet):
 
     @app.handler("async")
     async def one(payload: int) -> None:
-        holdfast.current().progress({"done": 1})
+        outlive.current().progress({"done": 1})
         await until(go.is_set)
 
     @app.handler("sync")
     def two(payload: int) -> None:
-        holdfast.current().progress(0.5)
+        outlive.current().progress(0.5)
         with pytest.raises(UsageError):
-            holdfast.current().progress(object())
+            outlive.current().progress(object())
         go.wait(10)
 
-    hf, _ = await fleet.run(app)
-    jobs = [await hf.work.enqueue(one, 1), await hf.work.enqueue(two, 1)]
+    host, _ = await fleet.run(app)
+    jobs = [await host.work.enqueue(one, 1), await host.work.enqueue(two, 1)]
     for job, wanted in zip(jobs, ({"done": 1}, 0.5), strict=True):
         await until(lambda job=job, wanted=wanted: _progress_is(job, wanted))
     go.set()
@@ -316,9 +316,9 @@ async def test_middleware_stands_around_every_run(fleet):
     def two(payload: int) -> str:
         return "sync"
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     for handler in (one, two):
-        job = await hf.work.enqueue(handler, 1)
+        job = await host.work.enqueue(handler, 1)
         assert await job.result(timeout=5) == f"<{handler.queue[0:]}>"
         assert steps[:2] == [f"outer {job.id}", "inner"]
         steps.clear()
@@ -349,16 +349,16 @@ async def test_a_backend_without_limits_refuses_to_run_such_a_handler(fleet, mon
     @app.handler("q", rate=5)
     async def handle(payload: int) -> None: ...
 
-    hf = await fleet.host(app=app)
-    poor = holdfast.host.Capabilities(
+    host = await fleet.host(app=app)
+    poor = outlive.host.Capabilities(
         **{
-            **{name: getattr(hf.capabilities, name) for name in hf.capabilities.__slots__},
+            **{name: getattr(host.capabilities, name) for name in host.capabilities.__slots__},
             "queue_limits": False,
         }
     )
-    monkeypatch.setattr(hf.work.operations, "_capabilities", poor)
+    monkeypatch.setattr(host.work.operations, "_capabilities", poor)
     with pytest.raises(UnsupportedByDriver, match="limits"):
-        await hf.run()
+        await host.run()
 
 
 async def test_a_ring_wakes_an_idle_worker(fleet):

@@ -9,15 +9,15 @@ import threading
 
 import pytest
 
-import holdfast
-from holdfast import App, JobState, Retry
-from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
+import outlive
+from outlive import App, JobState, Retry
+from outlive.errors import OutcomeUnknown, StoreUnavailable, UsageError
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
 
-async def _all_done(hf, count):
-    return await hf.work.count(state="done") == count
+async def _all_done(host, count):
+    return await host.work.count(state="done") == count
 
 
 async def test_stopping_lets_handlers_end(fleet):
@@ -29,9 +29,9 @@ async def test_stopping_lets_handlers_end(fleet):
         await asyncio.sleep(0.1)
         return "ended"
 
-    hf = await fleet.host(app=app)
-    task = asyncio.create_task(hf.run(grace=10))
-    job = await hf.work.enqueue(handle, 1)
+    host = await fleet.host(app=app)
+    task = asyncio.create_task(host.run(grace=10))
+    job = await host.work.enqueue(handle, 1)
     await asyncio.wait_for(began.wait(), 5)
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(task, 5)
@@ -42,13 +42,13 @@ async def test_signals_are_left_to_a_program_that_listens(fleet):
     heard = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
-        hf = await fleet.host(app=App("a"))
-        task = asyncio.create_task(hf.run())
+        host = await fleet.host(app=App("a"))
+        task = asyncio.create_task(host.run())
         await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGTERM)
         await until(lambda: heard)
         assert not task.done()
-        hf.stop()
+        host.stop()
         await asyncio.wait_for(task, 5)
         assert callable(signal.getsignal(signal.SIGTERM))
     finally:
@@ -63,17 +63,17 @@ async def test_a_host_that_stops_still_hears_what_is_taken_from_it(fleet, what):
     async def handle(payload: int) -> None:
         await stay(seen)
 
-    hf = await fleet.host(app=app, session_ttl=0.6)
-    task = asyncio.create_task(hf.run(grace=60))
-    job = await hf.work.enqueue(handle, 1)
+    host = await fleet.host(app=app, session_ttl=0.6)
+    task = asyncio.create_task(host.run(grace=60))
+    job = await host.work.enqueue(handle, 1)
     await until(lambda: seen)
-    hf.stop()
+    host.stop()
     # It claims no more, and lets the handler end.
-    await until(lambda: hf._duties is None or hf._duties._worker._ended.done())
+    await until(lambda: host._duties is None or host._duties._worker._ended.done())
     if what == "job":
         await job.cancel()
     else:
-        await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
+        await host._driver.hosts.close(host.work.claimer.sessions.now.id)
     await asyncio.wait_for(task, 8)
     assert seen == ["began", "cancelled"]
 
@@ -86,23 +86,23 @@ async def test_who_is_told_to_stop_a_second_time_waits_no_longer(fleet, how):
     async def handle(payload: int) -> None:
         await stay(seen)
 
-    hf = await fleet.host(app=app)
+    host = await fleet.host(app=app)
     looker = await fleet.host("looker")
-    task = asyncio.create_task(hf.run(grace=600))
+    task = asyncio.create_task(host.run(grace=600))
     job = await looker.work.enqueue("q", 1)
     await until(lambda: seen)
     if how == "signal":
         os.kill(os.getpid(), signal.SIGTERM)
     else:
         # As often as one likes: only who says so ends the grace.
-        hf.stop()
-        hf.stop()
-    await until(hf._duties._worker._ended.done)
+        host.stop()
+        host.stop()
+    await until(host._duties._worker._ended.done)
     assert not task.done()
     if how == "signal":
         os.kill(os.getpid(), signal.SIGINT)
     else:
-        hf.stop(now=True)
+        host.stop(now=True)
     await asyncio.wait_for(task, 8)
     assert seen == ["began", "cancelled"]
     info = await job.status()
@@ -128,8 +128,8 @@ async def test_stopping_gives_back_what_does_not_end_in_time(fleet, mode):
             go.wait(20)
 
     looker = await fleet.host()
-    hf = await fleet.host("worker", app=app)
-    task = asyncio.create_task(hf.run(grace=0.05))
+    host = await fleet.host("worker", app=app)
+    task = asyncio.create_task(host.run(grace=0.05))
     job = await looker.work.enqueue("q", 1)
     await until(began.is_set)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -146,21 +146,21 @@ async def test_a_lost_session_cancels_what_runs_and_the_host_goes_on(fleet, capl
 
     @app.handler("q")
     async def handle(payload: int) -> str:
-        now = holdfast.current()
+        now = outlive.current()
         seen.append("began")
         if len(seen) == 1:
             try:
                 await asyncio.sleep(30)
             finally:
                 seen.append("cancelled")
-                with pytest.raises(holdfast.ClaimLost):
+                with pytest.raises(outlive.ClaimLost):
                     _ = now.token
         return "second run"
 
-    hf, _ = await fleet.run(app, session_ttl=0.6)
-    job = await hf.work.enqueue(handle, 1)
+    host, _ = await fleet.run(app, session_ttl=0.6)
+    job = await host.work.enqueue(handle, 1)
     await until(lambda: seen)
-    await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
+    await host._driver.hosts.close(host.work.claimer.sessions.now.id)
     assert await job.result(timeout=8) == "second run"
     assert seen == ["began", "cancelled", "began"]
     info = await job.status()
@@ -193,23 +193,23 @@ async def test_lost_replies_cost_no_job_and_run_none_twice(fleet, monkeypatch, e
         if payload == 3 and ran.count(3) == 1:
             raise ValueError("once")
 
-    hf = await fleet.host("worker", app=app)
+    host = await fleet.host("worker", app=app)
     for name in ("enqueue", "claim", "complete", "fail", "release"):
         if name != "enqueue" or error is OutcomeUnknown:
-            flaky = Flaky(getattr(hf.work.store, name), error)
-            monkeypatch.setattr(hf.work.store, name, flaky)
-    task = asyncio.create_task(hf.run())
-    await hf.work.enqueue_many(handle, range(20))
-    await until(lambda: _all_done(hf, 20), 20)
+            flaky = Flaky(getattr(host.work.store, name), error)
+            monkeypatch.setattr(host.work.store, name, flaky)
+    task = asyncio.create_task(host.run())
+    await host.work.enqueue_many(handle, range(20))
+    await until(lambda: _all_done(host, 20), 20)
     assert sorted(ran) == sorted([*range(20), 3])
     task.cancel()
     await asyncio.wait([task])
 
 
 async def test_an_unknown_claim_that_is_given_up_is_given_back(fleet, monkeypatch):
-    hf = await fleet.host()
-    await hf.work.enqueue("q", 1)
-    plain, lost = hf.work.store.claim, True
+    host = await fleet.host()
+    await host.work.enqueue("q", 1)
+    plain, lost = host.work.store.claim, True
 
     async def losing(request):
         claimed = await plain(request)
@@ -217,19 +217,19 @@ async def test_an_unknown_claim_that_is_given_up_is_given_back(fleet, monkeypatc
             raise OutcomeUnknown("planted")
         return claimed
 
-    monkeypatch.setattr("holdfast.work.repeating.PATIENCE_S", 0.1)
-    monkeypatch.setattr(hf.work.store, "claim", losing)
+    monkeypatch.setattr("outlive.work.repeating.PATIENCE_S", 0.1)
+    monkeypatch.setattr(host.work.store, "claim", losing)
     with pytest.raises(OutcomeUnknown):
-        await hf.work.claim("q")
-    assert await hf.work.count(state="claimed") == 1
+        await host.work.claim("q")
+    assert await host.work.count(state="claimed") == 1
     lost = False
-    await until(lambda: _ready(hf))
+    await until(lambda: _ready(host))
 
 
 async def test_a_claim_that_is_carried_out_after_its_repeat_is_given_back(fleet, monkeypatch):
-    hf = await fleet.host()
-    await hf.work.enqueue_many("q", [1, 2])
-    plain, late = hf.work.store.claim, []
+    host = await fleet.host()
+    await host.work.enqueue_many("q", [1, 2])
+    plain, late = host.work.store.claim, []
 
     async def losing(request):
         if not late:
@@ -237,16 +237,16 @@ async def test_a_claim_that_is_carried_out_after_its_repeat_is_given_back(fleet,
             raise OutcomeUnknown("planted")
         return await plain(request)
 
-    monkeypatch.setattr("holdfast.work.strays._FIRST_S", 0.05)
-    monkeypatch.setattr(hf.work.store, "claim", losing)
-    (claim,) = await hf.work.claim("q")
+    monkeypatch.setattr("outlive.work.strays._FIRST_S", 0.05)
+    monkeypatch.setattr(host.work.store, "claim", losing)
+    (claim,) = await host.work.claim("q")
     assert len((await plain(late[0])).jobs) == 1
-    await until(lambda: _ready(hf))
+    await until(lambda: _ready(host))
     await claim.complete()
 
 
-async def _ready(hf):
-    return await hf.work.count(state="ready") == 1
+async def _ready(host):
+    return await host.work.count(state="ready") == 1
 
 
 async def test_a_host_runs_once_at_a_time(fleet):
@@ -256,15 +256,15 @@ async def test_a_host_runs_once_at_a_time(fleet):
     async def handle(payload: int) -> int:
         return payload
 
-    hf, task = await fleet.run(app)
-    assert await (await hf.work.enqueue(handle, 0)).result(timeout=5) == 0
+    host, task = await fleet.run(app)
+    assert await (await host.work.enqueue(handle, 0)).result(timeout=5) == 0
     with pytest.raises(UsageError, match="runs already"):
-        await hf.run()
+        await host.run()
     # The first goes on, and after it another may begin.
-    assert await (await hf.work.enqueue(handle, 1)).result(timeout=5) == 1
-    hf.stop()
+    assert await (await host.work.enqueue(handle, 1)).result(timeout=5) == 1
+    host.stop()
     await task
-    again = asyncio.create_task(hf.run())
-    assert await (await hf.work.enqueue(handle, 2)).result(timeout=5) == 2
-    hf.stop()
+    again = asyncio.create_task(host.run())
+    assert await (await host.work.enqueue(handle, 2)).result(timeout=5) == 2
+    host.stop()
     await again

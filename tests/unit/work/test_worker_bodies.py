@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-import holdfast
-from holdfast import App, JobFailed, Retry
+import outlive
+from outlive import App, JobFailed, Retry
 
 
 async def test_a_body_that_exits_has_failed(fleet):
@@ -19,9 +19,9 @@ async def test_a_body_that_exits_has_failed(fleet):
     async def handle(payload: int) -> None:
         sys.exit(3)
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(JobFailed) as caught:
-        await (await hf.work.enqueue(handle, 1)).result(timeout=5)
+        await (await host.work.enqueue(handle, 1)).result(timeout=5)
     assert caught.value.state == "dead"
 
 
@@ -53,14 +53,14 @@ async def test_a_body_that_ends_as_only_its_worker_may_end_it_has_failed(fleet, 
             await ends()
         return payload
 
-    hf, _ = await fleet.run(app)
-    bad = await hf.work.enqueue(handle, 0)
+    host, _ = await fleet.run(app)
+    bad = await host.work.enqueue(handle, 0)
     with pytest.raises(JobFailed) as caught:
         await bad.result(timeout=5)
     assert caught.value.state == "dead"
     assert said in (await bad.status()).error["message"]
     # Its slot is free again, and the worker goes on.
-    assert await (await hf.work.enqueue(handle, 1)).result(timeout=5) == 1
+    assert await (await host.work.enqueue(handle, 1)).result(timeout=5) == 1
     assert ran == [0, 0, 1]
 
 
@@ -72,10 +72,10 @@ async def test_a_sync_body_that_stops_an_iteration_has_failed(fleet):
         ran.append(payload)
         return payload or next(iter([]))
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(JobFailed):
-        await (await hf.work.enqueue(handle, 0)).result(timeout=5)
-    assert await (await hf.work.enqueue(handle, 1)).result(timeout=5) == 1
+        await (await host.work.enqueue(handle, 0)).result(timeout=5)
+    assert await (await host.work.enqueue(handle, 1)).result(timeout=5) == 1
     assert ran == [0, 0, 1]
 
 
@@ -91,9 +91,9 @@ def test_a_loop_that_is_torn_down_under_its_jobs_ends_at_once():
             ended.append(payload)
 
     async def main() -> None:
-        hf = await holdfast.connect("memory://torn-down", app=app, host="a").__aenter__()
-        kept.append((hf, asyncio.create_task(hf.run())))
-        await hf.work.enqueue(handle, 1)
+        host = await outlive.connect("memory://torn-down", app=app, name="a").__aenter__()
+        kept.append((host, asyncio.create_task(host.run())))
+        await host.work.enqueue(handle, 1)
         await began.wait()
 
     began, kept = asyncio.Event(), []

@@ -8,8 +8,8 @@ import threading
 import pydantic
 import pytest
 
-from holdfast import App, JobState, Retry
-from holdfast.errors import StoreUnavailable
+from outlive import App, JobState, Retry
+from outlive.errors import StoreUnavailable
 from tests.unit.work.conftest import until
 
 
@@ -42,21 +42,21 @@ async def test_a_job_that_is_cancelled_before_its_first_step_frees_its_slot(
             ran.append(payload)
             return payload
 
-    hf = await fleet.host("worker", app=app)
-    ask, told = hf.work.claimer.ask_to_the_end, []
+    host = await fleet.host("worker", app=app)
+    ask, told = host.work.claimer.ask_to_the_end, []
 
     async def telling(*args, **kwargs):
         session, claimed = await ask(*args, **kwargs)
         if claimed.jobs and not told:
             told.append(claimed.jobs[0].id)
-            await hf.work.store.cancel(told, reason="not wanted")
+            await host.work.store.cancel(told, reason="not wanted")
             # Heard after the run was made, and before its task has had a turn.
-            asyncio.get_running_loop().call_soon(hf.work.claimer.bell.cancelled, told[0])
+            asyncio.get_running_loop().call_soon(host.work.claimer.bell.cancelled, told[0])
         return session, claimed
 
-    monkeypatch.setattr(hf.work.claimer, "ask_to_the_end", telling)
-    first, second = await hf.work.enqueue_many(handle, [1, 2])
-    task = asyncio.create_task(hf.run())
+    monkeypatch.setattr(host.work.claimer, "ask_to_the_end", telling)
+    first, second = await host.work.enqueue_many(handle, [1, 2])
+    task = asyncio.create_task(host.run())
     assert await second.result(timeout=4) == 2
     assert await _is(first, "cancelled")
     assert ran == [2]
@@ -78,12 +78,12 @@ async def test_a_loss_reaches_a_body_that_cleans_up_after_a_cancellation(fleet):
             finally:
                 seen.append("stopped")
 
-    hf, _ = await fleet.run(app, session_ttl=0.6)
-    job = await hf.work.enqueue(handle, 1)
+    host, _ = await fleet.run(app, session_ttl=0.6)
+    job = await host.work.enqueue(handle, 1)
     await until(lambda: seen)
     await job.cancel()
     await until(lambda: "cleans up" in seen)
-    await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
+    await host._driver.hosts.close(host.work.claimer.sessions.now.id)
     await until(lambda: "stopped" in seen)
 
 
@@ -93,9 +93,9 @@ async def test_a_claim_under_way_when_the_worker_is_cancelled_is_given_back(flee
     @app.handler("q")
     async def handle(payload: int) -> None: ...
 
-    monkeypatch.setattr("holdfast.work.worker._CANCEL_PATIENCE_S", 0.05)
-    hf = await fleet.host("worker", app=app)
-    plain = hf.work.store.claim
+    monkeypatch.setattr("outlive.work.worker._CANCEL_PATIENCE_S", 0.05)
+    host = await fleet.host("worker", app=app)
+    plain = host.work.store.claim
 
     async def slow(request):
         claimed = await plain(request)
@@ -103,9 +103,9 @@ async def test_a_claim_under_way_when_the_worker_is_cancelled_is_given_back(flee
         await asyncio.sleep(0.3)
         return claimed
 
-    monkeypatch.setattr(hf.work.store, "claim", slow)
-    job = await hf.work.enqueue(handle, 1)
-    task = asyncio.create_task(hf.run())
+    monkeypatch.setattr(host.work.store, "claim", slow)
+    job = await host.work.enqueue(handle, 1)
+    task = asyncio.create_task(host.run())
     await asked.wait()
     await _ended(task)
     await until(lambda: _is(job, "ready"))
@@ -121,8 +121,8 @@ async def test_a_retry_that_comes_due_while_the_store_is_asked_is_in_time(fleet,
             await fail_now.wait()
             raise ValueError("once")
 
-    hf = await fleet.host("worker", app=app)
-    plain = hf.work.store.claim
+    host = await fleet.host("worker", app=app)
+    plain = host.work.store.claim
 
     async def slow(request):
         claimed = await plain(request)
@@ -132,11 +132,11 @@ async def test_a_retry_that_comes_due_while_the_store_is_asked_is_in_time(fleet,
             await asyncio.sleep(0.1)
         return claimed
 
-    monkeypatch.setattr(hf.work.store, "claim", slow)
-    job = await hf.work.enqueue(handle, 1)
-    task = asyncio.create_task(hf.run())
+    monkeypatch.setattr(host.work.store, "claim", slow)
+    job = await host.work.enqueue(handle, 1)
+    task = asyncio.create_task(host.run())
     await until(lambda: seen)
-    await hf.work.claimer.bell.ring("q")
+    await host.work.claimer.bell.ring("q")
     await job.result(timeout=3)  # without a look of its own, the next is after five seconds
     await _ended(task)
 
@@ -154,18 +154,18 @@ async def test_a_store_that_takes_no_writes_does_not_keep_the_worker_from_ending
     async def refusing(_):
         raise StoreUnavailable("planted")
 
-    monkeypatch.setattr("holdfast.work.worker._CANCEL_PATIENCE_S", 0.1)
-    monkeypatch.setattr("holdfast.work.worker._SETTLE_PATIENCE_S", 0.1)
+    monkeypatch.setattr("outlive.work.worker._CANCEL_PATIENCE_S", 0.1)
+    monkeypatch.setattr("outlive.work.worker._SETTLE_PATIENCE_S", 0.1)
     looker = await fleet.host()
-    hf = await fleet.host("worker", app=app)
-    task = asyncio.create_task(hf.run())
+    host = await fleet.host("worker", app=app)
+    task = asyncio.create_task(host.run())
     job = await looker.work.enqueue("q", 1)
     await began.wait()
     with monkeypatch.context() as broken:
-        broken.setattr(hf._duties._worker._lanes.release, "_method", refusing)
+        broken.setattr(host._duties._worker._lanes.release, "_method", refusing)
         await asyncio.wait_for(_ended(task), 5)
     assert "does not take what became of jobs" in caplog.text
-    await hf.close()
+    await host.close()
     await until(lambda: _is(job, "ready"))
 
 
@@ -176,18 +176,18 @@ async def test_a_failure_being_written_when_the_worker_stops_is_counted(fleet, m
     async def handle(payload: int) -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr("holdfast.work.worker._CANCEL_PATIENCE_S", 0.05)
+    monkeypatch.setattr("outlive.work.worker._CANCEL_PATIENCE_S", 0.05)
     looker = await fleet.host()
-    hf = await fleet.host("worker", app=app)
-    plain = hf.work.store.fail
+    host = await fleet.host("worker", app=app)
+    plain = host.work.store.fail
 
     async def slow(failures):
         failing.set()
         await asyncio.sleep(0.3)
         return await plain(failures)
 
-    monkeypatch.setattr(hf.work.store, "fail", slow)
-    task = asyncio.create_task(hf.run())
+    monkeypatch.setattr(host.work.store, "fail", slow)
+    task = asyncio.create_task(host.run())
     job = await looker.work.enqueue("q", 1)
     await failing.wait()
     await _ended(task)
@@ -215,15 +215,15 @@ async def test_no_role_outlives_a_run_that_is_cancelled_twice(fleet):
         finally:
             await asyncio.sleep(0.3)
 
-    hf = await fleet.host("worker", app=app)
-    task = asyncio.create_task(hf.run())
-    await hf.work.enqueue(handle, 1)
+    host = await fleet.host("worker", app=app)
+    task = asyncio.create_task(host.run())
+    await host.work.enqueue(handle, 1)
     await began.wait()
     await until(lambda: leading)
     task.cancel()
     await asyncio.sleep(0.05)
     await _ended(task)
-    roles = {"lead-boss", "holdfast-worker", "schedules"}
+    roles = {"lead-boss", "outlive-worker", "schedules"}
     await until(lambda: not roles & {each.get_name() for each in asyncio.all_tasks()})
     assert not leading
 
@@ -235,8 +235,8 @@ async def test_a_store_that_cannot_be_asked_for_a_key_costs_no_attempt(fleet, mo
     async def handle(payload: int) -> str:
         return "ran"
 
-    hf, _ = await fleet.run(app)
-    plain = hf.leases.try_acquire
+    host, _ = await fleet.run(app)
+    plain = host.leases.try_acquire
 
     async def failing(*args, **kwargs):
         asked.append(args)
@@ -244,8 +244,8 @@ async def test_a_store_that_cannot_be_asked_for_a_key_costs_no_attempt(fleet, mo
             raise StoreUnavailable("planted")
         return await plain(*args, **kwargs)
 
-    monkeypatch.setattr(hf.leases, "try_acquire", failing)
-    job = await hf.work.enqueue(handle, 1)
+    monkeypatch.setattr(host.leases, "try_acquire", failing)
+    job = await host.work.enqueue(handle, 1)
     assert await job.result(timeout=8) == "ran"
     assert (await job.status()).attempts == 0
 
@@ -260,10 +260,10 @@ async def test_a_thread_past_its_timeout_keeps_its_concurrency_key(fleet):
             go.wait(20)
         return payload
 
-    hf, _ = await fleet.run(app)
-    first = await hf.work.enqueue(handle, 1)
+    host, _ = await fleet.run(app)
+    first = await host.work.enqueue(handle, 1)
     await until(lambda: _is(first, "dead"))
-    second = await hf.work.enqueue(handle, 2)
+    second = await host.work.enqueue(handle, 2)
     await until(lambda: _is(second, "scheduled"))
     assert running == [1]
     go.set()
@@ -286,8 +286,8 @@ async def test_a_result_whose_own_code_fails_is_a_failure_of_the_job(fleet):
     async def handle(payload: int) -> Awkward:
         return Awkward()
 
-    hf, _ = await fleet.run(app)
-    job = await hf.work.enqueue(handle, 1)
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue(handle, 1)
     await until(lambda: _is(job, "dead"))
     assert "no size" in (await job.status()).error["message"]
     assert (await job.status()).state is JobState.DEAD
@@ -295,23 +295,23 @@ async def test_a_result_whose_own_code_fails_is_a_failure_of_the_job(fleet):
 
 async def test_a_store_that_takes_all_completions_at_once_is_claimed_from_again(fleet, monkeypatch):
     """What holds claims back ends in one turn of the loop, with nothing left to end after it."""
-    monkeypatch.setattr("holdfast.work.worker._UNSETTLED_MAX", 10)
+    monkeypatch.setattr("outlive.work.worker._UNSETTLED_MAX", 10)
     app, ran, gate = App("a"), [], asyncio.Event()
 
     @app.handler("q", concurrency=10)
     async def handle(payload: int) -> None:
         ran.append(payload)
 
-    hf = await fleet.host("worker", app=app)
-    complete = hf.work.store.complete
+    host = await fleet.host("worker", app=app)
+    complete = host.work.store.complete
 
     async def slow(batch):
         await gate.wait()
         return await complete(batch)
 
-    monkeypatch.setattr(hf.work.store, "complete", slow)
-    await hf.work.enqueue_many(handle, list(range(30)))
-    task = asyncio.create_task(hf.run())
+    monkeypatch.setattr(host.work.store, "complete", slow)
+    await host.work.enqueue_many(handle, list(range(30)))
+    task = asyncio.create_task(host.run())
     await until(lambda: len(ran) == 10)
     # Long enough for the worker to find that it may not claim.
     for _ in range(10):

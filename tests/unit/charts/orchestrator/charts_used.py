@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.charts import Chart, assign
+from outlive.charts import Chart, assign
 
 TOGGLE = Chart.load(
     {

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast.charts import Chart, assign
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.errors import ChartError, GroupReleased, UnknownTarget
+from outlive.charts import Chart, assign
+from outlive.charts.orchestrator import Orchestrator
+from outlive.errors import ChartError, GroupReleased, UnknownTarget
 from tests.unit.charts.orchestrator.charts_used import TOGGLE
 
 

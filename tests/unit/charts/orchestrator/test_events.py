@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast.charts import Chart, Event, assign, send_self, send_to
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.errors import RequestTimeout, UnknownTarget, UsageError
+from outlive.charts import Chart, Event, assign, send_self, send_to
+from outlive.charts.orchestrator import Orchestrator
+from outlive.errors import RequestTimeout, UnknownTarget, UsageError
 from tests.unit.charts.orchestrator.charts_used import RECORDER, TOGGLE, gated
 
 

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from holdfast.charts import Chart, send_to
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.errors import GroupReleased, InvalidName, UnknownTarget, UsageError
+from outlive.charts import Chart, send_to
+from outlive.charts.orchestrator import Orchestrator
+from outlive.errors import GroupReleased, InvalidName, UnknownTarget, UsageError
 from tests.unit.charts.orchestrator.charts_used import RECORDER, TOGGLE, gated
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.charts import Chart
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.errors import GroupReleased
+from outlive.charts import Chart
+from outlive.charts.orchestrator import Orchestrator
+from outlive.errors import GroupReleased
 
 PAGE = 4096
 WARM_UP = 300

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast.charts import Chart
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.errors import EventUnhandled, MailboxFull, UnknownTarget
+from outlive.charts import Chart
+from outlive.charts.orchestrator import Orchestrator
+from outlive.errors import EventUnhandled, MailboxFull, UnknownTarget
 from tests.unit.charts.orchestrator.charts_used import RECORDER, gated
 
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.charts import Chart
-from holdfast.charts.inspection import (
+from outlive.charts import Chart
+from outlive.charts.inspection import (
     EffectRun,
     EventReceived,
     GuardHeld,
     MicrostepTaken,
     SnapshotChanged,
 )
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.charts.orchestrator import lanes as lanes_module
-from holdfast.charts.orchestrator.health import judge
-from holdfast.charts.orchestrator.metrics import Histogram
-from holdfast.errors import UsageError
+from outlive.charts.orchestrator import Orchestrator
+from outlive.charts.orchestrator import lanes as lanes_module
+from outlive.charts.orchestrator.health import judge
+from outlive.charts.orchestrator.metrics import Histogram
+from outlive.errors import UsageError
 from tests.unit.charts.orchestrator.charts_used import RECORDER, TOGGLE
 
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 
-import holdfast
-from holdfast.charts import Chart
-from holdfast.charts.orchestrator import Orchestrator
-from holdfast.errors import GroupReleased, RequestTimeout, UnknownTarget
+import outlive
+from outlive.charts import Chart
+from outlive.charts.orchestrator import Orchestrator
+from outlive.errors import GroupReleased, RequestTimeout, UnknownTarget
 from tests.unit.charts.orchestrator.charts_used import RECORDER, TOGGLE, gated
 
 THREADS = 16
@@ -56,12 +56,12 @@ def together(function):
 
 def test_the_shared_orchestrator_is_one_in_all_threads():
     program = (
-        "import threading, holdfast\n"
+        "import threading, outlive\n"
         "barrier = threading.Barrier(16)\n"
         "found = []\n"
         "def ask():\n"
         "    barrier.wait()\n"
-        "    found.append(holdfast.orchestrator())\n"
+        "    found.append(outlive.orchestrator())\n"
         "threads = [threading.Thread(target=ask) for _ in range(16)]\n"
         "for t in threads: t.start()\n"
         "for t in threads: t.join()\n"
@@ -75,15 +75,15 @@ def test_the_shared_orchestrator_is_one_in_all_threads():
         check=True,
     )
     assert done.stdout.split() == ["16", "1"]
-    assert holdfast.orchestrator() is holdfast.orchestrator()
+    assert outlive.orchestrator() is outlive.orchestrator()
 
 
 def test_a_forked_process_has_its_own():
-    mine = holdfast.orchestrator()
+    mine = outlive.orchestrator()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(writing, b"same" if holdfast.orchestrator() is mine else b"own")
+        os.write(writing, b"same" if outlive.orchestrator() is mine else b"own")
         os._exit(0)
     os.close(writing)
     os.waitpid(pid, 0)

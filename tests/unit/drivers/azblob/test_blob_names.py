@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.drivers.azblob.blob_names import key_of, lease_id_of, name_of, prefix_of
-from holdfast.names import KEY_BYTES_MAX, NAMESPACE_LENGTH_MAX
+from outlive.drivers.azblob.blob_names import key_of, lease_id_of, name_of, prefix_of
+from outlive.names import KEY_BYTES_MAX, NAMESPACE_LENGTH_MAX
 
 keys = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.drivers.azblob.records import (
+from outlive.drivers.azblob.records import (
     BlobRecord,
     Seen,
     decode,
@@ -17,8 +17,8 @@ from holdfast.drivers.azblob.records import (
     lease_record,
     next_token,
 )
-from holdfast.errors import SchemaMismatch, StoreError
-from holdfast.names import Owner
+from outlive.errors import SchemaMismatch, StoreError
+from outlive.names import Owner
 
 NOW_US = 1_800_000_000_000_000
 RECORD = BlobRecord(
@@ -49,7 +49,7 @@ def test_a_record_round_trips_as_ascii_headers(owner, metadata, state):
 
 def test_nobody_owns_what_was_released():
     fields, content = encode(RECORD.ended())
-    assert "holdfast_owner" not in fields
+    assert "outlive_owner" not in fields
     after = decode("n/k", fields, content)
     assert after is not None
     assert (after.owner, after.token, after.version) == (None, 7, 4)
@@ -90,9 +90,9 @@ def test_a_blob_of_others_has_no_record():
 @pytest.mark.parametrize("name", ["key", "version", "ttl_us", "acquired_us", "schema"])
 def test_a_damaged_record_is_said_to_be(name):
     fields, _ = encode(RECORD)
-    for damaged in ({**fields, f"holdfast_{name}": ""}, dict(fields)):
+    for damaged in ({**fields, f"outlive_{name}": ""}, dict(fields)):
         if damaged == fields:
-            del damaged[f"holdfast_{name}"]
+            del damaged[f"outlive_{name}"]
         elif name == "key":
             continue
         with pytest.raises(StoreError, match=r"'n/k'.*changed by another program"):
@@ -102,7 +102,7 @@ def test_a_damaged_record_is_said_to_be(name):
 def test_a_record_of_a_newer_release_is_refused():
     fields, _ = encode(RECORD)
     with pytest.raises(SchemaMismatch, match="newer release"):
-        decode("n/k", {**fields, "holdfast_schema": "2"}, None)
+        decode("n/k", {**fields, "outlive_schema": "2"}, None)
 
 
 def test_tokens_grow_by_the_record_and_by_the_clock():

@@ -7,9 +7,9 @@ from email.utils import format_datetime
 
 import pytest
 
-from holdfast.drivers.azblob.service_clock import ServiceClock, instant
-from holdfast.errors import StoreError
-from holdfast.testing import ManualClock
+from outlive.drivers.azblob.service_clock import ServiceClock, instant
+from outlive.errors import StoreError
+from outlive.testing import ManualClock
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.connect import find_factory
-from holdfast.drivers.azblob.settings import read_settings
-from holdfast.errors import ConfigurationError
-from holdfast.model.location import parse_url
+from outlive.connect import find_factory
+from outlive.drivers.azblob.settings import read_settings
+from outlive.errors import ConfigurationError
+from outlive.model.location import parse_url
 
 
 def test_an_account_and_a_container_are_enough():

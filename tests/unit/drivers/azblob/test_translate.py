@@ -11,8 +11,8 @@ from azure.core.exceptions import (
     ServiceResponseError,
 )
 
-from holdfast.drivers.azblob.translate import Refusal, is_busy, refusal_of, retry_after_s, translate
-from holdfast.errors import (
+from outlive.drivers.azblob.translate import Refusal, is_busy, refusal_of, retry_after_s, translate
+from outlive.errors import (
     ConfigurationError,
     OutcomeUnknown,
     StoreError,

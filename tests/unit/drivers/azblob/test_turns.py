@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.drivers.azblob.turns import Turns
-from holdfast.errors import StoreUnavailable
+from outlive.drivers.azblob.turns import Turns
+from outlive.errors import StoreUnavailable
 
 
 async def test_steps_of_one_key_run_in_turn_and_others_beside_them():

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.drivers.cosmos.item_ids import item_id, names_of
-from holdfast.drivers.cosmos.items import (
+from outlive.drivers.cosmos.item_ids import item_id, names_of
+from outlive.drivers.cosmos.items import (
     SCHEMA,
     Item,
     Moment,
@@ -21,9 +21,9 @@ from holdfast.drivers.cosmos.items import (
     released,
     renewed,
 )
-from holdfast.errors import SchemaMismatch, StoreError
-from holdfast.model.lease import AcquireRequest
-from holdfast.names import KEY_BYTES_MAX, NAMESPACE_LENGTH_MAX, HostId, Owner
+from outlive.errors import SchemaMismatch, StoreError
+from outlive.model.lease import AcquireRequest
+from outlive.names import KEY_BYTES_MAX, NAMESPACE_LENGTH_MAX, HostId, Owner
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 WRITER = Writer("default", "host-1", "West Europe")
@@ -67,7 +67,7 @@ def test_the_longest_names_fit_into_an_id():
 
 
 def test_what_is_no_id_of_a_lease_is_refused():
-    for identity in ("holdfast-probe", "lease-", "lease-n", "n~abc"):
+    for identity in ("outlive-probe", "lease-", "lease-n", "n~abc"):
         with pytest.raises(ValueError, match="not the id"):
             names_of(identity)
 
@@ -163,7 +163,7 @@ def test_an_item_that_was_copied_to_another_key_is_refused():
 def test_a_foreign_item_is_named(missing):
     document = {**first().body(), "_etag": "e", "_ts": 1}
     document[missing] = None
-    with pytest.raises(StoreError, match="not written by Holdfast"):
+    with pytest.raises(StoreError, match="not written by Outlive"):
         read_item(document)
     del document[missing]
     with pytest.raises(StoreError, match="lease-default~"):

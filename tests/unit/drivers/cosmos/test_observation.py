@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.drivers.cosmos.decide import Take, Wait, decide
-from holdfast.drivers.cosmos.items import Item
-from holdfast.drivers.cosmos.observation import Observations, silence_s
-from holdfast.model.lease import AcquireRequest
-from holdfast.model.options import CLOCK_DRIFT, LeaseOptions, plan_of
-from holdfast.names import HostId, Owner
-from holdfast.testing import ManualClock
+from outlive.drivers.cosmos.decide import Take, Wait, decide
+from outlive.drivers.cosmos.items import Item
+from outlive.drivers.cosmos.observation import Observations, silence_s
+from outlive.model.lease import AcquireRequest
+from outlive.model.options import CLOCK_DRIFT, LeaseOptions, plan_of
+from outlive.names import HostId, Owner
+from outlive.testing import ManualClock
 
 TTL_US = 10_000_000
 # Of the service's clock; what it is does not matter, only what passes.

@@ -10,15 +10,15 @@ import pytest
 from azure.cosmos import PartitionKey
 from azure.cosmos.aio import CosmosClient
 
-import holdfast
-from holdfast.clock import SystemClock
-from holdfast.drivers.cosmos import CosmosFactory
-from holdfast.drivers.cosmos.driver import CosmosDriver
-from holdfast.errors import ConfigurationError, LeaseHeld, SchemaMismatch
-from holdfast.model.lease import AcquireRequest, Grant
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
-from holdfast.ports.driver import DriverContext
+import outlive
+from outlive.clock import SystemClock
+from outlive.drivers.cosmos import CosmosFactory
+from outlive.drivers.cosmos.driver import CosmosDriver
+from outlive.errors import ConfigurationError, LeaseHeld, SchemaMismatch
+from outlive.model.lease import AcquireRequest, Grant
+from outlive.model.location import parse_url
+from outlive.names import HostId, Owner
+from outlive.ports.driver import DriverContext
 from tests.plugins.service_tests import Services
 from tests.services.cosmos import CosmosEmulator
 from tests.services.http_faults import HttpFaults
@@ -83,7 +83,7 @@ async def test_an_account_that_writes_in_several_regions_is_refused(opened, serv
 async def test_who_only_looks_makes_no_container(opened, cosmos_emulator):
     url = cosmos_emulator.new_url()
     for _ in range(2):
-        with pytest.raises(SchemaMismatch, match="holdfast migrate") as raised:
+        with pytest.raises(SchemaMismatch, match="outlive migrate") as raised:
             await opened(url, create=False)
         assert raised.value.found == 0
     await opened(url)
@@ -109,7 +109,7 @@ async def test_who_may_not_even_look_is_told_the_role(opened, cosmos_emulator):
 async def test_a_service_that_ignores_a_stale_etag_is_refused(opened, cosmos_emulator):
     with HttpFaults(cosmos_emulator.endpoint) as faults:
         url = cosmos_emulator.url_of(name_of(cosmos_emulator.new_url()), endpoint=faults.endpoint)
-        faults.answer("PUT", 200, times=9, body='{"id": "holdfast-probe", "_etag": "e"}')
+        faults.answer("PUT", 200, times=9, body='{"id": "outlive-probe", "_etag": "e"}')
         with pytest.raises(ConfigurationError, match="stale ETag"):
             await opened(url)
 
@@ -188,7 +188,7 @@ async def test_requests_are_few(opened, cosmos_emulator):
 
 async def test_the_whole_library_works_on_it(cosmos_emulator):
     url = cosmos_emulator.new_url()
-    async with holdfast.connect(url, host="a") as a, holdfast.connect(url, host="b") as b:
+    async with outlive.connect(url, name="a") as a, outlive.connect(url, name="b") as b:
         async with a.leases.hold("orders/1", metadata={"region": "eu"}) as lease:
             token = lease.token
             with pytest.raises(LeaseHeld):

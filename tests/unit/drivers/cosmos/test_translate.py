@@ -9,21 +9,21 @@ import sys
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.cosmos import CosmosFactory
-from holdfast.drivers.cosmos.settings import read_settings
-from holdfast.drivers.cosmos.translate import is_answer, judge
-from holdfast.errors import (
+from outlive.clock import SystemClock
+from outlive.drivers.cosmos import CosmosFactory
+from outlive.drivers.cosmos.settings import read_settings
+from outlive.drivers.cosmos.translate import is_answer, judge
+from outlive.errors import (
     ConfigurationError,
-    HoldfastError,
     OutcomeUnknown,
+    OutliveError,
     StoreError,
     StoreUnavailable,
     UsageError,
 )
-from holdfast.model.location import parse_url
-from holdfast.names import HostId
-from holdfast.ports.driver import DriverContext
+from outlive.model.location import parse_url
+from outlive.names import HostId
+from outlive.ports.driver import DriverContext
 
 CANARY = "Y2FuYXJ5LWtleQ=="
 
@@ -117,7 +117,7 @@ def test_a_condition_that_failed_is_an_answer_and_no_error():
 
 
 def test_our_own_errors_pass_unchanged():
-    error = HoldfastError("ours")
+    error = OutliveError("ours")
     assert judge(error, **_CALL).error is error
 
 
@@ -177,7 +177,7 @@ def test_a_wrong_url_or_option_is_refused(url, options):
 
 def test_importing_the_driver_imports_no_client_library():
     check = (
-        "import sys; from holdfast.drivers.cosmos import CosmosFactory; "
+        "import sys; from outlive.drivers.cosmos import CosmosFactory; "
         "CosmosFactory().capabilities; assert not any(m.startswith('azure') for m in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)
@@ -191,7 +191,7 @@ def test_a_missing_library_names_the_command(module, monkeypatch):
         clock=SystemClock(), random=random.Random(1), namespace="n", host=HostId("h")
     )
     opening = CosmosFactory().open(parse_url("cosmos://shop"), context)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[cosmos\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[cosmos\]'"):
         asyncio.run(opening)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.drivers.etcd.folder import Folder, Live, Place, Slot, SlotValue
-from holdfast.drivers.etcd.keys import Names
-from holdfast.model.lease import AcquireRequest
-from holdfast.names import HostId, Owner
+from outlive.drivers.etcd.folder import Folder, Live, Place, Slot, SlotValue
+from outlive.drivers.etcd.keys import Names
+from outlive.model.lease import AcquireRequest
+from outlive.names import HostId, Owner
 
-NAMES = Names("holdfast", "shop")
+NAMES = Names("outlive", "shop")
 
 
 def slot(number: int, owner: str | None, token: int, *, live: bool = True) -> Slot:

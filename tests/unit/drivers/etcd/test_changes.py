@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.drivers.etcd import changes
-from holdfast.drivers.etcd.changes import SLOTS_MAX
-from holdfast.drivers.etcd.decide import Take, decide
-from holdfast.drivers.etcd.folder import RecordValue, SlotValue, encoded
-from holdfast.drivers.etcd.operations import CreatedAt, Delete, Put, Term, Unmodified
+from outlive.drivers.etcd import changes
+from outlive.drivers.etcd.changes import SLOTS_MAX
+from outlive.drivers.etcd.decide import Take, decide
+from outlive.drivers.etcd.folder import RecordValue, SlotValue, encoded
+from outlive.drivers.etcd.operations import CreatedAt, Delete, Put, Term, Unmodified
 from tests.unit.drivers.etcd.folders_by_hand import NAMES, ask, folder, place, slot
 
 # --max-txn-ops of etcd.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.drivers.etcd.decide import Take, Wait, decide, is_free
-from holdfast.model.lease import Ended
-from holdfast.model.turns import PASS_AFTER_US
+from outlive.drivers.etcd.decide import Take, Wait, decide, is_free
+from outlive.model.lease import Ended
+from outlive.model.turns import PASS_AFTER_US
 from tests.unit.drivers.etcd.folders_by_hand import ask, folder, place, slot
 
 

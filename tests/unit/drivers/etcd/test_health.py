@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.etcd.health import _may_forget
+from outlive.drivers.etcd.health import _may_forget
 
 
 @pytest.mark.parametrize("version", ["3.3.27", "3.4.20", "3.5.0", "3.5.4"])

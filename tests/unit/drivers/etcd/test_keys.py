@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.etcd.keys import Names
+from outlive.drivers.etcd.keys import Names
 
-NAMES = Names("holdfast", "shop")
+NAMES = Names("outlive", "shop")
 KEYS = ["a", "a ", "a!", "a/b", "ab", "b", "\u00e9", "\u7530", "\U0001f511", "\U0010ffff", " "]
 
 
@@ -56,7 +56,7 @@ def test_a_listing_begins_after_the_key_it_is_given() -> None:
 def test_a_listing_of_all_ends_with_the_namespace() -> None:
     span = NAMES.listing("", None)
     assert all(within(NAMES.record(key), span) for key in KEYS)
-    assert not within(Names("holdfast", "shop.x").record("a"), span)
+    assert not within(Names("outlive", "shop.x").record("a"), span)
     assert not within(NAMES.ended("a", 0, 0), span)
 
 

@@ -24,7 +24,7 @@ class Watcher:
 sys.meta_path.insert(0, Watcher)
 if "early" in sys.argv:
     import grpc
-from holdfast.drivers.etcd.library import import_rpc
+from outlive.drivers.etcd.library import import_rpc
 rpc, grpc = import_rpc()
 import_rpc()
 assert grpc.aio and rpc.RangeRequest

@@ -7,12 +7,12 @@ import gc
 
 import pytest
 
-from holdfast.drivers.etcd.interest import Interest
-from holdfast.drivers.etcd.operations import Term
-from holdfast.drivers.etcd.renewals import KeepAlive
-from holdfast.drivers.etcd.sightings import Sightings
-from holdfast.drivers.etcd.translate import CallFailed
-from holdfast.testing import ManualClock
+from outlive.drivers.etcd.interest import Interest
+from outlive.drivers.etcd.operations import Term
+from outlive.drivers.etcd.renewals import KeepAlive
+from outlive.drivers.etcd.sightings import Sightings
+from outlive.drivers.etcd.translate import CallFailed
+from outlive.testing import ManualClock
 from tests.unit.drivers.etcd.folders_by_hand import folder, slot
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.etcd.settings import EtcdSettings, read_settings
-from holdfast.errors import ConfigurationError
-from holdfast.model.location import parse_url
+from outlive.drivers.etcd.settings import EtcdSettings, read_settings
+from outlive.errors import ConfigurationError
+from outlive.model.location import parse_url
 
 
 def settings(url: str, **options: object) -> EtcdSettings:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.etcd.translate import CallFailed, Compacted, LeaseGone, translate
-from holdfast.errors import (
+from outlive.drivers.etcd.translate import CallFailed, Compacted, LeaseGone, translate
+from outlive.errors import (
     ConfigurationError,
     OutcomeUnknown,
     StoreError,

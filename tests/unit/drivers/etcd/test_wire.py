@@ -7,8 +7,8 @@ import asyncio
 import grpc
 import pytest
 
-from holdfast.drivers.etcd.translate import CallFailed
-from holdfast.drivers.etcd.wire import _told
+from outlive.drivers.etcd.translate import CallFailed
+from outlive.drivers.etcd.wire import _told
 
 
 async def _raise(error: BaseException) -> None:

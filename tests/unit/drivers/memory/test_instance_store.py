@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from holdfast.drivers.memory import MemoryFactory
-from holdfast.errors import UnsupportedByDriver
-from holdfast.model.instance import InstanceClaimRequest, Message, NewInstance
-from holdfast.model.location import parse_url
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, InstanceId
-from holdfast.ports.driver import DriverContext
-from holdfast.testing import ManualClock
+from outlive.drivers.memory import MemoryFactory
+from outlive.errors import UnsupportedByDriver
+from outlive.model.instance import InstanceClaimRequest, Message, NewInstance
+from outlive.model.location import parse_url
+from outlive.model.session import HostSession
+from outlive.names import HostId, InstanceId
+from outlive.ports.driver import DriverContext
+from outlive.testing import ManualClock
 
 HOST = HostId("h")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.drivers.memory.lines import Line, Roll
+from outlive.drivers.memory.lines import Line, Roll
 
 
 @dataclass

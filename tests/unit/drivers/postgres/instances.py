@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from holdfast.model.instance import (
+from outlive.model.instance import (
     ClaimedInstance,
     Commit,
     InstanceClaimRequest,
@@ -13,7 +13,7 @@ from holdfast.model.instance import (
     NewInstance,
     Started,
 )
-from holdfast.names import HostId, InstanceId
+from outlive.names import HostId, InstanceId
 
 _numbers = itertools.count(1)
 

@@ -13,14 +13,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.model.job import ClaimRequest, NewJob, Want
-from holdfast.model.location import parse_url
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, JobId
-from holdfast.ports.driver import DriverContext
+from outlive.clock import SystemClock
+from outlive.drivers.postgres import PostgresFactory
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.model.job import ClaimRequest, NewJob, Want
+from outlive.model.location import parse_url
+from outlive.model.session import HostSession
+from outlive.names import HostId, JobId
+from outlive.ports.driver import DriverContext
 
 _numbers = itertools.count(1)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.drivers.postgres.coalescer import BATCH_MAX, Coalescer
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from outlive.drivers.postgres.coalescer import BATCH_MAX, Coalescer
+from outlive.errors import OutcomeUnknown, StoreUnavailable
 
 
 class Store:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.postgres import doubts
-from holdfast.drivers.postgres.doubts import Doubts
+from outlive.drivers.postgres import doubts
+from outlive.drivers.postgres.doubts import Doubts
 
 LONG_US = 60_000_000
 

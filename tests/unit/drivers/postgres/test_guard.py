@@ -13,14 +13,14 @@ import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.errors import Fenced, UsageError
-from holdfast.model.lease import AcquireRequest, Grant, Held
-from holdfast.model.location import parse_url
-from holdfast.names import HostId, Owner
-from holdfast.ports.driver import DriverContext
+from outlive.clock import SystemClock
+from outlive.drivers.postgres import PostgresFactory
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.errors import Fenced, UsageError
+from outlive.model.lease import AcquireRequest, Grant, Held
+from outlive.model.location import parse_url
+from outlive.names import HostId, Owner
+from outlive.ports.driver import DriverContext
 from tests.services.postgres import PostgresServer
 
 pytestmark = pytest.mark.service

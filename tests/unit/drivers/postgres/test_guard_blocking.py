@@ -5,18 +5,18 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-import holdfast
-from holdfast import blocking
+import outlive
+from outlive import blocking
 
 pytestmark = pytest.mark.service
 
 
 def test_a_blocking_guard_works_with_a_blocking_connection(postgres_url):
-    with blocking.connect(postgres_url) as hf, psycopg.connect(postgres_url) as db:
-        lease = hf.leases.acquire("k")
+    with blocking.connect(postgres_url) as host, psycopg.connect(postgres_url) as db:
+        lease = host.leases.acquire("k")
         with db.transaction():
             lease.guard(db)
-        hf.leases.break_lease("k", reason="test")
-        with db.transaction(), pytest.raises(holdfast.Fenced):
+        host.leases.break_lease("k", reason="test")
+        with db.transaction(), pytest.raises(outlive.Fenced):
             lease.guard(db)
         assert not lease.is_held

@@ -10,11 +10,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres import instance_record_sql
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.drivers.postgres.lease_sql import PLANNER
-from holdfast.model.instance import InstanceFilter, InstanceStatus
-from holdfast.names import InstanceId
+from outlive.drivers.postgres import instance_record_sql
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.drivers.postgres.lease_sql import PLANNER
+from outlive.model.instance import InstanceFilter, InstanceStatus
+from outlive.names import InstanceId
 from tests.unit.drivers.postgres.instances import new
 from tests.unit.drivers.postgres.jobs import open_host
 from tests.unit.drivers.postgres.test_job_plans import plan

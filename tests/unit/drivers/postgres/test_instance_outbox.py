@@ -14,10 +14,10 @@ import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-from holdfast.drivers.postgres import doubts
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.errors import UsageError
-from holdfast.model.instance import Entry, InstanceFilter
+from outlive.drivers.postgres import doubts
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.errors import UsageError
+from outlive.model.instance import Entry, InstanceFilter
 from tests.unit.drivers.postgres.instances import ask, mine, new, news
 from tests.unit.drivers.postgres.jobs import open_host
 from tests.unit.drivers.postgres.test_job_outbox import sqlalchemy_url

@@ -10,10 +10,10 @@ import re
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres import instance_sql
-from holdfast.drivers.postgres.lease_sql import PLANNER
-from holdfast.model.instance import Message, NewInstance
-from holdfast.names import InstanceId
+from outlive.drivers.postgres import instance_sql
+from outlive.drivers.postgres.lease_sql import PLANNER
+from outlive.model.instance import Message, NewInstance
+from outlive.names import InstanceId
 from tests.unit.drivers.postgres.jobs import hosts
 from tests.unit.drivers.postgres.test_job_plans import plan
 

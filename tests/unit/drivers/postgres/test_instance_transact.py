@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
-from holdfast.model.instance import Commit, Committed
-from holdfast.names import InstanceId
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.errors import OutcomeUnknown, StoreUnavailable, UsageError
+from outlive.model.instance import Commit, Committed
+from outlive.names import InstanceId
 from tests.services.proxy import FaultProxy
 from tests.unit.drivers.postgres.instances import mine, step
 from tests.unit.drivers.postgres.jobs import job, open_host

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres import instance_desk
-from holdfast.drivers.postgres.doubts import Doubts
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.model.instance import (
+from outlive.drivers.postgres import instance_desk
+from outlive.drivers.postgres.doubts import Doubts
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.model.instance import (
     Entry,
     Handback,
     InstanceFilter,
@@ -20,9 +20,9 @@ from holdfast.model.instance import (
     Reply,
     Sent,
 )
-from holdfast.model.job import Completion, QueueMode, QueueSettings
-from holdfast.model.job import Entry as JobEntry
-from holdfast.names import HostId, InstanceId
+from outlive.model.job import Completion, QueueMode, QueueSettings
+from outlive.model.job import Entry as JobEntry
+from outlive.names import HostId, InstanceId
 from tests.unit.drivers.postgres.instances import ask, letter, mine, new, news, step
 from tests.unit.drivers.postgres.jobs import hosts, job, open_host, until_blocked, wish
 from tests.unit.drivers.retention import IN_STEPS, removed_in_steps
@@ -198,7 +198,7 @@ async def test_what_others_were_taking_and_left_is_looked_for_soon(
         store = driver.instances
         started = await store.start(news(3))
         async with other.transaction():
-            lock = "SELECT FROM holdfast.instance WHERE id = ANY($1) FOR NO KEY UPDATE"
+            lock = "SELECT FROM outlive.instance WHERE id = ANY($1) FOR NO KEY UPDATE"
             await other.execute(lock, [one.id for one in started[:2]])
             first = await store.claim(ask(2, wait_us=wait_us))
             again = await store.claim(ask(2, wait_us=wait_us))
@@ -228,7 +228,7 @@ async def test_what_somebody_keeps_locked_costs_one_look_for_each_claim(
     driver._connections.fetch = counting
     (kept,) = await store.start([new("kept")])
     async with other.transaction():
-        await other.execute("SELECT FROM holdfast.instance WHERE id = $1 FOR UPDATE", kept.id)
+        await other.execute("SELECT FROM outlive.instance WHERE id = $1 FOR UPDATE", kept.id)
         pauses, costs = [], []
         for _ in range(12):
             looks = 0
@@ -253,7 +253,7 @@ async def test_what_an_older_release_had_before_its_time_begins_when_it_is_lost(
     _, begun = await store.start([mine("unbegun"), mine("begun")])
     assert (await store.commit([step(begun)]))[0].ok
     other = await asyncpg.connect(postgres_url)
-    await other.execute("UPDATE holdfast.instance SET began_at_us = $1", 2**60)
+    await other.execute("UPDATE outlive.instance SET began_at_us = $1", 2**60)
     await other.close()
     await driver.hosts.close(HostId("h"))
     assert len(await store.reclaim(limit=10)) == 2
@@ -363,7 +363,7 @@ async def test_who_commits_and_sends_takes_its_rows_in_the_order_of_their_ids(
     async with hosts(postgres_url, "h") as (driver,):
         (one,) = await driver.instances.start([mine("a")])
         await driver.instances.start([mine("b")])
-        lock = "SELECT FROM holdfast.instance WHERE id = $1 FOR UPDATE NOWAIT"
+        lock = "SELECT FROM outlive.instance WHERE id = $1 FOR UPDATE NOWAIT"
         async with other.transaction():
             await other.execute(lock, "a")
             sending = step(one, sends=(letter("b"),), release=release)
@@ -394,7 +394,7 @@ async def test_what_is_freed_while_a_host_writes_its_note_anew_is_looked_for_soo
         # Its note is being written, so that who frees the instance passes over it; and who frees it
         # has not committed when the host looks.
         async with writing.transaction():
-            await writing.execute("SELECT FROM holdfast.watch FOR UPDATE")
+            await writing.execute("SELECT FROM outlive.watch FOR UPDATE")
             (freed,) = await reaping.fetch(claimer._reclaim_sql, *values)
             assert (freed["id"], freed["rung"]) == ("i", 0)
         found = await waiting.instances.claim(ask(host="w", wait_us=180_000_000))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.drivers.postgres import job_sql
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.model.job import Completion, JobFilter, JobState, QueueSettings, Settled
-from holdfast.names import JobId, Token
+from outlive.drivers.postgres import job_sql
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.model.job import Completion, JobFilter, JobState, QueueSettings, Settled
+from outlive.names import JobId, Token
 from tests.unit.drivers.postgres.jobs import hosts, job, jobs, watch, wish
 
 pytestmark = pytest.mark.service
@@ -90,7 +90,7 @@ async def test_a_limit_that_comes_while_a_job_runs_rings_who_waits_for_room(
         await driver.jobs.put_queue(QueueSettings(name="q", concurrency=1))
         waiting = wish(1, host="g", wait_us=5_000_000)
         assert (await other.jobs.claim(waiting)).jobs == ()
-        notes = "SELECT count(*) AS notes FROM holdfast.waiting WHERE namespace || '' = $1"
+        notes = "SELECT count(*) AS notes FROM outlive.waiting WHERE namespace || '' = $1"
         tables = driver.jobs._settler._tables
         assert [row["notes"] for row in await tables.fetch(notes)] == [1]
         sent = watch(driver, monkeypatch, NAMES)

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres import job_sql
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.errors import Fenced, OutcomeUnknown, UsageError
-from holdfast.model.job import Completion, JobFilter, JobState, QueueSettings, Settled
-from holdfast.names import HostId, Token
+from outlive.drivers.postgres import job_sql
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.errors import Fenced, OutcomeUnknown, UsageError
+from outlive.model.job import Completion, JobFilter, JobState, QueueSettings, Settled
+from outlive.names import HostId, Token
 from tests.unit.drivers.postgres.jobs import hosts, job, jobs, until_blocked, watch, wish
 
 pytestmark = pytest.mark.service
@@ -218,7 +218,7 @@ async def locked(url: str, job_id: str) -> AsyncGenerator[None]:
     other = await asyncpg.connect(url)
     try:
         async with other.transaction():
-            await other.execute("SELECT FROM holdfast.job WHERE id = $1 FOR UPDATE", job_id)
+            await other.execute("SELECT FROM outlive.job WHERE id = $1 FOR UPDATE", job_id)
             yield
     finally:
         await other.close()

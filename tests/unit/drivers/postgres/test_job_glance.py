@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.postgres import job_claim, job_sql
+from outlive.drivers.postgres import job_claim, job_sql
 from tests.unit.drivers.postgres.jobs import hosts, job, wish
 
 pytestmark = pytest.mark.service

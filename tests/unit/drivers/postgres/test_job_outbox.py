@@ -12,10 +12,10 @@ import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-from holdfast.drivers.postgres import doubts
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.errors import UsageError
-from holdfast.model.job import Completion, Entry, JobFilter, OnDuplicate, Settled
+from outlive.drivers.postgres import doubts
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.errors import UsageError
+from outlive.model.job import Completion, Entry, JobFilter, OnDuplicate, Settled
 from tests.unit.drivers.postgres.jobs import job, jobs, open_host, wish
 
 pytestmark = pytest.mark.service
@@ -236,11 +236,11 @@ async def test_a_user_who_only_enqueues_needs_no_more_than_the_page_says(
 ) -> None:
     admin = await asyncpg.connect(postgres_url)
     await admin.execute(
-        "CREATE ROLE plain_sender LOGIN; GRANT USAGE ON SCHEMA holdfast TO plain_sender; "
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.job_attempt "
+        "CREATE ROLE plain_sender LOGIN; GRANT USAGE ON SCHEMA outlive TO plain_sender; "
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON outlive.job, outlive.job_attempt "
         "TO plain_sender; "
-        "GRANT SELECT, UPDATE, DELETE ON holdfast.waiting TO plain_sender; "
-        "GRANT SELECT ON holdfast.queue, holdfast.store TO plain_sender"
+        "GRANT SELECT, UPDATE, DELETE ON outlive.waiting TO plain_sender; "
+        "GRANT SELECT ON outlive.queue, outlive.store TO plain_sender"
     )
     connection = await asyncpg.connect(postgres_url.replace("postgres@", "plain_sender@"))
     try:

@@ -13,9 +13,9 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres import job_move_sql, job_order_sql, job_record_sql, job_sql
-from holdfast.drivers.postgres.job_tables import JobTables
-from holdfast.drivers.postgres.lease_sql import PLANNER
+from outlive.drivers.postgres import job_move_sql, job_order_sql, job_record_sql, job_sql
+from outlive.drivers.postgres.job_tables import JobTables
+from outlive.drivers.postgres.lease_sql import PLANNER
 from tests.unit.drivers.postgres.jobs import hosts, jobs
 
 pytestmark = pytest.mark.service

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres import lone_sql
-from holdfast.drivers.postgres.lease_sql import PLANNER
-from holdfast.model.lease import HISTORY_MAX, AcquireRequest, Grant
-from holdfast.names import HostId, Owner
+from outlive.drivers.postgres import lone_sql
+from outlive.drivers.postgres.lease_sql import PLANNER
+from outlive.model.lease import HISTORY_MAX, AcquireRequest, Grant
+from outlive.names import HostId, Owner
 from tests.unit.drivers.postgres.jobs import hosts
 
 pytestmark = pytest.mark.service
@@ -45,7 +45,7 @@ async def test_a_lone_lease_is_found_by_its_name(postgres_url, count) -> None:
         await connection.execute("ANALYZE")
         for text in (lone_sql.ACQUIRE_FREE, lone_sql.RELEASE_QUIET):
             parameters = max(number for number in range(1, 9) if f"${number}" in text)
-            await connection.execute(f"PREPARE asked AS {text.replace('{s}', 'holdfast')}")
+            await connection.execute(f"PREPARE asked AS {text.replace('{s}', 'outlive')}")
             nulls = ", ".join(["NULL"] * parameters)
             rows = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE asked({nulls})")
             await connection.execute("DEALLOCATE asked")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.drivers.postgres.overdue import Overdue
+from outlive.drivers.postgres.overdue import Overdue
 
 LIMIT_S = 0.08
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.drivers.postgres.slots import Slot, Take, Wait, decide
-from holdfast.model.lease import AcquireRequest, Ended
-from holdfast.names import HostId, Owner
+from outlive.drivers.postgres.slots import Slot, Take, Wait, decide
+from outlive.model.lease import AcquireRequest, Ended
+from outlive.names import HostId, Owner
 
 NOW_US = 10_000_000
 

@@ -9,11 +9,11 @@ import sys
 import asyncpg
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.postgres import PostgresFactory
-from holdfast.drivers.postgres.settings import read_settings
-from holdfast.drivers.postgres.translate import translate, translate_connect
-from holdfast.errors import (
+from outlive.clock import SystemClock
+from outlive.drivers.postgres import PostgresFactory
+from outlive.drivers.postgres.settings import read_settings
+from outlive.drivers.postgres.translate import translate, translate_connect
+from outlive.errors import (
     ConfigurationError,
     OutcomeUnknown,
     SchemaMismatch,
@@ -21,9 +21,9 @@ from holdfast.errors import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.model.location import parse_url
-from holdfast.names import HostId
-from holdfast.ports.driver import DriverContext
+from outlive.model.location import parse_url
+from outlive.names import HostId
+from outlive.ports.driver import DriverContext
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_wrong_option_is_refused(options: dict[str, object]) -> None:
 
 def test_importing_the_driver_imports_no_client_library() -> None:
     check = (
-        "import sys; from holdfast.drivers.postgres import PostgresFactory; "
+        "import sys; from outlive.drivers.postgres import PostgresFactory; "
         "PostgresFactory().capabilities; assert 'asyncpg' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", check], check=True)
@@ -93,5 +93,5 @@ async def test_a_missing_library_names_the_command(monkeypatch: pytest.MonkeyPat
     context = DriverContext(
         clock=SystemClock(), random=random.Random(1), namespace="n", host=HostId("h")
     )
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[postgres\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[postgres\]'"):
         await PostgresFactory().open(parse_url("postgresql://h/d"), context)

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from holdfast.drivers.postgres.driver import PostgresDriver
-from holdfast.errors import StoreUnavailable
-from holdfast.ports.wakeups import MISSED
+from outlive.drivers.postgres.driver import PostgresDriver
+from outlive.errors import StoreUnavailable
+from outlive.ports.wakeups import MISSED
 from tests.unit.drivers.postgres.jobs import open_host
 
 pytestmark = pytest.mark.service
@@ -57,7 +57,7 @@ async def test_a_pooler_is_suspected_only_if_the_database_answers(
     caplog: pytest.LogCaptureFixture,
     answers: bool,
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="holdfast")
+    caplog.set_level(logging.WARNING, logger="outlive")
     if not answers:
         monkeypatch.setattr(driver.wakeups._connections, "fetch", away)
     await driver.wakeups._warn("a notification to oneself did not arrive", certain=True)
@@ -67,7 +67,7 @@ async def test_a_pooler_is_suspected_only_if_the_database_answers(
 async def test_one_failure_is_a_restart_and_the_second_in_a_row_is_told(
     driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="holdfast")
+    caplog.set_level(logging.WARNING, logger="outlive")
     wakeups = driver.wakeups
     await wakeups._warn("OSError")
     wakeups._now_hearing()
@@ -88,7 +88,7 @@ async def test_a_pool_that_is_busy_holds_up_no_listening(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("holdfast.drivers.postgres.wakeups._PROBE_WITHIN_S", 0.05)
+    monkeypatch.setattr("outlive.drivers.postgres.wakeups._PROBE_WITHIN_S", 0.05)
     connections, failed, again = driver.wakeups._connections, asyncio.Event(), asyncio.Event()
     connect = connections.connect
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.redis.job_records import (
+from outlive.drivers.redis.job_records import (
     attempts_of,
     claimed_of,
     optional,
@@ -13,9 +13,9 @@ from holdfast.drivers.redis.job_records import (
     text_of,
     words_of,
 )
-from holdfast.errors import UsageError
-from holdfast.model.job import JobState, NewJob, QueueMode
-from holdfast.names import JobId
+from outlive.errors import UsageError
+from outlive.model.job import JobState, NewJob, QueueMode
+from outlive.names import JobId
 
 NEW = NewJob(id=JobId("a"), queue="q", payload='{"n":1}', headers='{"h":2}', unique_key="u")
 BODY = words_of([NEW])[2]

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.drivers.redis.records import raw_of, records_of, tenancies_of
-from holdfast.drivers.redis.scripts import load_scripts
-from holdfast.drivers.redis.server import parse_config, parse_info, read_server
-from holdfast.errors import ConfigurationError, StoreUnavailable
-from holdfast.model.lease import HISTORY_MAX, Ended
+from outlive.drivers.redis.records import raw_of, records_of, tenancies_of
+from outlive.drivers.redis.scripts import load_scripts
+from outlive.drivers.redis.server import parse_config, parse_info, read_server
+from outlive.errors import ConfigurationError, StoreUnavailable
+from outlive.model.lease import HISTORY_MAX, Ended
 
 NOW = 1_800_000_000_000_000
 OWNED = [0, "a/1", "7", "3", "2000000", str(NOW + 500_000), str(NOW), str(NOW), "{}"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.drivers.redis.settings import RedisSettings, read_settings
-from holdfast.errors import ConfigurationError
-from holdfast.model.location import parse_url
+from outlive.drivers.redis.settings import RedisSettings, read_settings
+from outlive.errors import ConfigurationError
+from outlive.model.location import parse_url
 
 
 def settings(url: str, **options: object) -> RedisSettings:
@@ -22,7 +22,7 @@ def test_the_parts_of_a_url_are_found():
 def test_what_is_left_out_has_a_default():
     found = settings("rediss://db.example")
     assert (found.port, found.database, found.tls) == (6379, 0, True)
-    assert (found.username, found.password, found.prefix) == (None, None, "holdfast")
+    assert (found.username, found.password, found.prefix) == (None, None, "outlive")
     assert found.restart_wait
 
 

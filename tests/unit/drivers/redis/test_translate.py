@@ -10,20 +10,20 @@ import sys
 import hiredis
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.redis import RedisFactory
-from holdfast.drivers.redis.translate import translate, translate_connect
-from holdfast.drivers.redis.wire import Lost
-from holdfast.errors import (
+from outlive.clock import SystemClock
+from outlive.drivers.redis import RedisFactory
+from outlive.drivers.redis.translate import translate, translate_connect
+from outlive.drivers.redis.wire import Lost
+from outlive.errors import (
     ConfigurationError,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
     UsageError,
 )
-from holdfast.model.location import parse_url
-from holdfast.names import HostId
-from holdfast.ports.driver import DriverContext
+from outlive.model.location import parse_url
+from outlive.names import HostId
+from outlive.ports.driver import DriverContext
 
 
 def test_a_lost_write_is_unknown_only_if_it_was_sent():
@@ -83,7 +83,7 @@ def test_a_failed_connection_says_why_and_where(error, expected, says):
 
 def test_reading_capabilities_imports_no_client_library():
     code = (
-        "import sys; from holdfast.connect import find_factory; f = find_factory('redis');"
+        "import sys; from outlive.connect import find_factory; f = find_factory('redis');"
         "f.capabilities; f.options; sys.exit('hiredis' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -94,5 +94,5 @@ async def test_a_missing_library_is_named_with_the_command_that_fixes_it(monkeyp
     context = DriverContext(
         clock=SystemClock(), random=random.Random(1), namespace="n", host=HostId("h")
     )
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[redis\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[redis\]'"):
         await RedisFactory().open(parse_url("redis://127.0.0.1:1"), context)

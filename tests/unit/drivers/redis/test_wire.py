@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.drivers.redis.wire import PENDING_MAX, Lost, Wire
-from holdfast.errors import StoreUnavailable, UsageError
+from outlive.drivers.redis.wire import PENDING_MAX, Lost, Wire
+from outlive.errors import StoreUnavailable, UsageError
 
 
 class Peer:

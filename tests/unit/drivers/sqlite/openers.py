@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.drivers.sqlite.driver import SqliteDriver
+from outlive.drivers.sqlite.driver import SqliteDriver
 from tests.unit.drivers.sqlite.support import open_store
 
 Opener = Callable[[Path], AbstractAsyncContextManager[Any]]

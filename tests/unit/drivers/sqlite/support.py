@@ -6,16 +6,16 @@ import random
 from pathlib import Path
 from typing import Any
 
-from holdfast.clock import Clock, SystemClock
-from holdfast.drivers.sqlite import SqliteFactory
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.model.instance import Commit, InstanceClaimRequest, Message, NewInstance
-from holdfast.model.job import ClaimRequest, NewJob, Want
-from holdfast.model.lease import AcquireRequest
-from holdfast.model.location import parse_url
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, InstanceId, JobId, Owner, Token
-from holdfast.ports.driver import DriverContext
+from outlive.clock import Clock, SystemClock
+from outlive.drivers.sqlite import SqliteFactory
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.model.instance import Commit, InstanceClaimRequest, Message, NewInstance
+from outlive.model.job import ClaimRequest, NewJob, Want
+from outlive.model.lease import AcquireRequest
+from outlive.model.location import parse_url
+from outlive.model.session import HostSession
+from outlive.names import HostId, InstanceId, JobId, Owner, Token
+from outlive.ports.driver import DriverContext
 
 TTL_US = 30_000_000
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite import writer
-from holdfast.drivers.sqlite.at_once import AtOnce
-from holdfast.drivers.sqlite.transaction import Turn
-from holdfast.errors import StoreUnavailable
+from outlive.drivers.sqlite import writer
+from outlive.drivers.sqlite.at_once import AtOnce
+from outlive.drivers.sqlite.transaction import Turn
+from outlive.errors import StoreUnavailable
 from tests.unit.drivers.sqlite.test_writer import Bench, note
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from holdfast.drivers.sqlite.backlog import Backlog, Ring
-from holdfast.ports.wakeups import MISSED
-from holdfast.testing.loop import VirtualLoop
+from outlive.drivers.sqlite.backlog import Backlog, Ring
+from outlive.ports.wakeups import MISSED
+from outlive.testing.loop import VirtualLoop
 
 TOGETHER = 4
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite import wakeups as bells
-from holdfast.model.lease import Grant, Held
-from holdfast.names import HostId
-from holdfast.ports.wakeups import Wakeup
+from outlive.drivers.sqlite import wakeups as bells
+from outlive.model.lease import Grant, Held
+from outlive.names import HostId
+from outlive.ports.wakeups import Wakeup
 from tests.unit.drivers.sqlite.support import ask, open_store
 
 # Owns the key, says so, and releases it when told to.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite import SqliteFactory, connection, files
-from holdfast.errors import ConfigurationError, StoreUnavailable
-from holdfast.model.location import parse_url
+from outlive.drivers.sqlite import SqliteFactory, connection, files
+from outlive.errors import ConfigurationError, StoreUnavailable
+from outlive.model.location import parse_url
 from tests.unit.drivers.sqlite.support import ask, context, open_store
 
 

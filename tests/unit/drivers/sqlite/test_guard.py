@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.errors import Fenced, StoreUnavailable, UsageError
-from holdfast.model.lease import Grant
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.errors import Fenced, StoreUnavailable, UsageError
+from outlive.model.lease import Grant
 from tests.unit.drivers.sqlite.openers import (
     OPENERS,
     Opener,

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite import writer
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.drivers.sqlite.instance_starting import INPUT_INLINE_MAX
-from holdfast.errors import Fenced, LeaseExpired
-from holdfast.model.instance import Entry, InstanceStatus
-from holdfast.names import HostId, InstanceId
-from holdfast.ports.instance_store import InstanceStore, WritesAtOnce
-from holdfast.testing import ManualClock
+from outlive.drivers.sqlite import writer
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.drivers.sqlite.instance_starting import INPUT_INLINE_MAX
+from outlive.errors import Fenced, LeaseExpired
+from outlive.model.instance import Entry, InstanceStatus
+from outlive.names import HostId, InstanceId
+from outlive.ports.instance_store import InstanceStore, WritesAtOnce
+from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.support import TTL_US, flow, open_session, open_store, owned, step
 
 

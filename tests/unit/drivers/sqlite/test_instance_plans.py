@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.drivers.sqlite import instance_desk_sql, instance_sql, mail_sql, schema, waiting
-from holdfast.drivers.sqlite.statements import Lookup
+from outlive.drivers.sqlite import instance_desk_sql, instance_sql, mail_sql, schema, waiting
+from outlive.drivers.sqlite.statements import Lookup
 
 _PUBLIC = {
     name: statement
@@ -26,14 +26,14 @@ HOT = {
 } | {"LOOK": waiting.FOR_INSTANCES.look}
 
 SLEEPS = """
-INSERT INTO holdfast_instance (
+INSERT INTO outlive_instance (
     namespace, id, kind, name, status, suspended, token, version, session, due_at_us, began_at_us,
     updated_at_us, created_at_us, retention_us, request, headers, attributes, input
 ) VALUES ('default', ?, 'flow', ?, 'running', ?, 1, 1, ?, ?, 1, 1, 1, 1, 'r', '{}', '{}', '{}')
 """
 SENT = """
-INSERT INTO holdfast_letter (instance, id, kind, name, sent_at_us, payload)
-SELECT number, 'm', 'signal', 'paid', 1, '1' FROM holdfast_instance WHERE id = ?
+INSERT INTO outlive_letter (instance, id, kind, name, sent_at_us, payload)
+SELECT number, 'm', 'signal', 'paid', 1, '1' FROM outlive_instance WHERE id = ?
 """
 NOW = 1_000_000
 
@@ -118,7 +118,7 @@ def test_a_hundred_thousand_that_sleep_cost_a_claim_nothing(
     assert [cost(connection, *claim) for claim in claims] == few
     found = connection.execute(*claims[0]).fetchall()
     ids = [
-        connection.execute("SELECT id FROM holdfast_instance WHERE number = ?", row[:1]).fetchone()[
+        connection.execute("SELECT id FROM outlive_instance WHERE number = ?", row[:1]).fetchone()[
             0
         ]
         for row in found
@@ -144,7 +144,7 @@ def test_what_goes_on_with_its_owner_touches_no_index(
     # Entries are written by these; the row itself is written by others.
     written = [row for row in program if row[1] in ("IdxInsert", "IdxDelete")]
     conditional = connection.execute(SLEEPS, ("own", "n0", 0, "host-1", None)).lastrowid
-    entries = "SELECT count(*) FROM holdfast_instance INDEXED BY holdfast_instance_{} WHERE {}"
+    entries = "SELECT count(*) FROM outlive_instance INDEXED BY outlive_instance_{} WHERE {}"
     due = entries.format(
         "due",
         "session IS NULL AND ended_at_us IS NULL AND suspended = 0 AND due_at_us IS NOT NULL",

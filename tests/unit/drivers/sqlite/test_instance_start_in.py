@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.errors import UsageError
-from holdfast.model.instance import Entry
-from holdfast.names import InstanceId
-from holdfast.ports.wakeups import Wakeup
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.errors import UsageError
+from outlive.model.instance import Entry
+from outlive.names import InstanceId
+from outlive.ports.wakeups import Wakeup
 from tests.unit.drivers.sqlite.openers import OPENERS, Opener, plain, store_with_work
 from tests.unit.drivers.sqlite.support import (
     TTL_US,

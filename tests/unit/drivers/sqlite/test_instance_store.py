@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.drivers.sqlite import instance_moves
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.drivers.sqlite.instance_committing import InstanceCommitting
-from holdfast.drivers.sqlite.instance_starting import INPUT_INLINE_MAX
-from holdfast.drivers.sqlite.transaction import Turn
-from holdfast.errors import Fenced, LeaseExpired, StoreUnavailable, UsageError
-from holdfast.model.instance import (
+from outlive.drivers.sqlite import instance_moves
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.drivers.sqlite.instance_committing import InstanceCommitting
+from outlive.drivers.sqlite.instance_starting import INPUT_INLINE_MAX
+from outlive.drivers.sqlite.transaction import Turn
+from outlive.errors import Fenced, LeaseExpired, StoreUnavailable, UsageError
+from outlive.model.instance import (
     START_MAX,
     Entry,
     Handback,
@@ -27,10 +27,10 @@ from holdfast.model.instance import (
     Opened,
     Sent,
 )
-from holdfast.model.job import Completion, Failure, OnDuplicate, QueueMode, QueueSettings
-from holdfast.names import HostId, InstanceId, JobId, Token
-from holdfast.ports.wakeups import Wakeup
-from holdfast.testing import ManualClock
+from outlive.model.job import Completion, Failure, OnDuplicate, QueueMode, QueueSettings
+from outlive.names import HostId, InstanceId, JobId, Token
+from outlive.ports.wakeups import Wakeup
+from outlive.testing import ManualClock
 from tests.unit.drivers.retention import IN_STEPS, removed_in_steps
 from tests.unit.drivers.sqlite.support import (
     TTL_US,
@@ -180,7 +180,7 @@ async def test_what_an_older_release_had_before_its_time_begins_when_it_is_lost(
     await one.instances.start([owned("unbegun"), owned("begun")])
     await one.instances.commit([step("begun", 1)])
     with closing(sqlite3.connect(one.paths.main, isolation_level=None)) as connection:
-        connection.execute("UPDATE holdfast_instance SET began_at_us = ?", (2**60,))
+        connection.execute("UPDATE outlive_instance SET began_at_us = ?", (2**60,))
     await one.hosts.close(HostId("host-1"))
     assert len(await two.instances.reclaim(limit=10)) == 2
     for name, moved in (("unbegun", True), ("begun", False)):
@@ -316,11 +316,11 @@ async def test_mailboxes_are_counted_right_whatever_happens_to_letters(
 
     def counted() -> tuple[Any, Any]:
         kept = connection.execute(
-            "SELECT i.id, m.letters FROM holdfast_mailbox AS m "
-            "JOIN holdfast_instance AS i ON i.number = m.instance ORDER BY 1"
+            "SELECT i.id, m.letters FROM outlive_mailbox AS m "
+            "JOIN outlive_instance AS i ON i.number = m.instance ORDER BY 1"
         ).fetchall()
         unread = connection.execute(
-            "SELECT i.id, count(*) FROM holdfast_letter AS l JOIN holdfast_instance AS i "
+            "SELECT i.id, count(*) FROM outlive_letter AS l JOIN outlive_instance AS i "
             "ON i.number = l.instance WHERE l.payload IS NOT NULL GROUP BY 1 ORDER BY 1"
         ).fetchall()
         return kept, unread
@@ -331,7 +331,7 @@ async def test_mailboxes_are_counted_right_whatever_happens_to_letters(
     await instances.terminate(InstanceId("c"), outcome="1")
     await instances.purge([InstanceId("b"), InstanceId("c")])
     assert counted() == ([("a", 2)],) * 2
-    gone = connection.execute("SELECT count(*) FROM holdfast_letter").fetchone()
+    gone = connection.execute("SELECT count(*) FROM outlive_letter").fetchone()
     assert gone == (4,)
 
 
@@ -436,10 +436,10 @@ async def test_an_ended_instance_leaves_nothing_behind_when_it_is_removed(
     assert await instances.tend(limit=10) == 1
     with closing(sqlite3.connect(driver.paths.main)) as connection:
         for table in ("", "_input"):
-            rows = connection.execute(f"SELECT * FROM holdfast_instance{table}").fetchall()
+            rows = connection.execute(f"SELECT * FROM outlive_instance{table}").fetchall()
             assert rows == []
         for table in ("history", "letter", "mailbox", "reply", "watcher"):
-            assert connection.execute(f"SELECT * FROM holdfast_{table}").fetchall() == []
+            assert connection.execute(f"SELECT * FROM outlive_{table}").fetchall() == []
 
 
 async def test_an_empty_call_is_answered(driver: SqliteDriver) -> None:
@@ -456,9 +456,7 @@ async def test_a_start_has_a_token_above_what_another_process_removed(
     (first,) = await driver.instances.start([owned("a")])
     assert first.token == Token(1)
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
-        other.execute(
-            "INSERT INTO holdfast_instance_floor (namespace, token) VALUES ('default', 7)"
-        )
+        other.execute("INSERT INTO outlive_instance_floor (namespace, token) VALUES ('default', 7)")
     (second,) = await driver.instances.start([owned("b")])
     (third,) = await driver.instances.start([owned("c")])
     assert (second.token, third.token) == (Token(8), Token(8))

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.model.instance import Commit
-from holdfast.names import HostId, InstanceId
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.errors import StoreUnavailable, UsageError
+from outlive.model.instance import Commit
+from outlive.names import HostId, InstanceId
 from tests.unit.drivers.sqlite.openers import store_with_work
 from tests.unit.drivers.sqlite.support import open_session, open_store, owned, step
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.model.job import Enqueued, Entry, JobState, OnDuplicate
-from holdfast.names import JobId
-from holdfast.ports.wakeups import Wakeup
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.errors import StoreUnavailable, UsageError
+from outlive.model.job import Enqueued, Entry, JobState, OnDuplicate
+from outlive.names import JobId
+from outlive.ports.wakeups import Wakeup
 from tests.unit.drivers.sqlite.openers import OPENERS, Opener, plain, store_with_work
 from tests.unit.drivers.sqlite.support import job, open_session, open_store, want
 
@@ -100,7 +100,7 @@ async def test_a_failure_half_way_leaves_nothing_of_it_in_the_transaction(
 ) -> None:
     with closing(sqlite3.connect(driver.paths.main, isolation_level=None)) as connection:
         connection.execute(
-            "CREATE TEMP TRIGGER trap BEFORE INSERT ON main.holdfast_job WHEN NEW.id = 'b' "
+            "CREATE TEMP TRIGGER trap BEFORE INSERT ON main.outlive_job WHEN NEW.id = 'b' "
             "BEGIN SELECT RAISE(ABORT, 'trapped'); END"
         )
         connection.execute("BEGIN IMMEDIATE")
@@ -158,12 +158,12 @@ async def test_no_more_hosts_are_called_than_there_are_jobs_and_one(
     async with plain(driver.paths.main) as tx:
         await driver.jobs.enqueue_in([job("a")], tx)
     with closing(sqlite3.connect(driver.paths.main)) as connection:
-        called = "SELECT host FROM holdfast_job_waiter WHERE called > 0 ORDER BY note"
+        called = "SELECT host FROM outlive_job_waiter WHERE called > 0 ORDER BY note"
         assert connection.execute(called).fetchall() == [("host-1",), ("host-3",)]
     # Those who were called need no bell; the next job rings the one who was not.
     await driver.jobs.enqueue([job("b")])
     with closing(sqlite3.connect(driver.paths.main)) as connection:
-        left = connection.execute("SELECT host FROM holdfast_job_waiter ORDER BY note").fetchall()
+        left = connection.execute("SELECT host FROM outlive_job_waiter ORDER BY note").fetchall()
         assert left == [("host-1",), ("host-3",)]
     for other in others:
         await other.close()

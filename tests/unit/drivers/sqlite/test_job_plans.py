@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.drivers.sqlite import job_sql, job_upkeep_sql, schema
+from outlive.drivers.sqlite import job_sql, job_upkeep_sql, schema
 
 # Statements that a job meets on its way, and those that run beside them again and again.
 HOT = {
@@ -74,7 +74,7 @@ def test_a_claim_reads_the_beginning_of_what_is_ready(
     connection: sqlite3.Connection, name: str
 ) -> None:
     first, *beside = plan(connection, HOT[name])
-    assert first == "SEARCH holdfast_job USING INDEX holdfast_job_ready (namespace=? AND queue=?)"
+    assert first == "SEARCH outlive_job USING INDEX outlive_job_ready (namespace=? AND queue=?)"
     # Whatever else is asked is asked once, not for each job.
     assert not [step for step in beside if "CORRELATED" in step]
 
@@ -84,13 +84,13 @@ def test_a_claim_takes_the_beginning_of_what_is_ready(
     connection: sqlite3.Connection, name: str
 ) -> None:
     steps = plan(connection, HOT[name])
-    assert steps[0] == "SEARCH holdfast_job USING INTEGER PRIMARY KEY (rowid=?)"
+    assert steps[0] == "SEARCH outlive_job USING INTEGER PRIMARY KEY (rowid=?)"
     assert steps[2:] == [
-        "SEARCH holdfast_job USING COVERING INDEX holdfast_job_ready (namespace=? AND queue=?)",
+        "SEARCH outlive_job USING COVERING INDEX outlive_job_ready (namespace=? AND queue=?)",
     ]
 
 
 @pytest.mark.parametrize("name", ["COMPLETE", "FAIL", "RELEASE", "HELD", "PROGRESS", "ENDED_AS"])
 def test_claims_are_settled_by_their_ids(connection: sqlite3.Connection, name: str) -> None:
     steps = plan(connection, HOT[name])
-    assert "SEARCH b USING INDEX holdfast_job_id (id=? AND namespace=?)" in steps, steps
+    assert "SEARCH b USING INDEX outlive_job_id (id=? AND namespace=?)" in steps, steps

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.job import JobFilter, JobState
+from outlive.model.job import JobFilter, JobState
 from tests.unit.drivers.sqlite.support import job, open_store
 
 # Claims and completes until nothing is left, and reports the id and token of each claim.
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.model.job import Completion
+from outlive.model.job import Completion
 from tests.unit.drivers.sqlite.support import open_session, open_store, want
 
 async def work(driver, name, number):

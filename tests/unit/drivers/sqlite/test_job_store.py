@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.drivers.sqlite.job_settling import JobSettling
-from holdfast.drivers.sqlite.transaction import Turn
-from holdfast.errors import Fenced, LeaseExpired, StoreUnavailable, UsageError
-from holdfast.model.job import (
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.drivers.sqlite.job_settling import JobSettling
+from outlive.drivers.sqlite.transaction import Turn
+from outlive.errors import Fenced, LeaseExpired, StoreUnavailable, UsageError
+from outlive.model.job import (
     ENQUEUE_MAX,
     Completion,
     Failure,
@@ -25,9 +25,9 @@ from holdfast.model.job import (
     Return,
     Settled,
 )
-from holdfast.names import HostId, JobId, Token
-from holdfast.ports.wakeups import Wakeup
-from holdfast.testing import ManualClock
+from outlive.names import HostId, JobId, Token
+from outlive.ports.wakeups import Wakeup
+from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.openers import user_transaction
 from tests.unit.drivers.sqlite.support import TTL_US, job, open_session, open_store, want
 
@@ -131,7 +131,7 @@ async def test_claims_of_an_unknown_session_are_taken_back(driver: SqliteDriver)
     await driver.jobs.enqueue([job("a")])
     await driver.jobs.claim(want())
     with closing(sqlite3.connect(driver.paths.hosts)) as sidecar:
-        sidecar.execute("DELETE FROM holdfast_session")
+        sidecar.execute("DELETE FROM outlive_session")
         sidecar.commit()
     assert [lost.id for lost in await driver.jobs.reclaim(limit=10)] == ["a"]
 
@@ -170,7 +170,7 @@ async def test_what_a_job_leaves_behind_goes_with_it(driver: SqliteDriver) -> No
     assert len(await driver.jobs.attempts(claimed.id)) == 1
     assert (await driver.jobs.tend(limit=10)).pruned == 1
     with closing(sqlite3.connect(driver.paths.main)) as connection:
-        for table in ("holdfast_job", "holdfast_job_attempt"):
+        for table in ("outlive_job", "outlive_job_attempt"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
 
 
@@ -250,7 +250,7 @@ async def test_only_jobs_whose_turn_it_is_ring(tmp_path: Path) -> None:
     sender = await open_store(tmp_path, "sender")
     await sender.jobs.enqueue([job(f"j{n}", ordering_key="k") for n in range(3)])
     with closing(sqlite3.connect(sender.paths.main)) as connection:
-        left = connection.execute("SELECT host FROM holdfast_job_waiter ORDER BY note").fetchall()
+        left = connection.execute("SELECT host FROM outlive_job_waiter ORDER BY note").fetchall()
     # One job can be claimed: its host and one more are rung.
     assert left == [("host-2",), ("host-3",)]
     for host in (*waiting, sender):

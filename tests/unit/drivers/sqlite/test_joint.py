@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.drivers.sqlite import transaction
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.drivers.sqlite.joint import Joint, runs_of
-from holdfast.errors import Fenced, StoreError
-from holdfast.model.lease import Grant, Held
-from holdfast.testing import ManualClock
+from outlive.drivers.sqlite import transaction
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.drivers.sqlite.joint import Joint, runs_of
+from outlive.errors import Fenced, StoreError
+from outlive.model.lease import Grant, Held
+from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.support import TTL_US, ask, open_store
 
 HOSTILE = ('"', "\\", '{"a":1}', "[0]", "'; --", "$[0]", "\N{SNOWMAN}\U0001f600", "a/b?c#d", "null")
@@ -45,7 +45,7 @@ def sabotage(tmp_path: Path, *, event: str, key: str, how: str) -> None:
     """Make each write of ``key`` fail, alone (ABORT) or with its whole transaction (ROLLBACK)."""
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
         connection.execute(
-            f"CREATE TRIGGER sabotage BEFORE {event} ON holdfast_lease WHEN NEW.key = '{key}' "
+            f"CREATE TRIGGER sabotage BEFORE {event} ON outlive_lease WHEN NEW.key = '{key}' "
             f"BEGIN SELECT RAISE({how}, 'sabotaged'); END"
         )
 
@@ -67,7 +67,7 @@ async def until_rung(rung: list[tuple[str, int]]) -> None:
 def entries_kept(tmp_path: Path) -> int:
     """How long all histories are together, beyond what anybody is shown."""
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-        return connection.execute("SELECT count(*) FROM holdfast_lease_history").fetchone()[0]
+        return connection.execute("SELECT count(*) FROM outlive_lease_history").fetchone()[0]
 
 
 def test_kinds_run_by_rank_and_others_keep_their_place():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.model.lease import Grant, Held
-from holdfast.model.session import HostSession
-from holdfast.names import HostId
-from holdfast.testing import ManualClock
+from outlive.model.lease import Grant, Held
+from outlive.model.session import HostSession
+from outlive.names import HostId
+from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.support import ask, open_store
 
 TTL_S = 10.0

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.lease import Grant
+from outlive.model.lease import Grant
 from tests.unit.drivers.sqlite.support import ask, open_store
 
 # Takes and releases keys for ever, and reports every token it was granted.
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.model.lease import Grant
+from outlive.model.lease import Grant
 from tests.unit.drivers.sqlite.support import ask, open_store
 
 async def work(driver, name, number):

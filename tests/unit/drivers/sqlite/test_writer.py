@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.drivers.sqlite.connection import open_writer
-from holdfast.drivers.sqlite.driver import SqliteDriver
-from holdfast.drivers.sqlite.transaction import Transactions, Turn
-from holdfast.drivers.sqlite.writer import _CHECKPOINT_PAGES, _INLINE_COMMIT_MAX_S, Writer
-from holdfast.errors import OutcomeUnknown, StoreUnavailable, UsageError
-from holdfast.testing import ManualClock
+from outlive.clock import SystemClock
+from outlive.drivers.sqlite.connection import open_writer
+from outlive.drivers.sqlite.driver import SqliteDriver
+from outlive.drivers.sqlite.transaction import Transactions, Turn
+from outlive.drivers.sqlite.writer import _CHECKPOINT_PAGES, _INLINE_COMMIT_MAX_S, Writer
+from outlive.errors import OutcomeUnknown, StoreUnavailable, UsageError
+from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.support import ask, open_store
 
 SETUP = """

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.errors import FlowNotFound
+from outlive.errors import FlowNotFound
 from tests.unit.work.conftest import Fleet, until
 
 
@@ -66,12 +66,12 @@ class Gate:
         self._open.set()
 
 
-async def signal(hf, id_: str) -> None:
+async def signal(host, id_: str) -> None:
     """Let a child end, as soon as it is there."""
 
     async def sent() -> bool:
         try:
-            await hf.flows.get(id_).signal("go")
+            await host.flows.get(id_).signal("go")
         except FlowNotFound:
             return False
         return True
@@ -84,23 +84,23 @@ class FlowFleet(Fleet):
 
     async def spied(self, app, name="worker", **options):
         """Connect a host and run its app over a spy; returns both."""
-        hf = await self.host(name, app=app, **options)
-        spy = Spy(hf._driver.instances)
-        hf._desk.store = hf._desk.claimer._store = spy
-        await self.go(hf)
-        return hf, spy
+        host = await self.host(name, app=app, **options)
+        spy = Spy(host._driver.instances)
+        host._desk.store = host._desk.claimer._store = spy
+        await self.go(host)
+        return host, spy
 
-    async def go(self, hf):
+    async def go(self, host):
         """Run the app of a host that was connected."""
-        task = asyncio.create_task(hf.run())
+        task = asyncio.create_task(host.run())
         self._stack.push_async_callback(self._stop, task)
-        await until(lambda: hf._desk.host is not None and hf._desk.host.open)
+        await until(lambda: host._desk.host is not None and host._desk.host.open)
         return task
 
     async def run(self, app, name="worker", **options):
         """Connect a host and run its app."""
-        hf = await self.host(name, app=app, **options)
-        return hf, await self.go(hf)
+        host = await self.host(name, app=app, **options)
+        return host, await self.go(host)
 
 
 @pytest.fixture

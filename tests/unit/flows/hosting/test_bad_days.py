@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowOptions, Retry
-from holdfast.errors import ClaimLost, FlowFailed, OutcomeUnknown, StoreUnavailable
+import outlive
+from outlive import App, FlowOptions, Retry
+from outlive.errors import ClaimLost, FlowFailed, OutcomeUnknown, StoreUnavailable
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
@@ -49,20 +49,20 @@ def every(number: int, error: Exception):
 async def test_a_lost_reply_costs_time_and_nothing_else(fleet, when, method):
     app, calls = App("a"), []
     flow = counting(app, calls)
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     wrong = StoreUnavailable("gone") if when == "before" else OutcomeUnknown("lost")
     getattr(spy, when)[method] = every(2, wrong)
     for number in range(4):
         while True:
             try:
-                handle = await hf.flows.start(flow, 3, id=f"f{number}")
+                handle = await host.flows.start(flow, 3, id=f"f{number}")
                 break
             except StoreUnavailable:
                 assert (method, when) == ("start", "before")
         assert await handle.result(timeout=10) == 3
     assert calls == [0, 1, 2] * 4
     for number in range(4):
-        versions = [commit.version for commit in await hf.flows.get(f"f{number}").history()]
+        versions = [commit.version for commit in await host.flows.get(f"f{number}").history()]
         assert versions == [1, 2, 3]
 
 
@@ -81,12 +81,12 @@ async def test_a_lost_session_drops_everything_and_the_host_goes_on(fleet):
 
     @app.step
     def blocks() -> str:
-        current = holdfast.current()
+        current = outlive.current()
         first = "sync began" not in seen
         seen.append("sync began")
         if not first:
             return "sync"
-        while not holdfast.cancelled():
+        while not outlive.cancelled():
             time.sleep(0.005)
         with pytest.raises(ClaimLost):
             _ = current.token
@@ -98,11 +98,11 @@ async def test_a_lost_session_drops_everything_and_the_host_goes_on(fleet):
     async def flow() -> list[str]:
         return list(await asyncio.gather(waits(), blocks()))
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow)
     await until(lambda: {"async began", "sync began"} <= set(seen))
-    await hf._driver.hosts.close(hf._sessions.now.id)
-    hf._sessions.doubt(hf._sessions.now)
+    await host._driver.hosts.close(host._sessions.now.id)
+    host._sessions.doubt(host._sessions.now)
     await until(lambda: {"async cancelled", "sync told"} <= set(seen))
     assert await handle.result(timeout=10) == ["async", "sync"]
     assert (await handle.status()).token > 1
@@ -123,15 +123,15 @@ async def test_a_stale_owner_is_fenced_and_starts_nothing(fleet):
     async def flow() -> int:
         return await step(0) + await step(1)
 
-    hf, _ = await fleet.spied(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, _ = await fleet.spied(app)
+    handle = await host.flows.start(flow, id="f")
     await until(lambda: calls == [0])
-    await hf._driver.instances.terminate("f", outcome='{"type": "T", "message": "m"}')
+    await host._driver.instances.terminate("f", outcome='{"type": "T", "message": "m"}')
     # The ring that tells of it is not needed: the commit is refused.
     release.set()
     with pytest.raises(FlowFailed):
         await handle.result(timeout=5)
-    await until(lambda: not hf._desk.host.home.lives)
+    await until(lambda: not host._desk.host.home.lives)
     assert calls == [0]
 
 
@@ -140,7 +140,7 @@ async def test_a_host_that_stops_hands_its_flows_over_at_once(fleet):
 
     @app.step
     async def step(n: int) -> int:
-        calls.append((n, holdfast.current().host))
+        calls.append((n, outlive.current().host))
         await asyncio.sleep(0.05)
         return n
 
@@ -196,18 +196,18 @@ async def test_a_host_that_stops_still_hears_what_is_taken_from_it(fleet, what):
     async def whole() -> None:
         await long()
 
-    hf = await fleet.host(app=app, session_ttl=0.6)
-    task = asyncio.create_task(hf.run(grace=60))
-    await until(lambda: hf._desk.host is not None)
-    handle = await hf.flows.start(whole)
+    host = await fleet.host(app=app, session_ttl=0.6)
+    task = asyncio.create_task(host.run(grace=60))
+    await until(lambda: host._desk.host is not None)
+    handle = await host.flows.start(whole)
     await until(lambda: seen)
-    host = hf._desk.host
-    hf.stop()
-    await until(host._ended.done)
+    runner = host._desk.host
+    host.stop()
+    await until(runner._ended.done)
     if what == "flow":
         await handle.terminate("enough")
     else:
-        await hf._driver.hosts.close(hf.work.claimer.sessions.now.id)
+        await host._driver.hosts.close(host.work.claimer.sessions.now.id)
     await asyncio.wait_for(task, 8)
     assert seen == ["began", "cancelled"]
 
@@ -217,9 +217,9 @@ async def test_a_step_that_does_not_end_in_the_grace_is_run_elsewhere(fleet):
 
     @app.step
     async def step() -> str:
-        calls.append(holdfast.current().host)
+        calls.append(outlive.current().host)
         await asyncio.sleep(60 if len(calls) == 1 else 0)
-        return holdfast.current().host
+        return outlive.current().host
 
     @app.flow
     async def flow() -> str:
@@ -241,17 +241,17 @@ async def test_a_flow_that_only_waits_is_parked_and_wakes(fleet):
 
     @app.flow
     async def waits() -> str:
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
     @app.flow
     async def sleeps() -> str:
         await asyncio.sleep(0.3)
         return "woke"
 
-    hf, spy = await fleet.spied(app, flows=FlowOptions(park_grace=0.05))
-    signalled = await hf.flows.start(waits)
-    slept = await hf.flows.start(sleeps)
-    await until(lambda: not hf._desk.host.home.lives)
+    host, spy = await fleet.spied(app, flows=FlowOptions(park_grace=0.05))
+    signalled = await host.flows.start(waits)
+    slept = await host.flows.start(sleeps)
+    await until(lambda: not host._desk.host.home.lives)
     await until(lambda: spy.calls["release"] >= 1)
     assert (await slept.status()).host is None
     await signalled.signal("go", "gone")
@@ -264,11 +264,11 @@ async def test_a_parked_flow_is_left_alone_until_something_happens(fleet):
 
     @app.flow
     async def waits() -> str:
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
-    hf, spy = await fleet.spied(app, flows=FlowOptions(park_grace=0.02, poll=0.1))
-    handle = await hf.flows.start(waits)
-    await until(lambda: not hf._desk.host.home.lives)
+    host, spy = await fleet.spied(app, flows=FlowOptions(park_grace=0.02, poll=0.1))
+    handle = await host.flows.start(waits)
+    await until(lambda: not host._desk.host.home.lives)
     # Nothing was decided, so that only the one who let it go could say that it is not due.
     await until(lambda: [commit.release for commit in spy.commits] == [True])
     await asyncio.sleep(0.3)
@@ -284,10 +284,10 @@ async def test_an_idle_host_asks_next_to_nothing(fleet):
     async def waits() -> None:
         await asyncio.sleep(3600)
 
-    hf, spy = await fleet.spied(app, flows=FlowOptions(park_grace=0.05))
-    await hf.flows.start_many(waits, [() for _ in range(500)])
+    host, spy = await fleet.spied(app, flows=FlowOptions(park_grace=0.05))
+    await host.flows.start_many(waits, [() for _ in range(500)])
     await until(lambda: spy.calls["commit"] >= 500 or len(spy.commits) == 500, 20)
-    await until(lambda: not hf._desk.host.home.lives, 20)
+    await until(lambda: not host._desk.host.home.lives, 20)
 
     async def asked_in(seconds: float) -> int:
         before = sum(spy.calls.values())
@@ -303,7 +303,7 @@ async def test_an_idle_host_asks_next_to_nothing(fleet):
 
 
 async def test_a_stuck_flow_waits_for_code_that_fits_and_is_not_failed(fleet, monkeypatch):
-    monkeypatch.setattr("holdfast.flows.stuck._FIRST_S", 0.02)
+    monkeypatch.setattr("outlive.flows.stuck._FIRST_S", 0.02)
     old, new = App("a"), App("a")
 
     def define(app, name):
@@ -314,7 +314,7 @@ async def test_a_stuck_flow_waits_for_code_that_fits_and_is_not_failed(fleet, mo
         @app.flow
         async def flow() -> str:
             found = await step()
-            await holdfast.wait_signal("go")
+            await outlive.wait_signal("go")
             return found
 
         return flow
@@ -342,7 +342,7 @@ async def test_a_stuck_flow_waits_for_code_that_fits_and_is_not_failed(fleet, mo
 
     two, spoiled = await fleet.run(broken, "two")
     await handle.signal("go")
-    stuck = "holdfast.stuck"
+    stuck = "outlive.stuck"
     await until(lambda: _has(two, "f", stuck))
     assert (await handle.status()).status == "running"
     assert "NonDeterminism" in (await handle.status()).attributes[stuck]
@@ -361,8 +361,8 @@ async def test_a_stuck_flow_waits_for_code_that_fits_and_is_not_failed(fleet, mo
     assert await three.flows.list(stuck=True) == []
 
 
-async def _has(hf, flow, attribute):
-    return attribute in (await hf.flows.get(flow).status()).attributes
+async def _has(host, flow, attribute):
+    return attribute in (await host.flows.get(flow).status()).attributes
 
 
 async def test_no_more_flows_are_active_than_the_host_allows(fleet):
@@ -380,12 +380,12 @@ async def test_no_more_flows_are_active_than_the_host_allows(fleet):
     async def flow() -> None:
         await step()
 
-    hf, _ = await fleet.run(app, flows=FlowOptions(concurrency=3))
-    handles = [await hf.flows.start(flow) for _ in range(20)]
+    host, _ = await fleet.run(app, flows=FlowOptions(concurrency=3))
+    handles = [await host.flows.start(flow) for _ in range(20)]
     for handle in handles:
         await handle.result(timeout=10)
     assert most <= 3
-    assert hf._desk.host.home.active == 0
+    assert host._desk.host.home.active == 0
 
 
 async def test_once_is_not_run_again_after_a_crash(fleet):
@@ -393,7 +393,7 @@ async def test_once_is_not_run_again_after_a_crash(fleet):
 
     @app.step(once=True)
     async def pay() -> str:
-        calls.append(holdfast.current().host)
+        calls.append(outlive.current().host)
         await asyncio.sleep(60)
         return "paid"
 
@@ -401,7 +401,7 @@ async def test_once_is_not_run_again_after_a_crash(fleet):
     async def flow() -> str:
         try:
             return await pay()
-        except holdfast.StepOutcomeUnknown:
+        except outlive.StepOutcomeUnknown:
             return "unknown"
 
     one, running = await fleet.run(app, "one")
@@ -425,11 +425,11 @@ async def test_a_step_that_gets_no_thread_has_failed_and_holds_up_nobody(fleet):
     async def waiting(number: int) -> int:
         return await slow(number)
 
-    hf, _ = await fleet.run(app)
-    first = await hf.flows.start(waiting, 1)
-    second = await hf.flows.start(waiting, 2)
-    await until(lambda: hf._desk.host.home.executor._pool is not None)
-    pool = hf._desk.host.home.executor._pool
+    host, _ = await fleet.run(app)
+    first = await host.flows.start(waiting, 1)
+    second = await host.flows.start(waiting, 2)
+    await until(lambda: host._desk.host.home.executor._pool is not None)
+    pool = host._desk.host.home.executor._pool
     submit, refused = pool.submit, []
 
     def refuse_once(*args):

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowFailed, Retry
-from holdfast.errors import FlowError, RetryRefused
-from holdfast.model.instance import InstanceStatus
+import outlive
+from outlive import App, FlowFailed, Retry
+from outlive.errors import FlowError, RetryRefused
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.hosting.conftest import Spy, signal
 from tests.unit.work.conftest import until
 
@@ -36,14 +36,14 @@ async def test_a_child_whose_parent_has_heard_of_its_end_is_not_retried_by_itsel
 
     @app.flow
     async def order() -> None:
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             saga.add(refund)
             await delivery()
 
-    async with holdfast.connect(store_url, app=app) as hf, hf.running():
+    async with outlive.connect(store_url, app=app) as host, host.running():
         with pytest.raises(FlowFailed):
-            await (await hf.flows.start(order, id="o")).result(timeout=10)
-        child = hf.flows.get("o/delivery#0")
+            await (await host.flows.start(order, id="o")).result(timeout=10)
+        child = host.flows.get("o/delivery#0")
         with pytest.raises(RetryRefused, match="its parent 'o' has heard") as caught:
             await child.retry()
         assert caught.value.reason == "heard"
@@ -52,7 +52,7 @@ async def test_a_child_whose_parent_has_heard_of_its_end_is_not_retried_by_itsel
         # By itself it may run, and one whose parent is forgotten as well.
         with pytest.raises(FlowFailed):
             await (await child.fork(at="ship#0")).result(timeout=10)
-        await hf.flows.purge("o")
+        await host.flows.purge("o")
         await child.retry()
         with pytest.raises(FlowFailed):
             await child.result(timeout=10)
@@ -68,16 +68,16 @@ async def test_a_child_whose_end_its_parent_has_not_read_yet_is_not_retried_by_i
 
     @app.flow
     async def delivery() -> None:
-        await holdfast.wait_signal("go")
+        await outlive.wait_signal("go")
         await ship()
 
     @app.flow
     async def order() -> None:
         await delivery()
 
-    async with holdfast.connect(store_url, app=app) as hf, hf.running():
-        parent, child = await hf.flows.start(order, id="o"), hf.flows.get("o/delivery#0")
-        await until(lambda: child.id in hf._desk.host.home.lives)
+    async with outlive.connect(store_url, app=app) as host, host.running():
+        parent, child = await host.flows.start(order, id="o"), host.flows.get("o/delivery#0")
+        await until(lambda: child.id in host._desk.host.home.lives)
         await parent.suspend()
         await child.signal("go")
         with pytest.raises(FlowFailed):
@@ -115,17 +115,17 @@ class Laps:
         @app.flow
         async def delivery(wait: bool = False) -> None:
             if wait:
-                await holdfast.wait_signal("go")
+                await outlive.wait_signal("go")
             await ship()
 
         @app.flow
         async def order(lap: int) -> None:
             if lap == 1:
                 await self.first()
-                holdfast.continue_as_new(2)
+                outlive.continue_as_new(2)
             self.ran.append("second lap")
             await self.second()
-            await holdfast.wait_signal("done")
+            await outlive.wait_signal("done")
 
         self.delivery, self.refund, self.order = delivery, refund, order
 
@@ -141,18 +141,18 @@ class Laps:
     @asynccontextmanager
     async def gone_on(self, url: str):
         """The order in its second run, and who operates it."""
-        async with holdfast.connect(url, app=self.app) as hf, hf.running():
-            handle = await hf.flows.start(self.order, 1, id="o")
+        async with outlive.connect(url, app=self.app) as host, host.running():
+            handle = await host.flows.start(self.order, 1, id="o")
             await until(lambda: "second lap" in self.ran)
-            yield hf, handle
+            yield host, handle
 
 
 async def test_a_child_that_ended_before_its_parent_went_on_as_new_is_not_retried(store_url):
     laps = Laps()
     laps.first = laps.heard
-    async with laps.gone_on(store_url) as (hf, _):
+    async with laps.gone_on(store_url) as (host, _):
         laps.truck = True
-        child = hf.flows.get("o/delivery#0")
+        child = host.flows.get("o/delivery#0")
         with pytest.raises(RetryRefused, match=r"as new since it ended.*fork") as caught:
             await child.retry()
         assert caught.value.reason == "heard"
@@ -165,15 +165,15 @@ async def test_a_child_that_failed_after_its_parent_left_it_and_went_on_is_retri
     laps = Laps()
 
     async def left() -> None:
-        holdfast.start_child(laps.delivery, True)
+        outlive.start_child(laps.delivery, True)
 
     laps.first = left
-    async with laps.gone_on(store_url) as (hf, _):
-        child = hf.flows.get("o/delivery#0")
+    async with laps.gone_on(store_url) as (host, _):
+        child = host.flows.get("o/delivery#0")
         await child.signal("go")
         with pytest.raises(FlowFailed):
             await child.result(timeout=10)
-        await until(lambda: _no_letters(hf, "o"))
+        await until(lambda: _no_letters(host, "o"))
         laps.truck = True
         await child.retry()
         await child.result(timeout=10)
@@ -184,11 +184,11 @@ async def test_a_child_that_its_parent_never_hears_of_is_retried_though_that_wen
     laps = Laps()
 
     async def detached() -> None:
-        holdfast.start_child(laps.delivery, detached=True, id="d")
+        outlive.start_child(laps.delivery, detached=True, id="d")
 
     laps.first = detached
-    async with laps.gone_on(store_url) as (hf, _):
-        child = hf.flows.get("d")
+    async with laps.gone_on(store_url) as (host, _):
+        child = host.flows.get("d")
         with pytest.raises(FlowFailed):
             await child.result(timeout=10)
         laps.truck = True
@@ -200,13 +200,13 @@ async def test_a_child_of_the_present_run_is_retried_as_if_there_had_been_no_oth
     laps = Laps()
 
     async def abandoned() -> None:
-        holdfast.start_child(laps.delivery, True, id="d", on_parent_end="abandon")
+        outlive.start_child(laps.delivery, True, id="d", on_parent_end="abandon")
 
     laps.second = abandoned
-    async with laps.gone_on(store_url) as (hf, handle):
+    async with laps.gone_on(store_url) as (host, handle):
         await handle.signal("done")
         await handle.result(timeout=10)
-        child = hf.flows.get("d")
+        child = host.flows.get("d")
         await child.signal("go")
         with pytest.raises(FlowFailed):
             await child.result(timeout=10)
@@ -220,14 +220,14 @@ async def test_a_parent_that_goes_on_as_new_while_its_child_is_judged_is_noticed
 
     async def heard() -> None:
         await laps.heard()
-        await holdfast.wait_signal("again")
+        await outlive.wait_signal("again")
 
     laps.first = heard
-    async with holdfast.connect(store_url, app=laps.app) as hf, hf.running():
-        handle = await hf.flows.start(laps.order, 1, id="o")
+    async with outlive.connect(store_url, app=laps.app) as host, host.running():
+        handle = await host.flows.start(laps.order, 1, id="o")
         await until(lambda: "refund" in laps.ran)
-        store = hf._desk.store
-        spy = hf._desk.store = Spy(store)
+        store = host._desk.store
+        spy = host._desk.store = Spy(store)
 
         async def go_on(*_: Any, **__: Any) -> None:
             spy.before.clear()
@@ -236,11 +236,11 @@ async def test_a_parent_that_goes_on_as_new_while_its_child_is_judged_is_noticed
 
         spy.before["history"] = go_on
         with pytest.raises(RetryRefused, match="gone on as new"):
-            await hf.flows.get("o/delivery#0").retry()
+            await host.flows.get("o/delivery#0").retry()
 
 
-async def _no_letters(hf: Any, id_: str) -> bool:
-    return not await hf._desk.store.letters(id_, after=0, limit=1)
+async def _no_letters(host: Any, id_: str) -> bool:
+    return not await host._desk.store.letters(id_, after=0, limit=1)
 
 
 class Pair:
@@ -268,7 +268,7 @@ class Pair:
         @app.flow
         async def delivery() -> None:
             self.begun.set()
-            await holdfast.wait_signal("go")
+            await outlive.wait_signal("go")
             await ship()
 
         @app.flow
@@ -283,7 +283,7 @@ class Pair:
 
         @app.flow
         async def abandons() -> None:
-            child = holdfast.start_child(delivery, on_parent_end="abandon")
+            child = outlive.start_child(delivery, on_parent_end="abandon")
             await fragile()
             await child
 
@@ -293,23 +293,23 @@ class Pair:
 
         @app.flow
         async def completes() -> None:
-            holdfast.start_child(delivery)
-            with contextlib.suppress(holdfast.StepFailed):
+            outlive.start_child(delivery)
+            with contextlib.suppress(outlive.StepFailed):
                 await fragile()
 
         @app.flow
         async def gives_up() -> None:
             child = asyncio.ensure_future(_awaited(delivery()))
-            with contextlib.suppress(holdfast.StepFailed):
+            with contextlib.suppress(outlive.StepFailed):
                 await fragile()
             child.cancel()
-            await holdfast.wait_signal("done")
+            await outlive.wait_signal("done")
 
     @asynccontextmanager
     async def running(self, url: str, name: str):
         """The parent, its child, and who operates them."""
-        async with holdfast.connect(url, app=self.app) as hf, hf.running():
-            yield hf, await hf.flows.start(name, id="p"), hf.flows.get("p/delivery#0")
+        async with outlive.connect(url, app=self.app) as host, host.running():
+            yield host, await host.flows.start(name, id="p"), host.flows.get("p/delivery#0")
 
 
 async def _awaited(call: Awaitable[None]) -> None:
@@ -325,7 +325,7 @@ async def _end_of(handle: Any) -> InstanceStatus:
 @pytest.mark.parametrize("name", ["gathers", "groups"])
 async def test_a_child_that_ended_with_its_parent_is_begun_again_by_that_alone(store_url, name):
     pair = Pair()
-    async with pair.running(store_url, name) as (hf, parent, child):
+    async with pair.running(store_url, name) as (host, parent, child):
         assert await _end_of(parent) is InstanceStatus.FAILED
         assert await _end_of(child) is InstanceStatus.CANCELLED
         pair.broken = False
@@ -336,7 +336,7 @@ async def test_a_child_that_ended_with_its_parent_is_begun_again_by_that_alone(s
         # It goes on, with a child of another id: the one that ended stays so.
         with pytest.raises(RetryRefused, match=r"retry the parent.*or fork"):
             await child.retry()
-        await signal(hf, "p/delivery#0@0.1")
+        await signal(host, "p/delivery#0@0.1")
         await parent.result(timeout=10)
         assert pair.shipped == ["ship"]
         assert (await child.status()).status is InstanceStatus.CANCELLED
@@ -344,7 +344,7 @@ async def test_a_child_that_ended_with_its_parent_is_begun_again_by_that_alone(s
 
 async def test_a_child_that_was_terminated_with_its_parent_is_begun_again_by_that_alone(store_url):
     pair = Pair()
-    async with pair.running(store_url, "waits") as (hf, parent, child):
+    async with pair.running(store_url, "waits") as (host, parent, child):
         await until(pair.begun.is_set)
         await parent.terminate("enough")
         assert await _end_of(child) is InstanceStatus.TERMINATED
@@ -352,17 +352,17 @@ async def test_a_child_that_was_terminated_with_its_parent_is_begun_again_by_tha
             await child.retry()
         assert caught.value.reason == "stopped"
         await parent.retry()
-        await signal(hf, "p/delivery#0@0.1")
+        await signal(host, "p/delivery#0@0.1")
         await parent.result(timeout=10)
     assert pair.shipped == ["ship"]
 
 
 async def test_a_child_that_its_parent_gave_up_is_not_retried_while_that_goes_on(store_url):
     pair = Pair()
-    async with pair.running(store_url, "gives_up") as (hf, parent, child):
+    async with pair.running(store_url, "gives_up") as (host, parent, child):
         await until(pair.begun.is_set)
         assert await _end_of(child) is InstanceStatus.CANCELLED
-        await until(lambda: _no_letters(hf, "p"))
+        await until(lambda: _no_letters(host, "p"))
         with pytest.raises(RetryRefused) as caught:
             await child.retry()
         assert caught.value.reason == "stopped"

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowFailed, Retry
-from holdfast.clock import SystemClock
+import outlive
+from outlive import App, FlowFailed, Retry
+from outlive.clock import SystemClock
 
 
 class MovedTime:
@@ -40,13 +40,13 @@ async def test_a_flow_is_retried_by_the_time_that_it_began_at(tmp_path, url, mon
 
     @app.flow
     async def orders() -> str:
-        booked = await book(holdfast.now().isoformat())
+        booked = await book(outlive.now().isoformat())
         await pay()
         return booked
 
     place = f"sqlite:///{tmp_path}/h.db" if url == "sqlite" else f"memory://back-{tmp_path.name}"
-    async with holdfast.connect(place, app=app) as hf, hf.running():
-        handle = await hf.flows.start(orders)
+    async with outlive.connect(place, app=app) as host, host.running():
+        handle = await host.flows.start(orders)
         with pytest.raises(FlowFailed):
             await handle.result(timeout=10)
         broken.clear()

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowCancelled
-from holdfast.errors import HoldfastError
-from holdfast.flows.events import SignalReceived, TimerFired
-from holdfast.flows.host import FlowHost
-from holdfast.flows.intake import Intake
-from holdfast.model.instance import Letter
-from holdfast.testing import World
+import outlive
+from outlive import App, FlowCancelled
+from outlive.errors import OutliveError
+from outlive.flows.events import SignalReceived, TimerFired
+from outlive.flows.host import FlowHost
+from outlive.flows.intake import Intake
+from outlive.model.instance import Letter
+from outlive.testing import World
 from tests.unit.flows.driving import Driven
 from tests.unit.flows.hosting.conftest import Spy
 
@@ -26,7 +26,7 @@ def approvals() -> App:
     @app.flow
     async def by_argument() -> list[str]:
         try:
-            return [await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)]
+            return [await outlive.wait_signal("ok", str, timeout=DEADLINE_S)]
         except TimeoutError:
             return ["too late"]
 
@@ -36,7 +36,7 @@ def approvals() -> App:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while True:
-                    got.append(await holdfast.wait_signal("ok", str))
+                    got.append(await outlive.wait_signal("ok", str))
         except TimeoutError:
             return [*got, "too late"]
 
@@ -58,9 +58,9 @@ def test_a_signal_that_was_sent_behind_the_deadline_is_too_late(name, signals, e
 
     async def story(world: World) -> list[str]:
         await world.serve(app, "one")
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             began = world.now
-            handle = await hf.flows.start(app.flows[name])
+            handle = await host.flows.start(app.flows[name])
             # Nobody runs it from here on, until both have long passed.
             await asyncio.sleep(10)
             world.crash("one")
@@ -100,8 +100,8 @@ def test_a_child_that_ended_behind_the_deadline_is_too_late():
 
     async def story(world: World) -> str:
         await world.serve(app, "one")
-        async with await world.connect() as hf:
-            handle = await hf.flows.start(app.flows["parent"])
+        async with await world.connect() as host:
+            handle = await host.flows.start(app.flows["parent"])
             await asyncio.sleep(10)
             world.crash("one")
             # A host that knows the child alone.
@@ -115,7 +115,7 @@ def test_a_child_that_ended_behind_the_deadline_is_too_late():
 
 def test_no_deadline_comes_early_because_of_a_clock_that_was_set_back():
     async def code() -> None:
-        await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)
+        await outlive.wait_signal("ok", str, timeout=DEADLINE_S)
 
     driven, intake = Driven(App("a").flow(name="f")(code)), Intake()
     due_us = driven.run.due_at_us
@@ -145,7 +145,7 @@ def busy_approvals() -> App:
     async def flow() -> str:
         working = asyncio.ensure_future(work())
         try:
-            found = await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)
+            found = await outlive.wait_signal("ok", str, timeout=DEADLINE_S)
         except TimeoutError:
             found = "too late"
         await working
@@ -160,8 +160,8 @@ def test_a_suspended_flow_takes_what_was_sent_before_the_deadline(sent, expected
 
     async def story(world: World) -> str:
         await world.serve(app, "one")
-        async with await world.connect() as hf:
-            handle = await hf.flows.start(app.flows["flow"])
+        async with await world.connect() as host:
+            handle = await host.flows.start(app.flows["flow"])
             await asyncio.sleep(5)
             # Its step runs on, and so it stays where it is.
             await handle.suspend()
@@ -187,8 +187,8 @@ def test_a_host_that_stood_still_takes_what_was_sent_before_the_deadline(name, s
 
     async def story(world: World) -> list[str]:
         await world.serve(app, "one")
-        async with await world.connect() as hf:
-            handle = await hf.flows.start(app.flows[name])
+        async with await world.connect() as host:
+            handle = await host.flows.start(app.flows[name])
             await asyncio.sleep(5)
             world.simulation.hosts["one"].pause(25)
             await asyncio.sleep(sent - 5)
@@ -204,8 +204,8 @@ def test_a_child_that_ended_while_its_parents_host_stood_still_is_in_time():
     async def story(world: World) -> str:
         await world.serve(app, "one")
         await world.serve(children, "two")
-        async with await world.connect() as hf:
-            handle = await hf.flows.start(app.flows["parent"])
+        async with await world.connect() as host:
+            handle = await host.flows.start(app.flows["parent"])
             await asyncio.sleep(5)
             world.simulation.hosts["one"].pause(25)
             return await handle.result()
@@ -217,12 +217,12 @@ def own_host(world: World, app: App, story):
     """Run ``story`` with a host of its own that runs ``app``, and a spy on its store."""
 
     async def run():
-        async with await world.connect(app) as hf:
-            hf._desk.store = hf._desk.claimer._store = spy = Spy(hf._driver.instances)
-            running = asyncio.ensure_future(hf.run())
+        async with await world.connect(app) as host:
+            host._desk.store = host._desk.claimer._store = spy = Spy(host._driver.instances)
+            running = asyncio.ensure_future(host.run())
             await asyncio.sleep(0.1)
-            found = await story(hf, spy)
-            hf.stop()
+            found = await story(host, spy)
+            host.stop()
             await running
             return found
 
@@ -232,8 +232,8 @@ def own_host(world: World, app: App, story):
 def test_a_timer_that_is_fired_in_time_costs_no_look_into_the_mailbox():
     app = approvals()
 
-    async def waits(hf, spy):
-        handles = [await hf.flows.start(app.flows[name]) for name in ("by_argument", "by_block")]
+    async def waits(host, spy):
+        handles = [await host.flows.start(app.flows[name]) for name in ("by_argument", "by_block")]
         ends = [await handle.result() for handle in handles]
         return ends, spy.calls["letters"]
 
@@ -245,14 +245,14 @@ def test_a_timer_that_is_fired_in_time_costs_no_look_into_the_mailbox():
 def test_a_deadline_passes_though_the_mailbox_cannot_be_read():
     app = busy_approvals()
 
-    async def suspended(hf, spy):
-        handle = await hf.flows.start(app.flows["flow"])
+    async def suspended(host, spy):
+        handle = await host.flows.start(app.flows["flow"])
         await asyncio.sleep(5)
         await handle.suspend()
         await handle.signal("ok", "unread")
 
         def unreadable(*_args, **_kwargs):
-            raise HoldfastError("nobody can read this")
+            raise OutliveError("nobody can read this")
 
         spy.before["letters"] = unreadable
         await asyncio.sleep(20)
@@ -281,7 +281,7 @@ def stoppable() -> App:
     @app.flow
     async def flow() -> str:
         stops: list[str] = []
-        holdfast.on_update("stop")(lambda: stops.append("stopped"))
+        outlive.on_update("stop")(lambda: stops.append("stopped"))
         # It stays in the memory of its host.
         working = asyncio.ensure_future(work())
         await asyncio.sleep(DEADLINE_S)
@@ -304,8 +304,8 @@ def test_a_host_that_stood_still_looks_for_whatever_was_sent_before_a_timer(how,
 
     async def story(world: World) -> str:
         await world.serve(app, "one")
-        async with await world.connect() as hf:
-            handle = await hf.flows.start(app.flows["flow"])
+        async with await world.connect() as host:
+            handle = await host.flows.start(app.flows["flow"])
             await asyncio.sleep(5)
             world.simulation.hosts["one"].pause(25)
             await asyncio.sleep(5)
@@ -325,26 +325,26 @@ def test_a_claim_saw_the_mailbox_when_it_was_made_and_not_when_it_was_answered()
 
     @app.flow
     async def flow() -> str:
-        await holdfast.wait_signal("first")
+        await outlive.wait_signal("first")
         try:
-            return await holdfast.wait_signal("ok", str, timeout=DEADLINE_S)
+            return await outlive.wait_signal("ok", str, timeout=DEADLINE_S)
         except TimeoutError:
             return "too late"
 
     async def story(world: World) -> str:
-        async with await world.connect(app) as hf, await world.connect() as other:
-            hf._desk.store = hf._desk.claimer._store = spy = Spy(hf._driver.instances)
+        async with await world.connect(app) as host, await world.connect() as other:
+            host._desk.store = host._desk.claimer._store = spy = Spy(host._driver.instances)
             handle = await other.flows.start(flow)
-            async with hf.running():
+            async with host.running():
                 await asyncio.sleep(0.1)
                 await handle.signal("first")
                 # It is parked by now, and a signal that nobody waits for has it claimed.
                 await asyncio.sleep(18.8)
-                assert handle.id not in hf._desk.host.home.lives
+                assert handle.id not in host._desk.host.home.lives
                 answered, claimed = asyncio.Event(), asyncio.Event()
 
                 async def claim(request):
-                    found = await hf._driver.instances.claim(request)
+                    found = await host._driver.instances.claim(request)
                     if found.instances:
                         claimed.set()
                         await answered.wait()

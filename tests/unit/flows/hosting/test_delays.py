@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowCancelled, FlowTerminated
-from holdfast.errors import UsageError
-from holdfast.model.instance import LETTERS_MAX, InstanceStatus
-from holdfast.testing import World
+import outlive
+from outlive import App, FlowCancelled, FlowTerminated
+from outlive.errors import UsageError
+from outlive.model.instance import LETTERS_MAX, InstanceStatus
+from outlive.testing import World
 from tests.unit.work.conftest import until
 
 
@@ -19,10 +19,10 @@ def greeting(app: App, ran: list[str]):
     @app.flow
     async def greets() -> str:
         ran.append("began")
-        holdfast.on_query("name")(lambda: "x")
-        holdfast.on_update("rename")(lambda name: name)
+        outlive.on_query("name")(lambda: "x")
+        outlive.on_update("rename")(lambda name: name)
         try:
-            return await holdfast.wait_signal("hello", str)
+            return await outlive.wait_signal("hello", str)
         finally:
             ran.append("cleaned up")
 
@@ -34,10 +34,10 @@ async def test_letters_wait_with_a_flow_until_it_is_due(tmp_path, url):
     app, ran = App("a"), []
     flow = greeting(app, ran)
     place = f"sqlite:///{tmp_path}/h.db" if url == "sqlite" else f"memory://delays-{tmp_path.name}"
-    async with holdfast.connect(place, app=app) as hf:
-        task = asyncio.create_task(hf.run())
-        await until(lambda: hf._desk.host is not None and hf._desk.host.open)
-        handle = await hf.flows.start(flow, delay=0.5)
+    async with outlive.connect(place, app=app) as host:
+        task = asyncio.create_task(host.run())
+        await until(lambda: host._desk.host is not None and host._desk.host.open)
+        handle = await host.flows.start(flow, delay=0.5)
         await handle.signal("hello", "you")
         with pytest.raises(TimeoutError):
             await handle.update("rename", "y", timeout=0.1)
@@ -45,15 +45,15 @@ async def test_letters_wait_with_a_flow_until_it_is_due(tmp_path, url):
         assert (info.status, ran) == (InstanceStatus.PENDING, [])
         assert await handle.result(timeout=5) == "you"
         assert ran == ["began", "cleaned up"]
-        hf.stop()
+        host.stop()
         await task
 
 
 async def test_a_flow_that_is_cancelled_before_its_time_ends_at_once_and_never_begins(fleet):
     app, ran = App("a"), []
     flow = greeting(app, ran)
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, delay=3600, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, delay=3600, id="f")
     await handle.signal("hello", "you")
     await handle.cancel("not needed")
     with pytest.raises(FlowCancelled, match="not needed"):
@@ -77,12 +77,12 @@ async def test_a_wish_to_cancel_behind_many_letters_ends_a_flow_before_it_begins
     app, ran = App("a"), []
     flow = greeting(app, ran)
     place = f"sqlite:///{tmp_path}/h.db" if url == "sqlite" else f"memory://wish-{tmp_path.name}"
-    async with holdfast.connect(place) as guest:
+    async with outlive.connect(place) as guest:
         handle = await guest.flows.start("greets", id="f", delay=3600)
         for number in range(2 * LETTERS_MAX):
             await handle.signal("hello", str(number))
         await handle.cancel("not needed")
-        async with holdfast.connect(place, app=app) as hf, hf.running():
+        async with outlive.connect(place, app=app) as host, host.running():
             with pytest.raises(FlowCancelled, match="not needed"):
                 await handle.result(timeout=10)
             assert ran == []
@@ -90,7 +90,7 @@ async def test_a_wish_to_cancel_behind_many_letters_ends_a_flow_before_it_begins
             handle = await guest.flows.start("greets", id="g", delay=0.3)
             for number in range(LETTERS_MAX):
                 await handle.signal("hello", str(number))
-            assert await hf.flows.get("g", flow).result(timeout=10) == "0"
+            assert await host.flows.get("g", flow).result(timeout=10) == "0"
 
 
 async def test_a_flow_that_others_had_before_sees_that_it_is_cancelled(fleet):
@@ -118,22 +118,22 @@ def test_a_flow_begins_at_its_time_on_a_host_that_has_nothing_to_do(seconds, by)
 
     @app.flow
     async def late() -> tuple[float, float]:
-        began = holdfast.now().timestamp()
+        began = outlive.now().timestamp()
         await asyncio.sleep(100)
-        return began, holdfast.now().timestamp()
+        return began, outlive.now().timestamp()
 
     async def story(world: World) -> tuple[float, float]:
         await world.serve(app)
-        async with await world.connect() as hf:
+        async with await world.connect() as host:
             # The host has looked, and looks again in a minute.
             await asyncio.sleep(3)
             due = world.now + timedelta(seconds=seconds)
             if by == "at":
-                handle = await hf.flows.start(late, at=due)
+                handle = await host.flows.start(late, at=due)
             elif by == "delay":
-                handle = await hf.flows.start(late, delay=seconds)
+                handle = await host.flows.start(late, delay=seconds)
             else:
-                (handle,) = await hf.flows.start_many(late, [()], delay=seconds)
+                (handle,) = await host.flows.start_many(late, [()], delay=seconds)
             began, ended = await handle.result()
             return began - due.timestamp(), ended - due.timestamp()
 
@@ -149,15 +149,15 @@ def test_the_time_of_a_flow_that_begins_before_it_was_due_is_that_of_its_beginni
 
     @app.flow
     async def naps() -> float:
-        began = holdfast.now()
+        began = outlive.now()
         for _ in range(2):
             await asyncio.sleep(10)
-        return (holdfast.now() - began).total_seconds()
+        return (outlive.now() - began).total_seconds()
 
     async def story(world: World) -> tuple[float, float]:
         await world.serve(app)
-        async with await world.connect() as hf:
-            handle = await hf.flows.start(naps, delay=3600)
+        async with await world.connect() as host:
+            handle = await host.flows.start(naps, delay=3600)
             if by == "fork":
                 handle = await handle.fork(at=0)
             else:

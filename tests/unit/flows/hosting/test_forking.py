@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.errors import FlowFailed, UsageError
+import outlive
+from outlive import App, Retry
+from outlive.errors import FlowFailed, UsageError
 
 
 async def test_fork_copies_a_part_of_the_history(fleet):
@@ -21,8 +21,8 @@ async def test_fork_copies_a_part_of_the_history(fleet):
     async def flow(n: int) -> int:
         return await step("a", n) + await step("b", n) + await step("c", n)
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, 1, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, 1, id="f")
     assert await handle.result(timeout=5) == 3
     calls.clear()
     forked = await handle.fork(at="step#1", id="g", input=(10,))
@@ -62,13 +62,13 @@ async def test_who_forks_what_a_saga_has_undone_is_warned(fleet, caplog, by_chil
 
     @app.flow
     async def checkout() -> None:
-        async with holdfast.saga() as saga:
+        async with outlive.saga() as saga:
             await (reserving if by_child else reserve)()
             saga.add(unreserve)
             await charge()
 
-    hf, _ = await fleet.spied(app)
-    handle = await hf.flows.start(checkout, id="f")
+    host, _ = await fleet.spied(app)
+    handle = await host.flows.start(checkout, id="f")
     with pytest.raises(FlowFailed):
         await handle.result(timeout=10)
     await handle.fork(at=0 if by_child else "reserve#0", id="from-before-it")
@@ -90,7 +90,7 @@ async def test_a_fork_begins_its_step_with_the_first_attempt(fleet):
 
     @app.step(retry=Retry(max_attempts=3, first=0.001))
     async def flaky() -> int:
-        attempts.append(holdfast.current().attempt)
+        attempts.append(outlive.current().attempt)
         if len(attempts) < 6:
             raise ValueError("not yet")
         return 2
@@ -99,8 +99,8 @@ async def test_a_fork_begins_its_step_with_the_first_attempt(fleet):
     async def flow() -> int:
         return await sound() + await flaky()
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow)
     with pytest.raises(FlowFailed):
         await handle.result(timeout=5)
     forked = await handle.fork(at="flaky#0")
@@ -115,8 +115,8 @@ async def test_who_lacks_the_code_forks_with_arguments_by_name(fleet):
     async def flow(n: int) -> int:
         return n
 
-    hf, _ = await fleet.run(app)
-    await (await hf.flows.start(flow, 1, id="f")).result(timeout=5)
+    host, _ = await fleet.run(app)
+    await (await host.flows.start(flow, 1, id="f")).result(timeout=5)
     other = (await fleet.host("other")).flows.get("f")
     with pytest.raises(UsageError, match="by name"):
         await other.fork(at=0, input=(2,))

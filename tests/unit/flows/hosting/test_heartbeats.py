@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import holdfast
-from holdfast import App, Retry, RunningStep
+import outlive
+from outlive import App, Retry, RunningStep
 from tests.unit.work.conftest import until
 
 
@@ -14,7 +14,7 @@ def _copying(app: App, seen: list, **options):
 
     @app.step(retry=Retry(max_attempts=4, first=0.05, factor=1, jitter=0), **options)
     async def copy() -> int:
-        now = holdfast.current()
+        now = outlive.current()
         seen.append((now.host, now.attempt, now.heartbeat_details))
         if now.attempt == 1:
             now.heartbeat({"rows": 1})
@@ -36,16 +36,16 @@ def _copying(app: App, seen: list, **options):
 async def test_the_next_attempt_knows_what_the_last_said(fleet):
     app, seen = App("a"), []
     flow = _copying(app, seen)
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=10) == 7
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=10) == 7
     assert seen == [("worker", 1, None), ("worker", 2, {"rows": 7}), ("worker", 3, {"rows": 7})]
 
 
 async def test_the_next_attempt_in_a_queue_knows_it_as_well(fleet):
     app, seen = App("a"), []
     flow = _copying(app, seen, queue="copies")
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=10) == 7
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=10) == 7
     assert seen == [("worker", 1, None), ("worker", 2, {"rows": 7}), ("worker", 3, {"rows": 7})]
 
 
@@ -54,7 +54,7 @@ async def test_a_step_in_a_queue_that_moves_goes_on_where_it_was(fleet):
 
     @app.step(queue="copies")
     async def copy() -> int:
-        now = holdfast.current()
+        now = outlive.current()
         seen.append((now.host, now.heartbeat_details))
         if now.heartbeat_details is None:
             for row in range(5):
@@ -99,17 +99,17 @@ async def test_who_looks_on_the_same_host_sees_it(fleet):
 
     @app.step
     async def copy() -> None:
-        holdfast.current().heartbeat("half way")
+        outlive.current().heartbeat("half way")
         await release.wait()
 
     @app.flow
     async def flow() -> None:
         await copy()
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     other = await fleet.host("other", app=app)
-    handle = await hf.flows.start(flow, id="f")
-    await until(lambda: hf._desk.host.home.lives["f"].steps.running["copy#0"].current.beats)
+    handle = await host.flows.start(flow, id="f")
+    await until(lambda: host._desk.host.home.lives["f"].steps.running["copy#0"].current.beats)
     expected = (RunningStep(step="copy#0", attempt=1, details="half way"),)
     assert (await handle.status()).steps == expected
     assert (await other.flows.get("f").status()).steps is None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import holdfast
-from holdfast import App
-from holdfast.flows.activation import LiveFlow
+import outlive
+from outlive import App
+from outlive.flows.activation import LiveFlow
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
@@ -27,7 +27,7 @@ def make_app(ends: asyncio.Event, ran: list[int]) -> App:
         async def other() -> None:
             number = 0
             while True:
-                await holdfast.wait_signal("go")
+                await outlive.wait_signal("go")
                 await charge(number)
                 number += 1
 
@@ -41,11 +41,11 @@ def make_app(ends: asyncio.Event, ran: list[int]) -> App:
 async def begun(fleet, ends, ran):
     """A flow that stays with its host, the store of which answers late when it is told to."""
     app = make_app(ends, ran)
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start(app.flows["flow"])
-    live = hf._desk.host.home.lives[handle.id]
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start(app.flows["flow"])
+    live = host._desk.host.home.lives[handle.id]
     await until(lambda: live.steps.running)
-    gate, store = Gate(), hf._driver.instances
+    gate, store = Gate(), host._driver.instances
 
     async def get(id_, **options):
         record = await store.get(id_, **options)
@@ -55,12 +55,12 @@ async def begun(fleet, ends, ran):
         return record
 
     spy.__dict__["get"] = get
-    return hf, handle, live, gate
+    return host, handle, live, gate
 
 
 async def test_an_older_look_does_not_resume_what_was_suspended_since(fleet, monkeypatch):
     ends, ran = asyncio.Event(), []
-    hf, handle, live, gate = await begun(fleet, ends, ran)
+    host, handle, live, gate = await begun(fleet, ends, ran)
     told: list[bool] = []
     operated = LiveFlow.operated
 
@@ -70,7 +70,7 @@ async def test_an_older_look_does_not_resume_what_was_suspended_since(fleet, mon
 
     monkeypatch.setattr(LiveFlow, "operated", note)
     gate.shut = True
-    hf._desk.host._on_missed()
+    host._desk.host._on_missed()
     await until(lambda: gate.reached)
     gate.shut = False
     await handle.suspend()
@@ -89,19 +89,19 @@ async def test_an_older_look_does_not_resume_what_was_suspended_since(fleet, mon
 async def test_a_look_during_which_a_commit_was_answered_is_made_again(fleet):
     """The answer of a commit tells as well that a flow is suspended, and may be the newer one."""
     ends, ran = asyncio.Event(), []
-    hf, handle, live, gate = await begun(fleet, ends, ran)
+    host, handle, live, gate = await begun(fleet, ends, ran)
     gate.shut = True
-    hf._desk.host._on_missed()
+    host._desk.host._on_missed()
     await until(lambda: gate.reached)
     gate.shut = False
     version = live.row.version
     # Nobody rings for it.
-    await hf._driver.instances.suspend(handle.id)
+    await host._driver.instances.suspend(handle.id)
     await handle.signal("go")
     await until(lambda: live.row.version > version)
     assert live.suspended
     gate.open()
-    await until(lambda: not hf._desk.host._looked_at)
+    await until(lambda: not host._desk.host._looked_at)
     assert live.suspended
     ends.set()
     await until(lambda: live.closed)

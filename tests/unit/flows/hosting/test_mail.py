@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.errors import (
+import outlive
+from outlive import App
+from outlive.errors import (
     FlowCancelled,
     FlowEnded,
     FlowFailed,
@@ -19,9 +19,9 @@ from holdfast.errors import (
     UpdateRejected,
     UsageError,
 )
-from holdfast.flows.events import Failure
-from holdfast.flows.failures import update_error
-from holdfast.model.instance import LETTERS_MAX
+from outlive.flows.events import Failure
+from outlive.flows.failures import update_error
+from outlive.model.instance import LETTERS_MAX
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
@@ -31,7 +31,7 @@ def approvals(app: App):
     async def approval(names: int) -> list[str]:
         seen: list[str] = []
 
-        @holdfast.on_query("seen")
+        @outlive.on_query("seen")
         def query() -> list[str]:
             return list(seen)
 
@@ -39,13 +39,13 @@ def approvals(app: App):
             if not name:
                 raise ValueError("a name is needed")
 
-        @holdfast.on_update("add", validator=check)
+        @outlive.on_update("add", validator=check)
         def add(name: str) -> int:
             seen.append(name)
             return len(seen)
 
         while len(seen) < names:
-            seen.append(await holdfast.wait_signal("approved", str))
+            seen.append(await outlive.wait_signal("approved", str))
         return seen
 
     return approval
@@ -59,10 +59,10 @@ async def test_signals_are_read_once_in_order_also_before_the_wait(fleet):
     await handle.signal("approved", "ann")
     await handle.signal("approved", "bob", id="once")
     await handle.signal("approved", "bob", id="once")
-    hf, _ = await fleet.run(app)
-    await until(lambda: handle.id in hf._desk.host.home.lives)
+    host, _ = await fleet.run(app)
+    await until(lambda: handle.id in host._desk.host.home.lives)
     await handle.signal("approved", "cid")
-    assert await hf.flows.get(handle.id, approval).result(timeout=5) == ["ann", "bob", "cid"]
+    assert await host.flows.get(handle.id, approval).result(timeout=5) == ["ann", "bob", "cid"]
     with pytest.raises(FlowNotFound):
         await handle.signal("approved", "too late")
 
@@ -70,8 +70,8 @@ async def test_signals_are_read_once_in_order_also_before_the_wait(fleet):
 async def test_a_query_asks_the_live_run_or_a_replay_of_its_history(fleet):
     app = App("a")
     approvals(app)
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start("approval", 2)
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start("approval", 2)
     await handle.signal("approved", "ann")
     await until(lambda: len(spy.commits) == 1)
     assert await handle.query("seen") == ["ann"]
@@ -97,24 +97,24 @@ async def test_the_answer_to_a_query_is_a_copy(fleet):
     async def flow() -> list[str]:
         basket = Basket(["tea"])
 
-        @holdfast.on_query
+        @outlive.on_query
         def shown() -> Basket:
             return basket
 
-        @holdfast.on_query
+        @outlive.on_query
         def bare():
             return basket.items
 
-        @holdfast.on_query
+        @outlive.on_query
         def strange() -> object:
             return asyncio
 
-        await holdfast.wait_signal("done")
+        await outlive.wait_signal("done")
         return basket.items
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
-    await until(lambda: hf._desk.host.home.lives[handle.id].ready)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow)
+    await until(lambda: host._desk.host.home.lives[handle.id].ready)
     answer = await handle.query("shown")
     assert answer == Basket(["tea"])
     answer.items.append("mine")
@@ -128,9 +128,9 @@ async def test_the_answer_to_a_query_is_a_copy(fleet):
 async def test_an_update_is_validated_recorded_and_replied_to(fleet):
     app = App("a")
     approvals(app)
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     outside = await fleet.host("outside")
-    handle = outside.flows.get((await hf.flows.start("approval", 3)).id)
+    handle = outside.flows.get((await host.flows.start("approval", 3)).id)
     assert await handle.update("add", "ann", timeout=5) == 1
     before = len(await handle.history())
     with pytest.raises(UpdateRejected, match="a name is needed"):
@@ -171,14 +171,14 @@ async def test_cancelling_reaches_the_code_its_steps_and_its_children(fleet):
             await clean("parent")
             raise
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(parent, id="p")
-    await until(lambda: len(hf._desk.host.home.lives) == 2)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(parent, id="p")
+    await until(lambda: len(host._desk.host.home.lives) == 2)
     await handle.cancel("enough")
     with pytest.raises(FlowCancelled, match="enough"):
         await handle.result(timeout=5)
     with pytest.raises(FlowCancelled):
-        await hf.flows.get("p/child#0").result(timeout=5)
+        await host.flows.get("p/child#0").result(timeout=5)
     await until(lambda: set(seen) == {"step", "child", "clean parent"})
 
 
@@ -198,14 +198,14 @@ async def test_children_give_results_and_failures_to_their_parent(fleet):
             await half(3)
         except FlowFailed as error:
             found.append(error.message)
-        detached = holdfast.start_child(half, 8, id="apart", detached=True)
+        detached = outlive.start_child(half, 8, id="apart", detached=True)
         return [*found, str(detached)]
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(parent, 5)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(parent, 5)
     assert await handle.result(timeout=5) == [0, 1, 2, 3, 4, "3 is odd", "apart"]
-    assert await hf.flows.get("apart").result(timeout=5) == 4
-    children = await hf.flows.list(parent=handle.id)
+    assert await host.flows.get("apart").result(timeout=5) == 4
+    children = await host.flows.list(parent=handle.id)
     assert len(children) == 6
 
 
@@ -219,15 +219,15 @@ async def test_a_child_id_that_others_have_fails_in_the_parent(fleet):
     @app.flow
     async def parent() -> str:
         try:
-            await holdfast.start_child(child, id="taken")
+            await outlive.start_child(child, id="taken")
         except FlowFailed as error:
             return error.type
         return "no"
 
-    hf, _ = await fleet.run(app)
-    await (await hf.flows.start(child, id="taken")).result(timeout=5)
-    handle = await hf.flows.start(parent)
-    assert await handle.result(timeout=5) == "holdfast.errors.FlowExists"
+    host, _ = await fleet.run(app)
+    await (await host.flows.start(child, id="taken")).result(timeout=5)
+    handle = await host.flows.start(parent)
+    assert await handle.result(timeout=5) == "outlive.errors.FlowExists"
 
 
 async def test_continue_as_new_keeps_the_id_and_what_nobody_read(fleet):
@@ -235,17 +235,17 @@ async def test_continue_as_new_keeps_the_id_and_what_nobody_read(fleet):
 
     @app.step
     async def note(n: int) -> None:
-        keys.append(holdfast.current().idempotency_key)
+        keys.append(outlive.current().idempotency_key)
 
     @app.flow
     async def loop(n: int) -> list[str]:
         await note(n)
         if n < 3:
-            holdfast.continue_as_new(n + 1)
-        return [await holdfast.wait_signal("s", str) for _ in range(2)]
+            outlive.continue_as_new(n + 1)
+        return [await outlive.wait_signal("s", str) for _ in range(2)]
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(loop, 0, id="l")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(loop, 0, id="l")
     await handle.signal("s", "a")
     await handle.signal("s", "b")
     assert await handle.result(timeout=5) == ["a", "b"]
@@ -260,15 +260,15 @@ async def test_flows_signal_each_other(fleet):
 
     @app.flow
     async def waiter() -> int:
-        return await holdfast.wait_signal("n", int)
+        return await outlive.wait_signal("n", int)
 
     @app.flow
     async def sender(to: str) -> None:
-        holdfast.signal(to, "n", 42)
+        outlive.signal(to, "n", 42)
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(waiter, id="w")
-    await hf.flows.start(sender, "w")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(waiter, id="w")
+    await host.flows.start(sender, "w")
     assert await handle.result(timeout=5) == 42
 
 
@@ -277,24 +277,24 @@ async def test_an_update_that_fails_says_so_and_its_flow_goes_on(fleet):
 
     @app.flow
     async def flow(runs: int) -> str:
-        @holdfast.on_update
+        @outlive.on_update
         async def fails() -> None:
             try:
                 raise KeyError("inner")
             except KeyError as inner:
                 raise ValueError("no") from inner
 
-        @holdfast.on_update
+        @outlive.on_update
         async def waits() -> None:
-            await holdfast.wait_signal("never")
+            await outlive.wait_signal("never")
 
-        await holdfast.wait_signal("go")
+        await outlive.wait_signal("go")
         if runs == 0:
             return "ended"
-        return holdfast.continue_as_new(runs - 1)
+        return outlive.continue_as_new(runs - 1)
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, 1, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, 1, id="f")
     with pytest.raises(UpdateFailed, match="'fails' of flow 'f' failed: ValueError: no") as caught:
         await handle.update("fails", timeout=5)
     failed = caught.value
@@ -304,7 +304,7 @@ async def test_an_update_that_fails_says_so_and_its_flow_goes_on(fleet):
     assert failed.cause.type == "KeyError"
     for said in ("began anew", "the flow ended"):
         asked = asyncio.create_task(handle.update("waits", timeout=5))
-        await until(lambda: hf._desk.host.home.lives["f"].run.answering.updating)
+        await until(lambda: host._desk.host.home.lives["f"].run.answering.updating)
         await handle.signal("go")
         with pytest.raises(UpdateFailed, match=said):
             await asked
@@ -316,10 +316,10 @@ async def test_who_sends_to_a_flow_that_ended_learns_how_it_did(fleet):
 
     @app.flow
     async def flow() -> None:
-        await holdfast.wait_signal("go")
+        await outlive.wait_signal("go")
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, id="f")
     await handle.cancel()
     with pytest.raises(FlowCancelled):
         await handle.result(timeout=5)
@@ -328,12 +328,12 @@ async def test_who_sends_to_a_flow_that_ended_learns_how_it_did(fleet):
             await send()
         assert (caught.value.id, caught.value.status) == ("f", "cancelled")
     with pytest.raises(FlowNotFound, match="no flow 'g'") as caught:
-        await hf.flows.get("g").signal("go")
+        await host.flows.get("g").signal("go")
     assert not isinstance(caught.value, FlowEnded)
 
 
 def test_replies_of_older_releases_are_read():
-    rejected = update_error("f", "u", Failure("holdfast.errors.UpdateRejected", "the flow ended"))
+    rejected = update_error("f", "u", Failure("outlive.errors.UpdateRejected", "the flow ended"))
     assert isinstance(rejected, UpdateRejected)
     assert rejected.reason == "the flow ended"
     assert isinstance(update_error("f", "u", Failure("ValueError", "no")), UpdateFailed)
@@ -345,14 +345,14 @@ async def test_more_letters_than_a_claim_brings_are_read_at_once(tmp_path, url):
 
     @app.flow
     async def collects() -> list[int]:
-        return [await holdfast.wait_signal("n", int) for _ in range(count)]
+        return [await outlive.wait_signal("n", int) for _ in range(count)]
 
     place = f"sqlite:///{tmp_path}/h.db" if url == "sqlite" else f"memory://mail-{tmp_path.name}"
-    async with holdfast.connect(place) as guest:
+    async with outlive.connect(place) as guest:
         handle = await guest.flows.start("collects", id="f")
         for number in range(count):
             await handle.signal("n", number)
-        async with holdfast.connect(place, app=app) as hf, hf.running():
+        async with outlive.connect(place, app=app) as host, host.running():
             assert await handle.result(timeout=10) == list(range(count))
 
 
@@ -368,15 +368,15 @@ async def test_letters_that_nobody_heard_of_are_read_first_when_the_flow_is_resu
     async def collecting() -> None:
         async def collect() -> None:
             while True:
-                got.append(await holdfast.wait_signal("n", int))
+                got.append(await outlive.wait_signal("n", int))
 
         task = asyncio.create_task(collect())
         await work()
         task.cancel()
 
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start(collecting)
-    live = hf._desk.host.home.lives[handle.id]
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start(collecting)
+    live = host._desk.host.home.lives[handle.id]
     await until(lambda: live.steps.running)
     gate = Gate()
     gate.shut = True

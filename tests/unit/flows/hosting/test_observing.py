@@ -7,14 +7,14 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-import holdfast
-from holdfast import App, PrometheusTelemetry, Retry, blocking
-from holdfast.errors import FlowFailed, OutcomeUnknown, UsageError
-from holdfast.flows import asking
-from holdfast.flows.bell import claimable
-from holdfast.flows.store_clock import StoreClock
-from holdfast.model.instance import Commit
-from holdfast.testing import ManualClock
+import outlive
+from outlive import App, PrometheusTelemetry, Retry, blocking
+from outlive.errors import FlowFailed, OutcomeUnknown, UsageError
+from outlive.flows import asking
+from outlive.flows.bell import claimable
+from outlive.flows.store_clock import StoreClock
+from outlive.model.instance import Commit
+from outlive.testing import ManualClock
 from tests.unit.work.conftest import until
 
 
@@ -23,7 +23,7 @@ async def test_metrics_tell_what_became_of_flows_without_naming_them(fleet):
 
     @app.step(retry=Retry(max_attempts=2, first=0.01))
     async def flaky() -> int:
-        if holdfast.current().attempt == 1:
+        if outlive.current().attempt == 1:
             raise ValueError("again")
         return 1
 
@@ -32,20 +32,20 @@ async def test_metrics_tell_what_became_of_flows_without_naming_them(fleet):
         await asyncio.sleep(0.01)
         return await flaky()
 
-    hf, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
-    handle = await hf.flows.start(flow, id="a-secret-id")
+    host, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
+    handle = await host.flows.start(flow, id="a-secret-id")
     assert await handle.result(timeout=5) == 1
 
     def sample(name, **labels):
         return registry.get_sample_value(name, labels)
 
-    assert sample("holdfast_flows_total", event="started") == 1
-    assert sample("holdfast_flows_ended_total", outcome="completed") == 1
-    assert sample("holdfast_flows_active") == 0
-    assert sample("holdfast_step_run_seconds_count", outcome="retried") == 1
-    assert sample("holdfast_step_run_seconds_count", outcome="completed") == 1
-    assert sample("holdfast_flow_timer_lag_seconds_count") >= 1
-    assert sample("holdfast_flow_activation_seconds_count") >= 3
+    assert sample("outlive_flows_total", event="started") == 1
+    assert sample("outlive_flows_ended_total", outcome="completed") == 1
+    assert sample("outlive_flows_active") == 0
+    assert sample("outlive_step_run_seconds_count", outcome="retried") == 1
+    assert sample("outlive_step_run_seconds_count", outcome="completed") == 1
+    assert sample("outlive_flow_timer_lag_seconds_count") >= 1
+    assert sample("outlive_flow_activation_seconds_count") >= 3
     values = [
         value
         for metric in registry.collect()
@@ -57,7 +57,7 @@ async def test_metrics_tell_what_became_of_flows_without_naming_them(fleet):
 
 def _counter(registry):
     def count(event):
-        return registry.get_sample_value("holdfast_flows_total", {"event": event})
+        return registry.get_sample_value("outlive_flows_total", {"event": event})
 
     return count
 
@@ -77,11 +77,11 @@ async def test_children_are_counted_as_started_once(fleet):
     @app.flow
     async def parent() -> None:
         await asyncio.gather(child(), child())
-        holdfast.start_child(child, id="alone", detached=True)
-        holdfast.start_child(child, id="there", detached=True)
+        outlive.start_child(child, id="alone", detached=True)
+        outlive.start_child(child, id="there", detached=True)
 
-    hf, spy = await fleet.spied(app, telemetry=PrometheusTelemetry(registry))
-    await (await hf.flows.start(child, id="there")).result(timeout=5)
+    host, spy = await fleet.spied(app, telemetry=PrometheusTelemetry(registry))
+    await (await host.flows.start(child, id="there")).result(timeout=5)
     lost = [OutcomeUnknown("the answer was lost")]
 
     def lose(_answer):
@@ -89,11 +89,11 @@ async def test_children_are_counted_as_started_once(fleet):
             raise lost.pop()
 
     spy.after["commit"] = lose
-    await (await hf.flows.start(parent, id="p")).result(timeout=10)
-    await hf.flows.get("alone").result(timeout=5)
+    await (await host.flows.start(parent, id="p")).result(timeout=10)
+    await host.flows.get("alone").result(timeout=5)
 
     def ended():
-        return registry.get_sample_value("holdfast_flows_ended_total", {"outcome": "completed"})
+        return registry.get_sample_value("outlive_flows_ended_total", {"outcome": "completed"})
 
     await until(lambda: ended() == 5)
     assert not lost
@@ -126,9 +126,9 @@ async def test_a_commit_is_refused_by_its_token_or_by_its_version(fleet):
     app, flow, release, begun = _waiting()
     registry = CollectorRegistry()
     count = _counter(registry)
-    hf, spy = await fleet.spied(app, telemetry=PrometheusTelemetry(registry))
-    store = hf._driver.instances
-    await hf.flows.start(flow, id="taken")
+    host, spy = await fleet.spied(app, telemetry=PrometheusTelemetry(registry))
+    store = host._driver.instances
+    await host.flows.start(flow, id="taken")
     await until(lambda: begun)
     spy.before["commit"] = lambda _: store.terminate("taken", outcome="{}")
     release.set()
@@ -138,7 +138,7 @@ async def test_a_commit_is_refused_by_its_token_or_by_its_version(fleet):
     begun.clear()
     release.clear()
     spy.before.clear()
-    await hf.flows.start(flow, id="written")
+    await host.flows.start(flow, id="written")
     await until(lambda: begun)
 
     async def write_before(commits):
@@ -156,11 +156,11 @@ async def test_a_flow_that_is_lost_with_its_session_is_counted_once(fleet):
     app, flow, release, begun = _waiting()
     registry = CollectorRegistry()
     count = _counter(registry)
-    hf, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
-    handle = await hf.flows.start(flow)
+    host, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
+    handle = await host.flows.start(flow)
     await until(lambda: begun)
-    await hf._driver.hosts.close(hf._sessions.now.id)
-    hf._sessions.doubt(hf._sessions.now)
+    await host._driver.hosts.close(host._sessions.now.id)
+    host._sessions.doubt(host._sessions.now)
     await until(lambda: count("lost"))
     release.set()
     assert await handle.result(timeout=10) == 1
@@ -171,7 +171,7 @@ async def test_a_ring_that_brought_nothing_is_a_claim_that_was_missed(fleet):
     app, flow, release, _ = _waiting()
     registry = CollectorRegistry()
     count = _counter(registry)
-    hf, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
+    host, _ = await fleet.run(app, telemetry=PrometheusTelemetry(registry))
     other = await fleet.host("other", app=app)
     release.set()
     # Another host was quicker: the ring leads to nothing.
@@ -181,7 +181,7 @@ async def test_a_ring_that_brought_nothing_is_a_claim_that_was_missed(fleet):
     handle = await other.flows.start(flow)
     assert await handle.result(timeout=10) == 1
     assert (count("missed"), count("claimed")) == (1, 1)
-    del hf
+    del host
 
 
 async def test_what_the_code_of_a_flow_leads_to_is_logged_with_its_host(fleet, caplog, monkeypatch):
@@ -195,15 +195,15 @@ async def test_what_the_code_of_a_flow_leads_to_is_logged_with_its_host(fleet, c
 
     @app.flow
     async def flow() -> None:
-        holdfast.logger().info("begun")
-        holdfast.logger("shop.orders").info("begun too")
-        async with holdfast.saga() as saga:
+        outlive.logger().info("begun")
+        outlive.logger("shop.orders").info("begun too")
+        async with outlive.saga() as saga:
             saga.add(fail)
             await fail()
 
-    hf, _ = await fleet.run(app, name="worker-1")
-    with pytest.raises(holdfast.FlowFailed):
-        await (await hf.flows.start(flow, id="f")).result(timeout=5)
+    host, _ = await fleet.run(app, name="worker-1")
+    with pytest.raises(outlive.FlowFailed):
+        await (await host.flows.start(flow, id="f")).result(timeout=5)
     told = [each for each in caplog.records if getattr(each, "flow", None) == "f"]
     assert [each.getMessage().split(":")[0] for each in told if "step" not in vars(each)] == [
         *("begun", "begun too"),
@@ -224,16 +224,16 @@ async def test_a_copy_that_answers_a_query_is_told_of_with_the_host_that_runs_it
     @app.flow
     async def flow() -> None:
         await step()
-        holdfast.set_status("waits")
-        await holdfast.wait_signal("go")
+        outlive.set_status("waits")
+        await outlive.wait_signal("go")
 
     @changed.flow(name="flow")
     async def shorter() -> None:
-        holdfast.on_query("one")(lambda: 1)
-        await holdfast.wait_signal("go")
+        outlive.on_query("one")(lambda: 1)
+        await outlive.wait_signal("go")
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, id="f")
 
     async def waits():
         return (await handle.status()).custom == "waits"
@@ -266,11 +266,11 @@ def test_flows_run_under_uvloop():
         return await double(sum(sums))
 
     async def main() -> int:
-        async with holdfast.connect("memory://uvloop", app=app) as hf:
-            running = asyncio.create_task(hf.run())
-            handle = await hf.flows.start(flow, 10)
+        async with outlive.connect("memory://uvloop", app=app) as host:
+            running = asyncio.create_task(host.run())
+            handle = await host.flows.start(flow, 10)
             found = await handle.result(timeout=5)
-            hf.stop()
+            host.stop()
             await running
             return found
 
@@ -283,17 +283,17 @@ def test_flows_without_await():
 
     @app.flow
     async def flow(n: int) -> int:
-        return n + await holdfast.wait_signal("more", int)
+        return n + await outlive.wait_signal("more", int)
 
-    with blocking.connect("memory://blocking-flows", app=app) as hf:
-        handle = hf.flows.start(flow, 1, id="f")
+    with blocking.connect("memory://blocking-flows", app=app) as host:
+        handle = host.flows.start(flow, 1, id="f")
         handle.signal("more", 2)
-        assert hf.flows.get("f", flow).status().status == "pending"
-        assert [info.id for info in hf.flows.list()] == ["f"]
+        assert host.flows.get("f", flow).status().status == "pending"
+        assert [info.id for info in host.flows.list()] == ["f"]
         handle.terminate("done")
-        with pytest.raises(holdfast.FlowTerminated):
+        with pytest.raises(outlive.FlowTerminated):
             handle.result(timeout=5)
-        assert hf.flows.purge("f") == 1
+        assert host.flows.purge("f") == 1
 
 
 async def test_a_host_without_flows_has_nothing_to_fence(fleet):
@@ -301,21 +301,21 @@ async def test_a_host_without_flows_has_nothing_to_fence(fleet):
 
     @app.step
     async def write() -> None:
-        fence = holdfast.fence()
+        fence = outlive.fence()
         seen.append((fence.key, fence.token))
         fence.check(1)
-        with pytest.raises(holdfast.Fenced):
+        with pytest.raises(outlive.Fenced):
             fence.check(0)
 
     @app.flow
     async def flow() -> None:
         await write()
 
-    hf, _ = await fleet.run(app)
-    await (await hf.flows.start(flow, id="f")).result(timeout=5)
+    host, _ = await fleet.run(app)
+    await (await host.flows.start(flow, id="f")).result(timeout=5)
     assert seen == [("f", 1)]
     with pytest.raises(UsageError, match="a handler or a step"):
-        holdfast.fence()
+        outlive.fence()
 
 
 def test_the_estimate_of_the_stores_clock_is_never_ahead():
@@ -352,11 +352,11 @@ async def test_what_fails_is_in_the_log_of_its_host(fleet, caplog):
     async def breaks() -> float:
         return 1 / 0
 
-    hf, _ = await fleet.run(app)
-    caplog.set_level("INFO", logger="holdfast")
+    host, _ = await fleet.run(app)
+    caplog.set_level("INFO", logger="outlive")
     for id_, flow, args in (("a", buys, ("lost",)), ("b", buys, ("expected",)), ("c", breaks, ())):
         with pytest.raises(FlowFailed):
-            await (await hf.flows.start(flow, *args, id=id_)).result(timeout=5)
+            await (await host.flows.start(flow, *args, id=id_)).result(timeout=5)
     told = [
         (r.levelname, r.getMessage().splitlines()[0].replace(Declined.__qualname__, "Declined"))
         for r in caplog.records
@@ -372,7 +372,7 @@ async def test_what_fails_is_in_the_log_of_its_host(fleet, caplog):
     assert told[0][1].startswith("step pay#0 of flow a failed at attempt 1, and is tried again in")
     assert told[0][1].endswith(lost)
     assert told[1][1] == f"step pay#0 of flow a failed for good at attempt 2: {lost}"
-    assert told[2][1].startswith("flow a of 'buys' failed: holdfast.errors.StepFailed")
+    assert told[2][1].startswith("flow a of 'buys' failed: outlive.errors.StepFailed")
     assert told[6][1] == "flow c of 'breaks' failed: ZeroDivisionError: division by zero"
     assert "in breaks" in caplog.text
     assert "canary" not in caplog.text
@@ -390,11 +390,11 @@ async def test_a_result_of_the_wrong_type_is_told_as_such(tmp_path, caplog, opti
     async def flow() -> int:
         return await number()
 
-    url = f"sqlite:///{tmp_path / 'holdfast.db'}"
-    async with holdfast.connect(url, app=app) as hf, hf.running():
+    url = f"sqlite:///{tmp_path / 'outlive.db'}"
+    async with outlive.connect(url, app=app) as host, host.running():
         with pytest.raises(FlowFailed, match="the result of step number: Expected `int`, got `s"):
-            await (await hf.flows.start(flow, id="f")).result(timeout=10)
-    wrong = "holdfast.errors.InvalidPayload: the result of step number: Expected `int`, got `str`"
+            await (await host.flows.start(flow, id="f")).result(timeout=10)
+    wrong = "outlive.errors.InvalidPayload: the result of step number: Expected `int`, got `str`"
     (told,) = [r for r in caplog.records if "for good" in r.getMessage()]
     said = f"step number#0 of flow f failed for good at attempt 1: {wrong}"
     assert told.getMessage().splitlines()[0] == said

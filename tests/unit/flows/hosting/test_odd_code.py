@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowFailed, FlowOptions, StepFailed, UsageError
-from holdfast.flows.failures import failure_of
+import outlive
+from outlive import App, FlowFailed, FlowOptions, StepFailed, UsageError
+from outlive.flows.failures import failure_of
 from tests.unit.work.conftest import until
 
 
@@ -20,18 +20,18 @@ async def test_a_flow_that_swallows_its_end_is_parked_and_the_others_go_on(fleet
     async def greedy() -> None:
         while True:
             try:
-                await holdfast.wait_signal("x")
+                await outlive.wait_signal("x")
             except BaseException:
                 continue
 
     @app.flow
     async def modest() -> str:
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
-    hf, _ = await fleet.run(app, flows=FlowOptions(park_grace=0.01))
-    handle = await hf.flows.start(greedy, id="g")
-    other = await hf.flows.start(modest)
-    await until(lambda: not hf._desk.host.home.lives)
+    host, _ = await fleet.run(app, flows=FlowOptions(park_grace=0.01))
+    handle = await host.flows.start(greedy, id="g")
+    other = await host.flows.start(modest)
+    await until(lambda: not host._desk.host.home.lives)
     await handle.signal("x")
     await other.signal("go", "on")
     assert await other.result(timeout=5) == "on"
@@ -111,9 +111,9 @@ async def test_a_flow_hears_of_every_error(fleet, odd, threaded):
             await (fails_in_a_thread() if threaded else fails())
         raise made(odd)
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
 
 
 @dataclass
@@ -138,9 +138,9 @@ async def test_a_flow_hears_of_a_result_that_cannot_be_looked_at(fleet):
     async def flow() -> None:
         await gives()
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match="gives#0 failed"):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
 
 
 # -- steps that do not stop -----------------------------------------------------------------------
@@ -172,8 +172,8 @@ async def test_a_step_that_swallows_its_cancellation_has_failed_in_time(
         except StepFailed as failed:
             return failed.type
 
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=5) == "TimeoutError"
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=5) == "TimeoutError"
     assert ran == ["cancelled"]
     assert caplog.text.count("swallows cancellation") == 1
     free.set()
@@ -202,8 +202,8 @@ async def test_a_step_that_is_out_of_time_may_clean_up(fleet, caplog, queue):
             ran.append("failed")
             return failed.type
 
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=5) == "TimeoutError"
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=5) == "TimeoutError"
     assert ran == ["cleaned", "failed"]
     assert "swallows cancellation" not in caplog.text
 
@@ -223,9 +223,9 @@ async def test_a_result_after_the_timeout_does_not_count(fleet):
     async def flow() -> str:
         return await late()
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match="did not end within"):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
 
 
 # -- children, and what is outside of a flow ------------------------------------------------------
@@ -236,21 +236,21 @@ async def test_a_detached_child_whose_id_is_taken_is_told_of(fleet, caplog):
 
     @app.flow
     async def other() -> None:
-        await holdfast.wait_signal("never")
+        await outlive.wait_signal("never")
 
     @app.flow
     async def small() -> None: ...
 
     @app.flow
     async def starts() -> str:
-        return holdfast.start_child(small, id="taken", detached=True)
+        return outlive.start_child(small, id="taken", detached=True)
 
-    hf, _ = await fleet.run(app)
-    await hf.flows.start(other, id="taken")
-    assert await (await hf.flows.start(starts, id="s")).result(timeout=5) == "taken"
+    host, _ = await fleet.run(app)
+    await host.flows.start(other, id="taken")
+    assert await (await host.flows.start(starts, id="s")).result(timeout=5) == "taken"
     assert "flow s of 'starts' did not start 'small': another flow has the id taken" in caplog.text
 
 
 def test_a_logger_outside_of_a_flow_says_what_to_use():
     with pytest.raises(UsageError, match=r"logging.getLogger\(__name__\)"):
-        holdfast.logger()
+        outlive.logger()

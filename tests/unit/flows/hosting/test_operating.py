@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.errors import Conflict, FlowFailed, FlowNotFound, FlowTerminated, UsageError
-from holdfast.flows import purging
+import outlive
+from outlive import App
+from outlive.errors import Conflict, FlowFailed, FlowNotFound, FlowTerminated, UsageError
+from outlive.flows import purging
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
@@ -28,15 +28,15 @@ async def test_a_suspended_flow_records_what_runs_and_begins_nothing(fleet):
     async def flow() -> int:
         return await step(0) + await step(1)
 
-    hf, _ = await fleet.spied(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, _ = await fleet.spied(app)
+    handle = await host.flows.start(flow, id="f")
     await until(lambda: began == [0])
     await handle.suspend()
     await handle.suspend()
     assert (await handle.status()).status == "suspended"
-    await until(lambda: hf._desk.host.home.lives["f"].suspended)
+    await until(lambda: host._desk.host.home.lives["f"].suspended)
     release.set()
-    await until(lambda: not hf._desk.host.home.lives)
+    await until(lambda: not host._desk.host.home.lives)
     assert began == [0]
     # What ran was recorded, so that it does not run again.
     assert len(await handle.history()) == 1
@@ -46,7 +46,7 @@ async def test_a_suspended_flow_records_what_runs_and_begins_nothing(fleet):
     with pytest.raises(Conflict, match="ended"):
         await handle.suspend()
     with pytest.raises(FlowNotFound):
-        await hf.flows.get("nobody").resume()
+        await host.flows.get("nobody").resume()
 
 
 async def test_a_flow_resumed_while_its_step_runs_goes_on_in_place(fleet):
@@ -63,11 +63,11 @@ async def test_a_flow_resumed_while_its_step_runs_goes_on_in_place(fleet):
         one, two = await asyncio.gather(step(0), step(1))
         return one + two + await step(2)
 
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start(flow, id="f")
     await until(lambda: len(spy.commits) == 1)
     await handle.suspend()
-    live = hf._desk.host.home.lives["f"]
+    live = host._desk.host.home.lives["f"]
     await until(lambda: live.suspended)
     await handle.resume()
     await until(lambda: not live.suspended)
@@ -82,14 +82,14 @@ async def test_a_suspended_flow_fires_no_timer_and_reads_no_letter(fleet):
     @app.flow
     async def flow() -> str:
         try:
-            return await holdfast.wait_signal("go", str, timeout=0.1)
+            return await outlive.wait_signal("go", str, timeout=0.1)
         except TimeoutError:
             return "late"
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, id="f")
     await handle.suspend()
-    await until(lambda: not hf._desk.host.home.lives)
+    await until(lambda: not host._desk.host.home.lives)
     await handle.signal("go", "now")
     await asyncio.sleep(0.15)
     assert (await handle.status()).status == "suspended"
@@ -117,10 +117,10 @@ async def test_terminate_ends_it_at_once_and_stops_its_steps(fleet):
             return str(error)
         return "no"
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(parent, id="p")
-    await until(lambda: "p/child#0" in hf._desk.host.home.lives)
-    below = hf.flows.get("p/child#0")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(parent, id="p")
+    await until(lambda: "p/child#0" in host._desk.host.home.lives)
+    below = host.flows.get("p/child#0")
     await below.terminate("stuck")
     await below.terminate("stuck")
     with pytest.raises(FlowTerminated, match="stuck"):
@@ -153,22 +153,22 @@ async def test_terminate_reaches_the_children_that_are_to_end_with_it(fleet):
     @app.flow
     async def parent() -> None:
         bound = child()
-        free = holdfast.start_child(leaf, "free", on_parent_end="abandon")
-        holdfast.start_child(leaf, "detached", id="detached", detached=True)
+        free = outlive.start_child(leaf, "free", on_parent_end="abandon")
+        outlive.start_child(leaf, "detached", id="detached", detached=True)
         await asyncio.gather(bound, free)
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(parent, id="p")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(parent, id="p")
     ids = ["p/child#0", "p/child#0/leaf#0", "p/leaf#0", "detached"]
-    await until(lambda: all(id_ in hf._desk.host.home.lives for id_ in ids))
+    await until(lambda: all(id_ in host._desk.host.home.lives for id_ in ids))
     await handle.terminate("enough")
     with pytest.raises(FlowTerminated, match=r"^flow 'p' was terminated: enough$"):
         await handle.result(timeout=5)
     for id_ in ids[:2]:
         with pytest.raises(FlowTerminated, match="with 'p', which started it: enough"):
-            await hf.flows.get(id_).result(timeout=5)
+            await host.flows.get(id_).result(timeout=5)
     await until(lambda: stopped == ["deep"])
-    assert [(await hf.flows.get(id_).status()).status for id_ in ids[2:]] == ["running"] * 2
+    assert [(await host.flows.get(id_).status()).status for id_ in ids[2:]] == ["running"] * 2
 
 
 async def test_a_terminated_family_begins_again_when_its_first_is_retried(fleet):
@@ -187,14 +187,14 @@ async def test_a_terminated_family_begins_again_when_its_first_is_retried(fleet)
     async def parent() -> str:
         return await child()
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(parent, id="p")
-    await until(lambda: "p/child#0" in hf._desk.host.home.lives)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(parent, id="p")
+    await until(lambda: "p/child#0" in host._desk.host.home.lives)
     await handle.terminate()
     release.set()
     await handle.retry()
     assert await handle.result(timeout=5) == "done"
-    assert (await hf.flows.get("p/child#0").status()).status == "terminated"
+    assert (await host.flows.get("p/child#0").status()).status == "terminated"
 
 
 async def test_a_retried_flow_begins_the_children_again_that_its_end_had_cancelled(fleet):
@@ -222,12 +222,12 @@ async def test_a_retried_flow_begins_the_children_again_that_its_end_had_cancell
         await fails()
         return await below
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(parent, id="p")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(parent, id="p")
     with pytest.raises(FlowFailed):
         await handle.result(timeout=5)
-    with pytest.raises(holdfast.FlowCancelled):
-        await hf.flows.get("p/child#0").result(timeout=5)
+    with pytest.raises(outlive.FlowCancelled):
+        await host.flows.get("p/child#0").result(timeout=5)
     broken.clear()
     await handle.retry()
     assert await handle.result(timeout=5) == "c"
@@ -253,12 +253,12 @@ async def test_retry_goes_on_from_the_step_that_failed(fleet):
     async def flow() -> int:
         return await first() + await second()
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, id="f")
     with pytest.raises(FlowFailed, match="broken"):
         await handle.result(timeout=5)
     broken[0] = False
-    again = hf.flows.get("f", flow)
+    again = host.flows.get("f", flow)
     await again.retry()
     assert await again.result(timeout=5) == 3
     assert calls == ["first", "second", "second"]
@@ -277,8 +277,8 @@ async def test_a_history_is_read_in_parts(fleet):
     async def flow() -> int:
         return sum([await step(n) for n in range(5)])
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow, id="f")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow, id="f")
     await handle.result(timeout=5)
     whole = await handle.history()
     assert [commit.version for commit in whole] == [1, 2, 3, 4, 5]
@@ -293,51 +293,51 @@ async def test_list_count_and_purge(fleet):
 
     @app.flow
     async def fine(n: int) -> int:
-        holdfast.set_attributes({"size": n})
+        outlive.set_attributes({"size": n})
         return n
 
     @app.flow
     async def waits() -> None:
-        await holdfast.wait_signal("never")
+        await outlive.wait_signal("never")
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     for number in range(5):
-        handle = await hf.flows.start(fine, number, id=f"fine-{number}", attributes={"k": "v"})
+        handle = await host.flows.start(fine, number, id=f"fine-{number}", attributes={"k": "v"})
         await handle.result(timeout=5)
-    await hf.flows.start(waits, id="waits")
-    listed = await hf.flows.list(name="fine", limit=3)
+    await host.flows.start(waits, id="waits")
+    listed = await host.flows.list(name="fine", limit=3)
     assert [info.id for info in listed] == ["fine-0", "fine-1", "fine-2"]
     for after in (listed[-1], listed[-1].id):
-        rest = await hf.flows.list(name="fine", after=after)
+        rest = await host.flows.list(name="fine", after=after)
         assert [info.outcome for info in rest] == [3, 4]
-    assert [info.id for info in await hf.flows.list(attributes={"size": 2})] == ["fine-2"]
-    assert [info.id for info in await hf.flows.list(status="running")] == ["waits"]
-    assert await hf.flows.count() == {"completed": 5, "running": 1}
+    assert [info.id for info in await host.flows.list(attributes={"size": 2})] == ["fine-2"]
+    assert [info.id for info in await host.flows.list(status="running")] == ["waits"]
+    assert await host.flows.count() == {"completed": 5, "running": 1}
     with pytest.raises(UsageError, match="attribute 'k' is"):
-        await hf.flows.start(fine, 1, attributes={"k": [1]})
+        await host.flows.start(fine, 1, attributes={"k": [1]})
     with pytest.raises(UsageError, match="no status"):
-        await hf.flows.list(status="what")
+        await host.flows.list(status="what")
     for wrong in (None, [1]):
         with pytest.raises(UsageError, match="attribute 'size' is looked for"):
-            await hf.flows.list(attributes={"size": wrong})
+            await host.flows.list(attributes={"size": wrong})
     # What has ended needs no repair.
-    assert await hf.flows.count(status="completed", stuck=True) == {}
-    for call in (hf.flows.list, hf.flows.count, hf.flows.purge):
+    assert await host.flows.count(status="completed", stuck=True) == {}
+    for call in (host.flows.list, host.flows.count, host.flows.purge):
         with pytest.raises(UsageError, match="name at least one status"):
             await call(status=[])
     with pytest.raises(UsageError, match="which flows"):
-        await hf.flows.purge()
+        await host.flows.purge()
     with pytest.raises(UsageError, match="terminate live ones"):
-        await hf.flows.purge(status="running")
-    assert await hf.flows.purge("waits") == 0
-    assert await hf.flows.purge("fine-0") == 1
-    assert await hf.flows.purge(status="completed", older_than=3600) == 0
-    assert await hf.flows.purge(status="completed") == 4
-    assert [info.id for info in await hf.flows.list(after=listed[-1])] == ["waits"]
+        await host.flows.purge(status="running")
+    assert await host.flows.purge("waits") == 0
+    assert await host.flows.purge("fine-0") == 1
+    assert await host.flows.purge(status="completed", older_than=3600) == 0
+    assert await host.flows.purge(status="completed") == 4
+    assert [info.id for info in await host.flows.list(after=listed[-1])] == ["waits"]
     with pytest.raises(FlowNotFound):
-        await hf.flows.list(after=listed[-1].id)
+        await host.flows.list(after=listed[-1].id)
     with pytest.raises(FlowNotFound):
-        await hf.flows.purge("fine-0")
+        await host.flows.purge("fine-0")
 
 
 async def test_few_with_long_histories_are_purged_in_one_step(fleet, monkeypatch):
@@ -352,13 +352,13 @@ async def test_few_with_long_histories_are_purged_in_one_step(fleet, monkeypatch
         for _ in range(steps):
             await step()
 
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     asked: list[int] = []
     spy.before["purge"] = lambda ids: asked.append(len(ids))
     for steps in (1, 2, 3, 9, 1, 1):
-        handle = await hf.flows.start(flow, steps)
+        handle = await host.flows.start(flow, steps)
         await handle.result(timeout=10)
-    assert await hf.flows.purge(status="completed") == 6
+    assert await host.flows.purge(status="completed") == 6
     assert asked == [4, 2]
 
 
@@ -367,14 +367,14 @@ async def test_attributes_keep_the_same_rules_wherever_they_are_set(fleet):
 
     @app.flow
     async def fine(n: int) -> int:
-        holdfast.set_attributes({"size": n})
+        outlive.set_attributes({"size": n})
         return n
 
-    hf, _ = await fleet.run(app)
-    for wrong in ({"": 1}, {"a\n": 1}, {1: 1}, {"at": hf}, {str(n): n for n in range(100)}):
+    host, _ = await fleet.run(app)
+    for wrong in ({"": 1}, {"a\n": 1}, {1: 1}, {"at": host}, {str(n): n for n in range(100)}):
         with pytest.raises(UsageError):
-            await hf.flows.start(fine, 1, attributes=wrong)
-    without = await hf.flows.start(fine, 9, id="without", attributes={"k": None, "l": True})
+            await host.flows.start(fine, 1, attributes=wrong)
+    without = await host.flows.start(fine, 9, id="without", attributes={"k": None, "l": True})
     await without.result(timeout=5)
     assert (await without.status()).attributes == {"l": True, "size": 9}
 
@@ -385,8 +385,8 @@ async def test_how_a_flow_ended_is_told_by_its_own_status(fleet, verb):
 
     @app.flow
     async def kid() -> None:
-        begun.append(holdfast.flow_id())
-        await holdfast.wait_signal("never")
+        begun.append(outlive.flow_id())
+        await outlive.wait_signal("never")
 
     @app.flow
     async def parent() -> None:
@@ -396,19 +396,19 @@ async def test_how_a_flow_ended_is_told_by_its_own_status(fleet, verb):
     async def top() -> str:
         try:
             await parent()
-        except holdfast.FlowFailed as error:
+        except outlive.FlowFailed as error:
             return f"{type(error.cause).__name__} of {error.cause.id}"
         return "nothing"
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(top, id="t")
-    middle = hf.flows.get("t/parent#0")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(top, id="t")
+    middle = host.flows.get("t/parent#0")
     await until(lambda: begun)
-    await getattr(hf.flows.get(begun[0]), verb)("enough")
-    kind = holdfast.FlowCancelled if verb == "cancel" else holdfast.FlowTerminated
+    await getattr(host.flows.get(begun[0]), verb)("enough")
+    kind = outlive.FlowCancelled if verb == "cancel" else outlive.FlowTerminated
     with pytest.raises(kind, match=r"^flow 't/parent#0/kid#0' was .*: enough$"):
-        await hf.flows.get(begun[0]).result(timeout=5)
-    with pytest.raises(holdfast.FlowFailed, match=r"t/parent#0/kid#0' was .*: enough") as caught:
+        await host.flows.get(begun[0]).result(timeout=5)
+    with pytest.raises(outlive.FlowFailed, match=r"t/parent#0/kid#0' was .*: enough") as caught:
         await middle.result(timeout=5)
     assert type(caught.value.cause) is kind
     assert (await middle.status()).status == "failed"

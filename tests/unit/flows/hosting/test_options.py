@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.errors import StepFailed, UsageError
+import outlive
+from outlive import App, Retry
+from outlive.errors import StepFailed, UsageError
 
 # How a step is run: what is given to make it so.
 KINDS = {
@@ -86,7 +86,7 @@ class Probe:
     def _sync(self) -> str:
         with self._counted():
             until = time.monotonic() + (0.1 if self.kind == "transaction" else 60)
-            while self._begin() and time.monotonic() < until and not holdfast.cancelled():
+            while self._begin() and time.monotonic() < until and not outlive.cancelled():
                 time.sleep(0.001)
             if self.option == "concurrency":
                 time.sleep(0.02)
@@ -114,9 +114,9 @@ class Probe:
             raise Declined("card", 7)
         return self.option in ("timeout", "heartbeat")
 
-    async def run(self, hf) -> None:
+    async def run(self, host) -> None:
         """Run a flow that calls the step, and look whether the option took effect."""
-        found = await (await hf.flows.start(self.flow)).result(timeout=20)
+        found = await (await host.flows.start(self.flow)).result(timeout=20)
         expected = {
             "retry": ["done"],
             "retry_for": ["ValueError"],
@@ -163,8 +163,8 @@ async def test_every_option_takes_effect_or_is_refused(fleet, tmp_path, kind, op
     probe.define()
     if kind == "transaction":
         fleet.url = f"sqlite:///{tmp_path / 'flows.db'}"
-    hf, _ = await fleet.run(probe.app)
-    await probe.run(hf)
+    host, _ = await fleet.run(probe.app)
+    await probe.run(host)
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,12 @@ async def test_a_job_of_a_step_that_nobody_begins_in_time_fails_it(fleet):
             return error.step
         return "no"
 
-    hf = await fleet.host("flower", app=app)
-    hf._handlers = list
-    await fleet.go(hf)
-    handle = await hf.flows.start(flow)
+    host = await fleet.host("flower", app=app)
+    host._handlers = list
+    await fleet.go(host)
+    handle = await host.flows.start(flow)
     await asyncio.sleep(0.15)
-    await hf._driver.jobs.tend(limit=10)
+    await host._driver.jobs.tend(limit=10)
     assert await handle.result(timeout=5) == "step#0"
 
 
@@ -222,15 +222,15 @@ async def test_a_step_in_a_queue_that_tells_of_itself_is_left_alone(fleet):
     async def step() -> str:
         for _ in range(6):
             await asyncio.sleep(0.05)
-            holdfast.current().heartbeat()
+            outlive.current().heartbeat()
         return "done"
 
     @app.flow
     async def flow() -> str:
         return await step()
 
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=10) == "done"
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=10) == "done"
 
 
 async def test_a_middleware_that_waits_around_a_transaction_of_sqlite_is_told_so(fleet, tmp_path):
@@ -253,7 +253,7 @@ async def test_a_middleware_that_waits_around_a_transaction_of_sqlite_is_told_so
         return "no"
 
     fleet.url = f"sqlite:///{tmp_path / 'flows.db'}"
-    hf, _ = await fleet.run(app)
-    assert "let it await nothing but the call" in await (await hf.flows.start(flow)).result(
+    host, _ = await fleet.run(app)
+    assert "let it await nothing but the call" in await (await host.flows.start(flow)).result(
         timeout=10
     )

@@ -6,20 +6,20 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import App, blocking
-from holdfast.errors import FlowFailed
+import outlive
+from outlive import App, blocking
+from outlive.errors import FlowFailed
 
 ASKED = {
-    "flows": (lambda hf: hf.flows.start("child", id="c"), "call the flow itself"),
-    "leases": (lambda hf: hf.leases.acquire("key"), "hold the lease in a step"),
-    "hold": (lambda hf: hf.leases.hold("key").__aenter__(), "hold the lease in a step"),
-    "work": (lambda hf: hf.work.enqueue("q", 1), "call a step with queue="),
-    "schedules": (lambda hf: hf.schedules.delete("s"), "do it in a step"),
-    "run": (lambda hf: hf.run(), "do it in a step"),
-    "close": (lambda hf: hf.close(), "do it in a step"),
-    "health": (lambda hf: hf.health(), "do it in a step"),
-    "connect": (lambda _: holdfast.connect("memory://"), "do it in a step"),
+    "flows": (lambda host: host.flows.start("child", id="c"), "call the flow itself"),
+    "leases": (lambda host: host.leases.acquire("key"), "hold the lease in a step"),
+    "hold": (lambda host: host.leases.hold("key").__aenter__(), "hold the lease in a step"),
+    "work": (lambda host: host.work.enqueue("q", 1), "call a step with queue="),
+    "schedules": (lambda host: host.schedules.delete("s"), "do it in a step"),
+    "run": (lambda host: host.run(), "do it in a step"),
+    "close": (lambda host: host.close(), "do it in a step"),
+    "health": (lambda host: host.health(), "do it in a step"),
+    "connect": (lambda _: outlive.connect("memory://"), "do it in a step"),
     "blocking": (lambda _: blocking.connect("memory://"), "do it in a step"),
 }
 
@@ -34,14 +34,14 @@ async def test_flow_code_is_told_what_to_do_instead(fleet, asked):
 
     @app.flow
     async def flow() -> None:
-        await ask(hf)
+        await ask(host)
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match=instead) as caught:
-        await (await hf.flows.start(flow)).result(timeout=5)
-    assert caught.value.type == "holdfast.errors.UsageError"
-    assert not await hf.flows.list(prefix="c")
-    assert await hf.leases.get("key") is None
+        await (await host.flows.start(flow)).result(timeout=5)
+    assert caught.value.type == "outlive.errors.UsageError"
+    assert not await host.flows.list(prefix="c")
+    assert await host.leases.get("key") is None
 
 
 async def test_what_was_taken_along_is_refused_too(fleet):
@@ -49,7 +49,7 @@ async def test_what_was_taken_along_is_refused_too(fleet):
 
     @app.flow
     async def other() -> None:
-        await holdfast.wait_signal("go")
+        await outlive.wait_signal("go")
 
     @app.flow
     async def flow() -> None:
@@ -62,16 +62,16 @@ async def test_what_was_taken_along_is_refused_too(fleet):
         ):
             try:
                 await ask()
-            except holdfast.UsageError as error:
+            except outlive.UsageError as error:
                 said.append(str(error))
 
-    hf, _ = await fleet.run(app)
-    flows, leases, work = hf.flows, hf.leases, hf.work
-    handle = await hf.flows.start(other, id="other")
-    await (await hf.flows.start(flow)).result(timeout=5)
+    host, _ = await fleet.run(app)
+    flows, leases, work = host.flows, host.leases, host.work
+    handle = await host.flows.start(other, id="other")
+    await (await host.flows.start(flow)).result(timeout=5)
     assert len(said) == 5
     assert all(each.startswith("flow code cannot use ") for each in said)
-    assert [each.id for each in await hf.flows.list(name="other")] == ["other"]
+    assert [each.id for each in await host.flows.list(name="other")] == ["other"]
     assert await work.count() == 0
 
 
@@ -84,14 +84,14 @@ async def test_a_step_may_ask_for_anything(fleet):
 
     @app.step
     async def ask() -> str:
-        async with hf.leases.hold("key"):
-            handle = await hf.flows.start(child)
+        async with host.leases.hold("key"):
+            handle = await host.flows.start(child)
             return await handle.result(timeout=5)
 
     @app.flow
     async def flow() -> str:
         return await ask()
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     async with asyncio.timeout(10):
-        assert await (await hf.flows.start(flow)).result() == "c"
+        assert await (await host.flows.start(flow)).result() == "c"

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.drivers.postgres.connections import Connections
-from holdfast.errors import StepFailed
-from holdfast.model.flow_options import FlowOptions
+import outlive
+from outlive import App, Retry
+from outlive.drivers.postgres.connections import Connections
+from outlive.errors import StepFailed
+from outlive.model.flow_options import FlowOptions
 from tests.unit.work.conftest import until
 
 pytestmark = pytest.mark.service
@@ -24,7 +24,7 @@ async def test_flows_and_transactional_steps_run_on_two_hosts(postgres_url):
 
     @app.step(transactional=True, retry=Retry(max_attempts=3, first=0.01))
     async def pay(amount: int) -> int:
-        tx = holdfast.current().tx
+        tx = outlive.current().tx
         await tx.execute("INSERT INTO paid (amount) VALUES ($1)", amount)
         tries.append(amount)
         if len(tries) == 1:
@@ -39,23 +39,23 @@ async def test_flows_and_transactional_steps_run_on_two_hosts(postgres_url):
     async def flow(n: int) -> int:
         paid = await pay(n)
         await asyncio.sleep(0.01)
-        return await double(paid) + await holdfast.wait_signal("more", int)
+        return await double(paid) + await outlive.wait_signal("more", int)
 
     connection = await asyncpg.connect(postgres_url)
     await connection.execute("CREATE TABLE paid (amount INTEGER)")
     async with (
-        holdfast.connect(postgres_url, app=app, host="one") as one,
-        holdfast.connect(postgres_url, app=app, host="two") as two,
+        outlive.connect(postgres_url, app=app, name="one") as one,
+        outlive.connect(postgres_url, app=app, name="two") as two,
     ):
-        running = [asyncio.create_task(hf.run()) for hf in (one, two)]
+        running = [asyncio.create_task(host.run()) for host in (one, two)]
         handles = await one.flows.start_many(flow, range(1, 9))
         handles.append(await two.flows.start(flow, 9))
         for handle in handles:
             await two.flows.get(handle.id).signal("more", 1)
         found = [await handle.result(timeout=30) for handle in handles]
         assert found == [2 * n + 1 for n in range(1, 10)]
-        for hf, task in zip((one, two), running, strict=True):
-            hf.stop()
+        for host, task in zip((one, two), running, strict=True):
+            host.stop()
             await task
     paid = await connection.fetch("SELECT amount FROM paid ORDER BY amount")
     await connection.close()
@@ -74,7 +74,7 @@ async def test_time_and_middleware_hold_for_a_transaction_as_well(postgres_url):
 
     @app.step(transactional=True, timeout=0.2)
     async def keep(n: int) -> int:
-        tx = holdfast.current().tx
+        tx = outlive.current().tx
         await tx.execute("INSERT INTO kept (n) VALUES ($1)", n)
         await tx.execute("SELECT pg_sleep($1)", 30.0 * n)
         return n
@@ -90,11 +90,11 @@ async def test_time_and_middleware_hold_for_a_transaction_as_well(postgres_url):
 
     connection = await asyncpg.connect(postgres_url)
     await connection.execute("CREATE TABLE kept (n INTEGER)")
-    async with holdfast.connect(postgres_url, app=app, host="one") as hf:
-        running = asyncio.create_task(hf.run())
-        handle = await hf.flows.start(flow)
+    async with outlive.connect(postgres_url, app=app, name="one") as host:
+        running = asyncio.create_task(host.run())
+        handle = await host.flows.start(flow)
         said = await handle.result(timeout=30)
-        hf.stop()
+        host.stop()
         await running
     kept = await connection.fetch("SELECT n FROM kept")
     await connection.close()
@@ -112,9 +112,9 @@ async def test_a_ring_that_was_lost_with_its_connection_is_made_up_for(postgres_
 
     connection = await asyncpg.connect(postgres_url)
     async with (
-        holdfast.connect(postgres_url, app=app, host="runs") as hf,
-        holdfast.connect(postgres_url, app=app, host="asks") as guest,
-        hf.running(),
+        outlive.connect(postgres_url, app=app, name="runs") as host,
+        outlive.connect(postgres_url, app=app, name="asks") as guest,
+        host.running(),
     ):
         first = await guest.flows.start(flow)
         assert await first.result(timeout=30) == "ran"
@@ -154,16 +154,16 @@ async def test_a_host_whose_flows_all_sleep_sends_less_than_one_statement_a_seco
 
     monkeypatch.setattr(Connections, "_connect", counted)
     options = FlowOptions(park_grace=0.1)
-    async with holdfast.connect(postgres_url, app=app, flows=options) as hf:
-        running = asyncio.create_task(hf.run())
-        await hf.flows.start_many(sleeper, [() for _ in range(500)])
-        await until(lambda: len(sent) > 10 and not hf._desk.host.home.lives, 20)
+    async with outlive.connect(postgres_url, app=app, flows=options) as host:
+        running = asyncio.create_task(host.run())
+        await host.flows.start_many(sleeper, [() for _ in range(500)])
+        await until(lambda: len(sent) > 10 and not host._desk.host.home.lives, 20)
         await asyncio.sleep(2)
         # As long as its slowest regular look takes to come round.
         sent.clear()
         await asyncio.sleep(30)
         count = len(sent)
-        hf.stop()
+        host.stop()
         await running
     print(f"{count / 30:.2f} statements a second: {Counter(sent).most_common()}")
     assert count < 30
@@ -180,15 +180,15 @@ async def test_a_delayed_start_is_heard_of_by_a_host_that_has_nothing_to_do(post
         return True
 
     connection = await asyncpg.connect(postgres_url)
-    async with holdfast.connect(postgres_url, app=app) as hf, hf.running():
+    async with outlive.connect(postgres_url, app=app) as host, host.running():
         # It has looked, and looks again in a minute.
-        await until(lambda: hf._desk.host._lookout.at > hf._desk.host._clock.monotonic() + 50)
+        await until(lambda: host._desk.host._lookout.at > host._desk.host._clock.monotonic() + 50)
         if in_tx:
             async with connection.transaction():
-                handle = await hf.flows.start(late, delay=0.5, tx=connection)
+                handle = await host.flows.start(late, delay=0.5, tx=connection)
         else:
             at = datetime.now(UTC) + timedelta(seconds=0.5)
-            handle = await hf.flows.start(late, at=at)
+            handle = await host.flows.start(late, at=at)
         assert await handle.result(timeout=20)
         info = await handle.status()
         assert (info.ended_at - info.created_at).total_seconds() > 0.4

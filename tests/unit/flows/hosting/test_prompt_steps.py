@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.errors import (
+import outlive
+from outlive import App, Retry
+from outlive.errors import (
     Fenced,
     FlowFailed,
     FlowNotFound,
@@ -17,15 +17,15 @@ from holdfast.errors import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.flows.household import Household
+from outlive.flows.household import Household
 from tests.unit.work.conftest import until
 
 
 async def run_alone(fleet, store_url, app):
     """A host on which nothing else goes on, and that has seen lone writes."""
     fleet.url = store_url
-    hf, _ = await fleet.run(app)
-    return hf
+    host, _ = await fleet.run(app)
+    return host
 
 
 def quick(app):
@@ -45,9 +45,9 @@ def quick(app):
 async def test_flows_one_after_the_other_all_end(store_url, fleet):
     app = App("a")
     flow = quick(app)
-    hf = await run_alone(fleet, store_url, app)
+    host = await run_alone(fleet, store_url, app)
     for number in range(40):
-        handle = await hf.flows.start(flow, number, 1 + number % 3)
+        handle = await host.flows.start(flow, number, 1 + number % 3)
         assert await handle.result(timeout=10) == number
         assert len(await handle.history()) == 1 + number % 3
 
@@ -55,7 +55,7 @@ async def test_flows_one_after_the_other_all_end(store_url, fleet):
 async def test_one_who_runs_flow_after_flow_lets_others_run(store_url, fleet):
     app = App("a")
     flow = quick(app)
-    hf = await run_alone(fleet, store_url, app)
+    host = await run_alone(fleet, store_url, app)
     turns = 0
 
     async def beside() -> None:
@@ -66,7 +66,7 @@ async def test_one_who_runs_flow_after_flow_lets_others_run(store_url, fleet):
 
     other = asyncio.create_task(beside())
     for number in range(30):
-        assert await (await hf.flows.start(flow, number)).result(timeout=10) == number
+        assert await (await host.flows.start(flow, number)).result(timeout=10) == number
     other.cancel()
     assert turns >= 30
 
@@ -74,7 +74,7 @@ async def test_one_who_runs_flow_after_flow_lets_others_run(store_url, fleet):
 async def test_one_who_runs_flow_after_flow_gives_the_loop_its_turns(store_url, fleet):
     app = App("a")
     flow = quick(app)
-    hf = await run_alone(fleet, store_url, app)
+    host = await run_alone(fleet, store_url, app)
     loop, turns = asyncio.get_running_loop(), 0
     run_once = loop._run_once
 
@@ -85,7 +85,7 @@ async def test_one_who_runs_flow_after_flow_gives_the_loop_its_turns(store_url, 
 
     loop._run_once = counted
     for number in range(70):
-        await (await hf.flows.start(flow, number)).result(timeout=10)
+        await (await host.flows.start(flow, number)).result(timeout=10)
     # Timers and sockets are looked at once in a turn: they wait for no more than four flows.
     assert turns >= 70 // 4
 
@@ -102,7 +102,7 @@ async def test_a_flow_does_not_rest_before_the_end_of_its_step_is_written(
     @app.flow
     async def waits(n: int) -> int:
         n = await echo(n)
-        return n + await holdfast.wait_signal("go", int, timeout=60)
+        return n + await outlive.wait_signal("go", int, timeout=60)
 
     rested = Household.rested
 
@@ -111,9 +111,9 @@ async def test_a_flow_does_not_rest_before_the_end_of_its_step_is_written(
         rested(home, live)
 
     monkeypatch.setattr(Household, "rested", noted)
-    hf = await run_alone(fleet, store_url, app)
+    host = await run_alone(fleet, store_url, app)
     for number in range(5):
-        handle = await hf.flows.start(waits, number)
+        handle = await host.flows.start(waits, number)
         await until(lambda number=number: len(resting) > number)
         await handle.signal("go", 1)
         assert await handle.result(timeout=10) == number + 1
@@ -133,10 +133,10 @@ async def test_a_step_is_a_task_of_its_own_and_its_caller_is_himself_again(store
     async def flow() -> None:
         await looks()
 
-    hf = await run_alone(fleet, store_url, app)
+    host = await run_alone(fleet, store_url, app)
     me = asyncio.current_task()
     for _ in range(5):
-        handle = await hf.flows.start(flow)
+        handle = await host.flows.start(flow)
         assert asyncio.current_task() is me
         await handle.result(timeout=10)
     assert len(seen) == 5
@@ -150,16 +150,16 @@ async def test_flows_that_steps_start_do_not_nest(store_url, fleet):
     async def goes_on(left: int) -> None:
         depths.append(left)
         if left:
-            await hf.flows.start(chain, left - 1, id=f"chain-{left - 1}")
+            await host.flows.start(chain, left - 1, id=f"chain-{left - 1}")
 
     @app.flow
     async def chain(left: int) -> None:
         await goes_on(left)
 
-    hf = await run_alone(fleet, store_url, app)
-    await hf.flows.start(chain, 300, id="chain-300")
+    host = await run_alone(fleet, store_url, app)
+    await host.flows.start(chain, 300, id="chain-300")
     await until(lambda: 0 in depths, timeout=30)
-    assert await hf.flows.get("chain-0").result(timeout=30) is None
+    assert await host.flows.get("chain-0").result(timeout=30) is None
     assert depths == list(range(300, -1, -1))
 
 
@@ -175,8 +175,8 @@ async def test_a_step_that_fails_at_once_is_tried_again_and_fails_its_flow(store
     async def flow() -> None:
         await breaks()
 
-    hf = await run_alone(fleet, store_url, app)
-    handle = await hf.flows.start(flow)
+    host = await run_alone(fleet, store_url, app)
+    handle = await host.flows.start(flow)
     with pytest.raises(FlowFailed, match="again"):
         await handle.result(timeout=10)
     assert attempts == [0, 1, 2]
@@ -194,8 +194,8 @@ async def test_steps_side_by_side_are_begun_before_any_end_is_fed(store_url, fle
     async def both() -> list[int]:
         return await asyncio.gather(*(note(n) for n in range(5)))
 
-    hf = await run_alone(fleet, store_url, app)
-    handle = await hf.flows.start(both)
+    host = await run_alone(fleet, store_url, app)
+    handle = await host.flows.start(both)
     assert await handle.result(timeout=10) == list(range(5))
     assert order == list(range(5))
 
@@ -208,7 +208,7 @@ async def test_a_step_in_whose_first_turn_its_flow_is_lost_changes_nothing(store
         ran.append(n)
         if len(ran) == 1:
             # As a host does that learns of the end of its session.
-            home = hf._desk.host.home
+            home = host._desk.host.home
             live = home.lives["f"]
             home.forfeit(live)
             home.give_up(live, due=True)
@@ -218,8 +218,8 @@ async def test_a_step_in_whose_first_turn_its_flow_is_lost_changes_nothing(store
     async def flow() -> int:
         return await loses(7)
 
-    hf = await run_alone(fleet, store_url, app)
-    handle = await hf.flows.start(flow, id="f")
+    host = await run_alone(fleet, store_url, app)
+    handle = await host.flows.start(flow, id="f")
     assert await handle.result(timeout=20) == 7
     # What it returned when it was nobody's was not recorded, so that it ran once more.
     assert ran == [7, 7]
@@ -233,16 +233,16 @@ async def test_a_host_that_is_stopped_by_a_step_hands_the_flow_back(store_url, f
     async def stops(n: int) -> int:
         ran.append(n)
         if n == 0:
-            hf._desk.host.home.lives["f"].leave(now=False)
+            host._desk.host.home.lives["f"].leave(now=False)
         return n
 
     @app.flow
     async def flow() -> int:
         return await stops(0) + await stops(1)
 
-    hf = await run_alone(fleet, store_url, app)
-    handle = await hf.flows.start(flow, id="f")
-    await until(lambda: "f" not in hf._desk.host.home.lives or ran == [0, 1])
+    host = await run_alone(fleet, store_url, app)
+    handle = await host.flows.start(flow, id="f")
+    await until(lambda: "f" not in host._desk.host.home.lives or ran == [0, 1])
     assert await handle.result(timeout=20) == 1
     # The end of the first was recorded before it was handed back.
     assert ran == [0, 1]
@@ -260,7 +260,7 @@ async def test_a_step_that_somebody_else_comes_before_begins_behind_him(store_ur
     async def flow(n: int) -> int:
         return await note(n) + await note(n)
 
-    hf = await run_alone(fleet, store_url, app)
+    host = await run_alone(fleet, store_url, app)
     loop = asyncio.get_running_loop()
     make = loop.create_task
 
@@ -272,12 +272,12 @@ async def test_a_step_that_somebody_else_comes_before_begins_behind_him(store_ur
 
     loop.create_task = interrupted
     try:
-        handles = [await hf.flows.start(flow, number) for number in range(10)]
-        await hf.flows.start_many(flow, range(10, 20), ids=[f"f{n}" for n in range(10, 20)])
+        handles = [await host.flows.start(flow, number) for number in range(10)]
+        await host.flows.start_many(flow, range(10, 20), ids=[f"f{n}" for n in range(10, 20)])
     finally:
         loop.create_task = make
     results = [await handle.result(timeout=10) for handle in handles]
-    results += [await hf.flows.get(f"f{n}").result(timeout=10) for n in range(10, 20)]
+    results += [await host.flows.get(f"f{n}").result(timeout=10) for n in range(10, 20)]
     assert results == [2 * number for number in range(20)]
     assert sorted(each for each in order if each != "other") == sorted([*range(20)] * 2)
 
@@ -294,12 +294,12 @@ async def test_a_step_has_nothing_of_an_error_that_its_caller_handles(store_url,
     async def flow() -> None:
         await breaks()
 
-    hf = await run_alone(fleet, store_url, app)
+    host = await run_alone(fleet, store_url, app)
     for _ in range(5):
         try:
             raise PermissionError("a secret of the caller")
         except PermissionError:
-            handle = await hf.flows.start(flow)
+            handle = await host.flows.start(flow)
             with pytest.raises(FlowFailed, match="the bank is down"):
                 await handle.result(timeout=10)
         assert "secret" not in str(await handle.history())
@@ -309,16 +309,16 @@ async def test_a_step_has_nothing_of_an_error_that_its_caller_handles(store_url,
 async def at_once(fleet, tmp_path, app):
     """A host on SQLite that has seen lone writes, and its household."""
     fleet.url = f"sqlite:///{tmp_path / 'flows.db'}"
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     for number in range(2):
-        await (await hf.flows.start("flow", {"n": number})).result(timeout=10)
-    return hf, hf._desk.host.home
+        await (await host.flows.start("flow", {"n": number})).result(timeout=10)
+    return host, host._desk.host.home
 
 
 async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(fleet, tmp_path):
     app = App("a")
     flow = quick(app)
-    hf, home = await at_once(fleet, tmp_path, app)
+    host, home = await at_once(fleet, tmp_path, app)
     start, asked = home.start_at_once, []
 
     def lost(new):
@@ -327,7 +327,7 @@ async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(flee
 
     home.start_at_once = lost
     for number in range(5):
-        handle = await hf.flows.start(flow, number, id=f"f{number}")
+        handle = await host.flows.start(flow, number, id=f"f{number}")
         # It was there when it was asked for again, but by the same request.
         assert handle.entry == "created"
         assert await handle.result(timeout=10) == number
@@ -341,8 +341,8 @@ async def test_a_start_that_is_refused_after_it_was_unknown_is_asked_for_again(
 ):
     app = App("a")
     flow = quick(app)
-    hf, home = await at_once(fleet, tmp_path, app)
-    start, store, refusals = home.start_at_once, hf._desk.store, []
+    host, home = await at_once(fleet, tmp_path, app)
+    start, store, refusals = home.start_at_once, host._desk.store, []
 
     def lost(new):
         if applied:
@@ -362,8 +362,8 @@ async def test_a_start_that_is_refused_after_it_was_unknown_is_asked_for_again(
         def __getattr__(self, name):
             return getattr(store, name)
 
-    home.start_at_once, hf._desk.store = lost, Sick()
-    handle = await hf.flows.start(flow, 7, id="f")
+    home.start_at_once, host._desk.store = lost, Sick()
+    handle = await host.flows.start(flow, 7, id="f")
     assert await handle.result(timeout=10) == 7
     assert len(refusals) == 1
     assert len(await handle.history()) == 1
@@ -372,30 +372,30 @@ async def test_a_start_that_is_refused_after_it_was_unknown_is_asked_for_again(
 async def test_a_start_at_once_that_is_refused_to_its_session_is_anybodys(fleet, tmp_path):
     app = App("a")
     flow = quick(app)
-    hf, home = await at_once(fleet, tmp_path, app)
+    host, home = await at_once(fleet, tmp_path, app)
 
     def refused(new):
         raise Fenced(new.session, message="the session was reaped")
 
     home.start_at_once = refused
-    handle = await hf.flows.start(flow, 7)
+    handle = await host.flows.start(flow, 7)
     assert await handle.result(timeout=30) == 7
 
 
 async def test_a_start_at_once_that_cannot_be_written_is_told(fleet, tmp_path):
     app = App("a")
     flow = quick(app)
-    hf, home = await at_once(fleet, tmp_path, app)
+    host, home = await at_once(fleet, tmp_path, app)
 
     def full(_new):
         raise StoreUnavailable("the disk is full")
 
     home.start_at_once = full
     with pytest.raises(StoreUnavailable, match="full"):
-        await hf.flows.start(flow, 7, id="f")
+        await host.flows.start(flow, 7, id="f")
     with pytest.raises(FlowNotFound):
-        await hf.flows.get("f").status()
-    assert not hf._desk.waiters._waiting
+        await host.flows.get("f").status()
+    assert not host._desk.waiters._waiting
 
 
 async def test_flow_code_that_kept_a_connection_starts_nothing_at_once(fleet, tmp_path):
@@ -410,9 +410,9 @@ async def test_flow_code_that_kept_a_connection_starts_nothing_at_once(fleet, tm
             return str(error)
         return "started"
 
-    hf, _ = await at_once(fleet, tmp_path, app)
-    kept.append(hf.flows)
-    handle = await hf.flows.start(starts_another)
+    host, _ = await at_once(fleet, tmp_path, app)
+    kept.append(host.flows)
+    handle = await host.flows.start(starts_another)
     assert "flow code cannot use" in await handle.result(timeout=10)
     with pytest.raises(FlowNotFound):
-        await hf.flows.get("never").status()
+        await host.flows.get("never").status()

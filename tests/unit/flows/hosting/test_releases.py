@@ -9,12 +9,12 @@ from itertools import count
 
 import pytest
 
-import holdfast
-from holdfast import App, HistoryTooNew
-from holdfast.flows.events import Forked, SignalReceived, decode_events
-from holdfast.flows.rewinding import fork_history
-from holdfast.model.flow_options import FlowOptions
-from holdfast.model.instance import (
+import outlive
+from outlive import App, HistoryTooNew
+from outlive.flows.events import Forked, SignalReceived, decode_events
+from outlive.flows.rewinding import fork_history
+from outlive.model.flow_options import FlowOptions
+from outlive.model.instance import (
     Commit,
     HistoryRow,
     InstanceClaimRequest,
@@ -22,9 +22,9 @@ from holdfast.model.instance import (
     Message,
     NewInstance,
 )
-from holdfast.model.session import HostSession
-from holdfast.names import HostId, InstanceId, Token
-from holdfast.ports.wakeups import Wakeup
+from outlive.model.session import HostSession
+from outlive.names import HostId, InstanceId, Token
+from outlive.ports.wakeups import Wakeup
 from tests.unit.work.conftest import until
 
 FUTURE = '[{"event":"from-the-future","at":1}]'
@@ -45,21 +45,21 @@ def make_app() -> App:
 
     @app.flow
     async def wait() -> int:
-        return await holdfast.wait_signal("go", int)
+        return await outlive.wait_signal("go", int)
 
     return app
 
 
-async def newer_session(hf):
+async def newer_session(host):
     session = HostId(f"of-another-release-{next(_numbers)}")
     opened = HostSession(id=session, name="new", ttl_us=60_000_000, metadata="{}")
-    await hf._driver.hosts.open(opened)
+    await host._driver.hosts.open(opened)
     return session
 
 
-async def continue_newer(hf, name="sum_up", flow="newer", events=FUTURE):
+async def continue_newer(host, name="sum_up", flow="newer", events=FUTURE):
     """A flow that a host of a newer release began, committed and gave up."""
-    store, session, id_ = hf._driver.instances, await newer_session(hf), InstanceId(flow)
+    store, session, id_ = host._driver.instances, await newer_session(host), InstanceId(flow)
     new = NewInstance(id=id_, kind="flow", name=name, input="[1]", request=flow, session=session)
     await store.start([new])
     commit = Commit(
@@ -67,7 +67,7 @@ async def continue_newer(hf, name="sum_up", flow="newer", events=FUTURE):
     )
     (answer,) = await store.commit([commit])
     assert answer.ok
-    return hf.flows.get(flow)
+    return host.flows.get(flow)
 
 
 def left(caplog):
@@ -76,8 +76,8 @@ def left(caplog):
 
 async def test_what_a_newer_release_wrote_is_given_back_and_not_failed(fleet, caplog):
     app = make_app()
-    hf, spy = await fleet.spied(app)
-    handle = await continue_newer(hf)
+    host, spy = await fleet.spied(app)
+    handle = await continue_newer(host)
     await until(lambda: spy.calls["release"] >= 1, 5)
     (record,) = left(caplog)
     assert record.levelno == logging.WARNING
@@ -85,24 +85,24 @@ async def test_what_a_newer_release_wrote_is_given_back_and_not_failed(fleet, ca
     assert record.exc_info is None
     status = await handle.status()
     assert status.status is InstanceStatus.RUNNING
-    assert "holdfast.stuck" not in status.attributes
+    assert "outlive.stuck" not in status.attributes
     # Nobody of that release is there: it comes back, is marked, and held for longer and longer.
     await until(lambda: _stuck(handle), 10)
     assert (await handle.status()).status is InstanceStatus.RUNNING
-    assert "HistoryTooNew" in (await handle.status()).attributes["holdfast.stuck"]
+    assert "HistoryTooNew" in (await handle.status()).attributes["outlive.stuck"]
     assert len(left(caplog)) == 1
 
 
 async def _stuck(handle):
-    return "holdfast.stuck" in (await handle.status()).attributes
+    return "outlive.stuck" in (await handle.status()).attributes
 
 
 async def test_one_that_went_on_elsewhere_and_comes_back_is_left_again_and_is_not_stuck(
     fleet, caplog
 ):
-    hf, _ = await fleet.spied(make_app())
-    handle = await continue_newer(hf)
-    store, session = hf._driver.instances, await newer_session(hf)
+    host, _ = await fleet.spied(make_app())
+    handle = await continue_newer(host)
+    store, session = host._driver.instances, await newer_session(host)
     for visit in (1, 2, 3):
         await until(lambda visit=visit: len(left(caplog)) == visit, 10)
         (claimed,) = await claim_newer(store, session, f"visit-{visit}")
@@ -126,12 +126,12 @@ async def test_one_that_went_on_elsewhere_and_comes_back_is_left_again_and_is_no
 
 async def test_what_another_old_host_says_of_it_is_not_that_it_went_on(fleet, caplog):
     """Two old releases do not know two things; each would overwrite what the other says."""
-    hf, _ = await fleet.spied(make_app())
-    handle = await continue_newer(hf)
+    host, _ = await fleet.spied(make_app())
+    handle = await continue_newer(host)
     await until(lambda: _stuck(handle), 20)
-    store, session = hf._driver.instances, await newer_session(hf)
+    store, session = host._driver.instances, await newer_session(host)
     (claimed,) = await claim_newer(store, session, "other")
-    other = {"holdfast.stuck": "HistoryTooNew: something else"}
+    other = {"outlive.stuck": "HistoryTooNew: something else"}
     commit = Commit(
         id=claimed.id,
         token=claimed.token,
@@ -157,11 +157,11 @@ async def test_what_its_host_does_with_it_is_not_that_it_went_on_elsewhere(fleet
 
     @app.flow
     async def collect() -> list[int]:
-        return [await holdfast.wait_signal("go", int) for _ in range(100)]
+        return [await outlive.wait_signal("go", int) for _ in range(100)]
 
-    hf, _ = await fleet.spied(app)
-    handle = await hf.flows.start(collect, id="c")
-    store = hf._driver.instances
+    host, _ = await fleet.spied(app)
+    handle = await host.flows.start(collect, id="c")
+    store = host._driver.instances
     await store.send([Message(InstanceId("c"), "m", "postcard", "", "1")])
     for number in range(1, 4):
         await until(lambda number=number: len(left(caplog)) + len(held(caplog)) >= number, 20)
@@ -223,11 +223,11 @@ async def test_while_it_is_left_to_others_its_host_does_not_ask_for_it(fleet):
 
 async def test_flows_of_the_same_name_are_not_held_up(fleet):
     app = make_app()
-    hf, _ = await fleet.spied(app)
+    host, _ = await fleet.spied(app)
     for number in range(20):
-        await continue_newer(hf, flow=f"newer-{number}")
+        await continue_newer(host, flow=f"newer-{number}")
     waiting = [
-        asyncio.ensure_future((await hf.flows.start(app.flows["sum_up"], n)).result(timeout=20))
+        asyncio.ensure_future((await host.flows.start(app.flows["sum_up"], n)).result(timeout=20))
         for n in range(20)
     ]
     assert await asyncio.gather(*waiting) == list(range(1, 21))
@@ -235,9 +235,9 @@ async def test_flows_of_the_same_name_are_not_held_up(fleet):
 
 async def test_a_letter_of_a_newer_release_stays_in_the_mailbox(fleet, caplog):
     app = make_app()
-    hf, _ = await fleet.spied(app, flows=FlowOptions(park_grace=60))
-    handle = await hf.flows.start(app.flows["wait"], id="w")
-    store = hf._driver.instances
+    host, _ = await fleet.spied(app, flows=FlowOptions(park_grace=60))
+    handle = await host.flows.start(app.flows["wait"], id="w")
+    store = host._driver.instances
     await store.send([Message(InstanceId("w"), "m", "postcard", "", "1")])
     await until(lambda: bool(left(caplog)), 5)
     assert "postcard" in left(caplog)[0].getMessage()
@@ -251,8 +251,8 @@ async def test_a_letter_of_a_newer_release_stays_in_the_mailbox(fleet, caplog):
 
 async def test_who_looks_at_it_is_told_what_to_do(fleet):
     app = make_app()
-    hf = await fleet.host("looker", app=app)
-    handle = await continue_newer(hf)
+    host = await fleet.host("looker", app=app)
+    handle = await continue_newer(host)
     for look in (handle.history, lambda: handle.fork(at=1)):
         with pytest.raises(HistoryTooNew, match="install that release here"):
             await look()

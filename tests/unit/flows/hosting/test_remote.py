@@ -7,9 +7,9 @@ import sqlite3
 
 import pytest
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.errors import StepFailed, UsageError
+import outlive
+from outlive import App, Retry
+from outlive.errors import StepFailed, UsageError
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
@@ -20,7 +20,7 @@ async def test_a_step_with_a_queue_runs_on_any_host_that_has_it(fleet):
     def define(app):
         @app.step(queue="gpu", retry=Retry(max_attempts=3, first=0.01))
         async def render(n: int) -> str:
-            now = holdfast.current()
+            now = outlive.current()
             if now.attempt < 2:
                 raise ValueError("again")
             return f"{n} by {now.host}, {now.flow} {now.step} {now.idempotency_key}"
@@ -44,11 +44,11 @@ async def test_a_step_with_a_queue_runs_on_any_host_that_has_it(fleet):
         return found
 
     # The host of the flow has no slot for the queue, because it runs none of it.
-    hf = await fleet.host("flower", app=flows)
-    hf._handlers = list
-    await fleet.go(hf)
-    handle = await hf.flows.start(flow, id="f")
-    await until(lambda: _waits(hf, "gpu"))
+    host = await fleet.host("flower", app=flows)
+    host._handlers = list
+    await fleet.go(host)
+    handle = await host.flows.start(flow, id="f")
+    await until(lambda: _waits(host, "gpu"))
     other = await fleet.host("gpu-1", app=gpus)
     running = asyncio.create_task(other.run())
     try:
@@ -61,8 +61,8 @@ async def test_a_step_with_a_queue_runs_on_any_host_that_has_it(fleet):
         await running
 
 
-async def _waits(hf, queue):
-    return await hf.work.count(queue=queue) == 1
+async def _waits(host, queue):
+    return await host.work.count(queue=queue) == 1
 
 
 async def test_a_cancelled_step_in_a_queue_is_cancelled_there(fleet):
@@ -81,8 +81,8 @@ async def test_a_cancelled_step_in_a_queue_is_cancelled_there(fleet):
             return "late"
         return "no"
 
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=5) == "late"
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=5) == "late"
     await until(lambda: seen in ([], ["began", "cancelled"]))
 
 
@@ -95,9 +95,9 @@ async def test_a_queue_has_a_handler_or_steps_not_both(fleet):
     @app.step(queue="q")
     async def step() -> None: ...
 
-    hf = await fleet.host("a", app=app)
+    host = await fleet.host("a", app=app)
     with pytest.raises(UsageError, match="has a handler and steps"):
-        await hf.run()
+        await host.run()
 
 
 async def test_a_flow_starts_at_each_tick(fleet):
@@ -105,14 +105,14 @@ async def test_a_flow_starts_at_each_tick(fleet):
 
     @app.step
     async def note(what: str) -> None:
-        seen.append((what, holdfast.current().flow))
+        seen.append((what, outlive.current().flow))
 
     @app.flow
     async def report(what: str) -> None:
         await note(what)
 
-    hf, _ = await fleet.run(app)
-    info = await hf.flows.schedule("reports", report, "daily", every=1)
+    host, _ = await fleet.run(app)
+    info = await host.flows.schedule("reports", report, "daily", every=1)
     assert info.every_s == 1
     await until(lambda: seen, 10)
     assert seen[0][0] == "daily"
@@ -124,7 +124,7 @@ async def test_a_transactional_step_commits_with_its_record(tmp_path):
 
     @app.step(transactional=True, retry=Retry(max_attempts=3, first=0.01))
     def pay(amount: int) -> int:
-        tx = holdfast.current().tx
+        tx = outlive.current().tx
         tx.execute("INSERT INTO paid (amount) VALUES (?)", (amount,))
         tries.append(amount)
         if len(tries) == 1:
@@ -138,11 +138,11 @@ async def test_a_transactional_step_commits_with_its_record(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE paid (amount INTEGER)")
     connection.close()
-    async with holdfast.connect(f"sqlite:///{path}", app=app) as hf:
-        running = asyncio.create_task(hf.run())
-        handle = await hf.flows.start(flow)
+    async with outlive.connect(f"sqlite:///{path}", app=app) as host:
+        running = asyncio.create_task(host.run())
+        handle = await host.flows.start(flow)
         assert await handle.result(timeout=10) == 11
-        hf.stop()
+        host.stop()
         await running
     assert tries == [5, 5, 6]
     with sqlite3.connect(path) as connection:
@@ -163,21 +163,21 @@ async def test_a_flow_runs_on_sqlite_with_two_hosts(tmp_path):
         for number in range(n):
             found = await add(found, number)
         await asyncio.sleep(0.01)
-        return found + await holdfast.wait_signal("more", int)
+        return found + await outlive.wait_signal("more", int)
 
     url = f"sqlite:///{tmp_path / 't.db'}"
     async with (
-        holdfast.connect(url, app=app, host="one") as one,
-        holdfast.connect(url, app=app, host="two") as two,
+        outlive.connect(url, app=app, name="one") as one,
+        outlive.connect(url, app=app, name="two") as two,
     ):
-        running = [asyncio.create_task(hf.run()) for hf in (one, two)]
+        running = [asyncio.create_task(host.run()) for host in (one, two)]
         handles = await one.flows.start_many(total, range(20))
         for handle in handles:
             await two.flows.get(handle.id).signal("more", 1)
         found = [await handle.result(timeout=20) for handle in handles]
         assert found == [sum(range(n)) + 1 for n in range(20)]
-        for hf, task in zip((one, two), running, strict=True):
-            hf.stop()
+        for host, task in zip((one, two), running, strict=True):
+            host.stop()
             await task
 
 
@@ -202,6 +202,6 @@ async def test_a_sync_step_that_stops_an_iteration_has_failed(fleet, where):
             return f"{error.type}: {error.message}"
         return "no error"
 
-    hf, _ = await fleet.run(app)
-    said = await (await hf.flows.start(flow)).result(timeout=5)
+    host, _ = await fleet.run(app)
+    said = await (await host.flows.start(flow)).result(timeout=5)
     assert said == "RuntimeError: the function raised StopIteration"

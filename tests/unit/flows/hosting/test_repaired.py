@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.testing import World
+import outlive
+from outlive import App
+from outlive.testing import World
 
 
 def make_app(*, fits: bool) -> App:
@@ -30,7 +30,7 @@ def make_app(*, fits: bool) -> App:
     @app.flow
     async def waits() -> str:
         await (one if fits else two)()
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
     @app.flow
     async def naps() -> str:
@@ -50,27 +50,27 @@ def make_app(*, fits: bool) -> App:
 async def get_stuck(world, name):
     """A flow that two hosts left behind, the second of which had the wrong code."""
     await world.serve(make_app(fits=True), "right")
-    hf = await world.connect()
-    handle = await hf.flows.start(name, id="f")
+    host = await world.connect()
+    handle = await host.flows.start(name, id="f")
     # Not yet parked: whoever takes it over replays it.
     await asyncio.sleep(2)
     world.crash("right")
     await world.serve(make_app(fits=False), "wrong")
     await asyncio.sleep(120)
     assert "NonDeterminism" in (await handle.status()).stuck
-    assert [each.id for each in await hf.flows.list(stuck=True)] == ["f"]
-    return hf, handle
+    assert [each.id for each in await host.flows.list(stuck=True)] == ["f"]
+    return host, handle
 
 
 @pytest.mark.parametrize("name", ["waits", "naps", "works"])
 def test_a_repaired_flow_is_not_stuck_while_it_waits(name):
     async def story(world):
-        hf, handle = await get_stuck(world, name)
+        host, handle = await get_stuck(world, name)
         world.crash("wrong")
         await world.serve(make_app(fits=True), "right again")
         await asyncio.sleep(120)
         assert (await handle.status()).stuck is None
-        assert await hf.flows.list(stuck=True) == []
+        assert await host.flows.list(stuck=True) == []
         if name == "waits":
             await handle.signal("go", "went")
         return await handle.result()
@@ -82,7 +82,7 @@ def test_a_flow_that_is_stuck_once_more_for_the_same_reason_says_so():
     """A host of the wrong release does not take for written what another has wiped out."""
 
     async def story(world):
-        hf, handle = await get_stuck(world, "waits")
+        host, handle = await get_stuck(world, "waits")
         await world.serve(make_app(fits=True), "right again")
         await asyncio.sleep(600)
         assert (await handle.status()).stuck is None
@@ -90,7 +90,7 @@ def test_a_flow_that_is_stuck_once_more_for_the_same_reason_says_so():
         await asyncio.sleep(300)
         await handle.signal("other", "wakes it")
         await asyncio.sleep(300)
-        return (await handle.status()).stuck, await hf.flows.count(stuck=True)
+        return (await handle.status()).stuck, await host.flows.count(stuck=True)
 
     stuck, count = World().run(story)
     assert "NonDeterminism" in stuck
@@ -99,8 +99,8 @@ def test_a_flow_that_is_stuck_once_more_for_the_same_reason_says_so():
 
 def test_a_copy_of_a_stuck_flow_is_not_stuck():
     async def story(world):
-        hf, handle = await get_stuck(world, "waits")
+        host, handle = await get_stuck(world, "waits")
         await handle.fork(at=0, id="copy")
-        return (await hf.flows.get("copy").status()).attributes
+        return (await host.flows.get("copy").status()).attributes
 
     assert World().run(story) == {}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowFailed, Retry
+import outlive
+from outlive import App, FlowFailed, Retry
 from tests.unit.flows.hosting.conftest import signal
 
 
@@ -57,7 +57,7 @@ class Family:
 
         @app.flow
         async def waiting(tag: str) -> str:
-            await holdfast.wait_signal("go")
+            await outlive.wait_signal("go")
             return tag
 
         self.fragile, self.sound, self.look, self.pay = fragile, sound, look, pay
@@ -66,19 +66,19 @@ class Family:
     def _define_flows(self, app: App) -> None:  # noqa: C901 - one flow after the other
         @app.flow
         async def abandons() -> str:
-            return await holdfast.start_child(self.weak, "a", on_parent_end="abandon")
+            return await outlive.start_child(self.weak, "a", on_parent_end="abandon")
 
         @app.flow
         async def chooses() -> str:
             await self.sound()
             if self.broken:
                 raise ValueError("own code")
-            return await holdfast.start_child(self.weak, "c", id="chosen")
+            return await outlive.start_child(self.weak, "c", id="chosen")
 
         @app.flow
         async def late() -> str:
             error = await self._tried()
-            child = holdfast.start_child(self.waiting, "k", on_parent_end="abandon")
+            child = outlive.start_child(self.waiting, "k", on_parent_end="abandon")
             await self.sound()
             if error:
                 raise error
@@ -87,8 +87,8 @@ class Family:
         @app.flow
         async def twins() -> list[Any]:
             error = await self._tried()
-            mine = holdfast.start_child(self.waiting, "same")
-            lasting = holdfast.start_child(self.waiting, "same", on_parent_end="abandon")
+            mine = outlive.start_child(self.waiting, "same")
+            lasting = outlive.start_child(self.waiting, "same", on_parent_end="abandon")
             if error:
                 await lasting
                 raise error
@@ -110,21 +110,21 @@ class Family:
     async def _tried(self) -> Exception | None:
         try:
             await self.fragile()
-        except holdfast.StepFailed as error:
+        except outlive.StepFailed as error:
             return error
         return None
 
     @asynccontextmanager
     async def failed(self, url: str, name: str, *, child: str | None = None):
         """The flow of this name, failed and mended; ``child`` is told to end before."""
-        async with holdfast.connect(url, app=self.app) as hf, hf.running():
-            handle = await hf.flows.start(name, id="f")
+        async with outlive.connect(url, app=self.app) as host, host.running():
+            handle = await host.flows.start(name, id="f")
             if child is not None:
-                await signal(hf, child)
+                await signal(host, child)
             with pytest.raises(FlowFailed):
                 await handle.result(timeout=10)
             self.broken = False
-            yield hf, handle
+            yield host, handle
 
 
 async def test_an_abandoned_child_that_failed_is_begun_again_and_heard(store_url):
@@ -144,37 +144,37 @@ async def test_a_child_whose_id_the_code_chooses_behind_a_retry_is_its_own(store
 
 async def test_a_child_that_ended_with_its_flow_is_heard_though_it_is_called_for_later(store_url):
     family = Family()
-    async with family.failed(store_url, "late") as (hf, handle):
-        await signal(hf, "f/waiting#0")
-        assert await hf.flows.get("f/waiting#0").result(timeout=10) == "k"
+    async with family.failed(store_url, "late") as (host, handle):
+        await signal(host, "f/waiting#0")
+        assert await host.flows.get("f/waiting#0").result(timeout=10) == "k"
         await handle.retry()
         assert await handle.result(timeout=10) == "k"
 
 
 async def test_no_call_is_given_a_child_that_was_cancelled_with_the_flow(store_url):
     family = Family()
-    async with family.failed(store_url, "twins", child="f/waiting#1") as (hf, handle):
+    async with family.failed(store_url, "twins", child="f/waiting#1") as (host, handle):
         await handle.retry()
         # One of the two is begun again, and the other has ended.
-        await signal(hf, "f/waiting#1@0.1")
+        await signal(host, "f/waiting#1@0.1")
         assert await handle.result(timeout=10) == ["same", "same"]
 
 
 async def test_a_copy_of_a_retried_flow_gives_each_call_its_own_result(store_url):
     family = Family()
-    async with family.failed(store_url, "swaps") as (hf, handle):
+    async with family.failed(store_url, "swaps") as (host, handle):
         await handle.retry()
         assert await handle.result(timeout=10) == ["paid 1", "paid 2"]
         versions = [commit.version for commit in await handle.history()]
         await handle.fork(at=versions[-1], id="g")
-        assert await hf.flows.get("g").result(timeout=10) == ["paid 1", "paid 2"]
+        assert await host.flows.get("g").result(timeout=10) == ["paid 1", "paid 2"]
 
 
 async def test_a_copy_of_a_retried_flow_has_children_of_its_own(store_url):
     family = Family()
-    async with family.failed(store_url, "late") as (hf, handle):
+    async with family.failed(store_url, "late") as (host, handle):
         await handle.retry()
-        await signal(hf, "f/waiting#0")
+        await signal(host, "f/waiting#0")
         assert await handle.result(timeout=10) == "k"
         before = next(
             commit.version
@@ -182,5 +182,5 @@ async def test_a_copy_of_a_retried_flow_has_children_of_its_own(store_url):
             if any(type(event).__name__ == "Retried" for event in commit.events)
         )
         await handle.fork(at=before, id="g")
-        await signal(hf, "g/waiting#0@0.1")
-        assert await hf.flows.get("g").result(timeout=10) == "k"
+        await signal(host, "g/waiting#0@0.1")
+        assert await host.flows.get("g").result(timeout=10) == "k"

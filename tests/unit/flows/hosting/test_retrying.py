@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import App, FlowFailed, Retry, RetryRefused, UsageError
-from holdfast.errors import FlowExists
-from holdfast.flows.events import StepEnded, StepIntended, encode_events
-from holdfast.model.instance import NewInstance
-from holdfast.names import InstanceId
+import outlive
+from outlive import App, FlowFailed, Retry, RetryRefused, UsageError
+from outlive.errors import FlowExists
+from outlive.flows.events import StepEnded, StepIntended, encode_events
+from outlive.model.instance import NewInstance
+from outlive.names import InstanceId
 from tests.unit.work.conftest import until
 
 
@@ -57,7 +57,7 @@ class Shop:
 
         @app.flow
         async def saga() -> str:
-            async with holdfast.saga() as saga:
+            async with outlive.saga() as saga:
                 await charge()
                 saga.add(refund)
                 return await ship()
@@ -73,7 +73,7 @@ class Shop:
         @app.flow
         async def waits() -> str:
             await charge()
-            return await holdfast.wait_signal("go", str)
+            return await outlive.wait_signal("go", str)
 
         @app.flow
         async def pays(amount: int = 1) -> int:
@@ -96,8 +96,8 @@ async def failed(handle) -> None:
 
 
 async def test_a_retry_repeats_nothing_that_succeeded(store_url, shop):
-    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
-        handle = await hf.flows.start("own")
+    async with outlive.connect(store_url, app=shop.app) as host, host.running():
+        handle = await host.flows.start("own")
         await failed(handle)
         assert shop.mend() == ["charge 1"]
         await handle.retry()
@@ -105,13 +105,13 @@ async def test_a_retry_repeats_nothing_that_succeeded(store_url, shop):
         assert shop.ran == ["charge 2"]
 
         shop.broken = True
-        handle = await hf.flows.start("parent")
+        handle = await host.flows.start("parent")
         await failed(handle)
         shop.mend()
         await handle.retry()
         assert await handle.result(timeout=20) == [5, [1, "shipped"]]
         assert sorted(shop.ran) == ["charge 1", "ship"]
-        below = hf.flows.get(f"{handle.id}/both#0")
+        below = host.flows.get(f"{handle.id}/both#0")
         shop.ran.clear()
         # The child that failed has a successor, which has shipped.
         with pytest.raises(RetryRefused, match="retry the parent"):
@@ -120,8 +120,8 @@ async def test_a_retry_repeats_nothing_that_succeeded(store_url, shop):
 
 
 async def test_a_retry_refuses_what_would_be_wrong_and_says_what_to_do(store_url, shop):
-    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
-        handle = await hf.flows.start("saga")
+    async with outlive.connect(store_url, app=shop.app) as host, host.running():
+        handle = await host.flows.start("saga")
         await failed(handle)
         assert shop.mend() == ["charge 1", "ship", "refund"]
         before = await handle.history()
@@ -148,9 +148,9 @@ async def test_what_may_have_run_once_runs_again_only_if_one_says_so(store_url, 
         request="lost",
         history=(encode_events(events),),
     )
-    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
-        await hf.driver.instances.start([lost])
-        handle = hf.flows.get("lost")
+    async with outlive.connect(store_url, app=shop.app) as host, host.running():
+        await host.driver.instances.start([lost])
+        handle = host.flows.get("lost")
         with pytest.raises(FlowFailed, match="StepOutcomeUnknown"):
             await handle.result(timeout=20)
         with pytest.raises(RetryRefused, match="rerun_unknown=True"):
@@ -162,11 +162,11 @@ async def test_what_may_have_run_once_runs_again_only_if_one_says_so(store_url, 
 
 
 async def test_a_cancelled_flow_goes_on_as_if_nobody_had_asked(store_url, shop):
-    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
-        handle = await hf.flows.start("waits")
+    async with outlive.connect(store_url, app=shop.app) as host, host.running():
+        handle = await host.flows.start("waits")
         await until(lambda: shop.ran)
         await handle.cancel("a mistake")
-        with pytest.raises(holdfast.FlowCancelled):
+        with pytest.raises(outlive.FlowCancelled):
             await handle.result(timeout=20)
         shop.mend()
         await handle.retry()
@@ -179,8 +179,8 @@ async def test_a_copy_of_all_ends_by_itself_and_one_from_a_step_repeats_none_bef
     store_url, shop
 ):
     shop.mend()
-    async with holdfast.connect(store_url, app=shop.app) as hf, hf.running():
-        handle = await hf.flows.start("pays", id="paid")
+    async with outlive.connect(store_url, app=shop.app) as host, host.running():
+        handle = await host.flows.start("pays", id="paid")
         assert await handle.result(timeout=20) == 3
         assert shop.ran == ["charge 1", "wire"]
         last = (await handle.history())[-1].version
@@ -210,8 +210,8 @@ async def test_a_copy_of_all_ends_by_itself_and_one_from_a_step_repeats_none_bef
     ],
 )
 async def test_a_copy_of_what_there_is_not_is_an_error_of_the_caller(wanted, match, shop):
-    async with holdfast.connect("memory://copies", app=shop.app) as hf, hf.running():
-        handle = await hf.flows.start("pays")
+    async with outlive.connect("memory://copies", app=shop.app) as host, host.running():
+        handle = await host.flows.start("pays")
         await handle.result(timeout=20)
         with pytest.raises(UsageError, match=match):
             await handle.fork(**wanted)
@@ -231,21 +231,21 @@ async def test_a_child_that_outlived_its_parent_and_ended_is_heard_of_after_a_re
 
     @app.flow
     async def kid() -> str:
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
     @app.flow
     async def parent() -> list[str]:
-        child = holdfast.start_child(kid, on_parent_end="abandon")
+        child = outlive.start_child(kid, on_parent_end="abandon")
         return [await ship(), await child]
 
-    async with holdfast.connect(store_url, app=app) as hf, hf.running():
-        handle = await hf.flows.start(parent, id="p")
+    async with outlive.connect(store_url, app=app) as host, host.running():
+        handle = await host.flows.start(parent, id="p")
         await failed(handle)
-        below = hf.flows.get("p/kid#0")
+        below = host.flows.get("p/kid#0")
         await below.signal("go", "gone")
         assert await below.result(timeout=20) == "gone"
         if purged:
-            await hf.flows.purge(id=below.id)
+            await host.flows.purge(id=below.id)
         broken[0] = False
         await handle.retry()
         if purged:
@@ -276,8 +276,8 @@ async def test_no_copy_begins_with_a_step_whose_end_a_retry_kept(fleet):
             raise done[0]
         return [str(each) for each in done]
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(both)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(both)
     await until(lambda: _has_rows(handle, 1))
     charged.set()
     await failed(handle)

@@ -1,4 +1,4 @@
-"""Flows run through ``hf.flows.start`` and ``hf.run()``: steps, timers, results, and their cost."""
+"""Flows run through ``host.flows.start`` and ``host.run()``: steps, timers, results and cost."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import holdfast
-from holdfast import App, Retry
-from holdfast.errors import FlowExists, FlowFailed, FlowNotFound, StepFailed, UsageError
-from holdfast.flows.events import StepEnded, StepRetrying, TimerFired
+import outlive
+from outlive import App, Retry
+from outlive.errors import FlowExists, FlowFailed, FlowNotFound, StepFailed, UsageError
+from outlive.flows.events import StepEnded, StepRetrying, TimerFired
 from tests.unit.work.conftest import until
 
 
@@ -44,11 +44,11 @@ def shop(app: App):
 async def test_a_flow_of_steps_runs_to_its_result(fleet):
     app = App("a")
     checkout = shop(app)
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(checkout, Order("o1", 5), id="order-1")
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(checkout, Order("o1", 5), id="order-1")
     result = await handle.result(timeout=5)
     assert result["paid"] == 5
-    assert result["shipped"].startswith("o1 by holdfast-step")
+    assert result["shipped"].startswith("o1 by outlive-step")
     assert (await handle.status()).status == "completed"
 
 
@@ -67,10 +67,10 @@ async def test_a_flow_of_n_local_steps_costs_n_plus_one_commits_and_no_read(flee
             found = await add(found, number)
         return found
 
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     await asyncio.sleep(0)
     before = spy.calls["claim"]
-    handle = await hf.flows.start(total, steps)
+    handle = await host.flows.start(total, steps)
     assert await handle.result(timeout=5) == sum(range(steps))
     # The start, and one for each step; without steps there is one for the end.
     assert spy.calls["start"] == 1
@@ -98,16 +98,16 @@ async def test_starting_an_id_twice_is_one_flow(fleet):
     @app.flow
     async def other() -> None: ...
 
-    hf, _ = await fleet.run(app)
-    one = await hf.flows.start(checkout, Order("o", 1), id="same")
-    two = await hf.flows.start(checkout, Order("o", 2), id="same")
+    host, _ = await fleet.run(app)
+    one = await host.flows.start(checkout, Order("o", 1), id="same")
+    two = await host.flows.start(checkout, Order("o", 2), id="same")
     assert await one.result(timeout=5) == await two.result(timeout=5)
     assert (one.entry, two.entry) == ("created", "existing")
-    assert hf.flows.get("same").entry is None
+    assert host.flows.get("same").entry is None
     with pytest.raises(FlowExists, match="'checkout'"):
-        await hf.flows.start(other, id="same")
+        await host.flows.start(other, id="same")
     with pytest.raises(FlowNotFound):
-        await hf.flows.get("nobody").result(timeout=5)
+        await host.flows.get("nobody").result(timeout=5)
 
 
 async def test_timers_wait_and_flows_can_begin_later(fleet):
@@ -115,30 +115,30 @@ async def test_timers_wait_and_flows_can_begin_later(fleet):
 
     @app.flow
     async def sleeper(seconds: float) -> float:
-        start = holdfast.now()
+        start = outlive.now()
         await asyncio.sleep(seconds)
-        return (holdfast.now() - start).total_seconds()
+        return (outlive.now() - start).total_seconds()
 
     @app.flow(checked=False)
     async def noted() -> float:
         began.append(time.monotonic())
         return 1.0
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(sleeper, 0.05)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(sleeper, 0.05)
     assert 0.05 <= await handle.result(timeout=5) < 1
     fired = [event for step in await handle.history() for event in step.events]
     assert sum(isinstance(event, TimerFired) for event in fired) == 1
     asked = time.monotonic()
-    later = await hf.flows.start(noted, delay=0.1)
-    at = await hf.flows.start(noted, at=datetime.now(UTC) + timedelta(seconds=0.1))
+    later = await host.flows.start(noted, delay=0.1)
+    at = await host.flows.start(noted, at=datetime.now(UTC) + timedelta(seconds=0.1))
     await later.result(timeout=5)
     await at.result(timeout=5)
     assert all(each - asked >= 0.09 for each in began)
     with pytest.raises(UsageError, match="not both"):
-        await hf.flows.start(noted, delay=1, at=datetime.now(UTC))
+        await host.flows.start(noted, delay=1, at=datetime.now(UTC))
     with pytest.raises(UsageError, match="aware"):
-        await hf.flows.start(noted, at=datetime(2026, 1, 1))  # noqa: DTZ001
+        await host.flows.start(noted, at=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
 async def test_fan_out_goes_into_few_commits(fleet):
@@ -153,8 +153,8 @@ async def test_fan_out_goes_into_few_commits(fleet):
     async def squares(n: int) -> int:
         return sum(await asyncio.gather(*(square(i) for i in range(n))))
 
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start(squares, 200)
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start(squares, 200)
     assert await handle.result(timeout=10) == sum(i * i for i in range(200))
     assert spy.calls["commit"] < 50
 
@@ -167,7 +167,7 @@ async def test_a_failed_step_is_retried_by_its_policy_and_told_with_its_type(fle
 
     @app.step(retry=Retry(max_attempts=3, first=0.01, jitter=0))
     async def flaky() -> int:
-        calls.append(holdfast.current().attempt)
+        calls.append(outlive.current().attempt)
         if len(calls) < 3:
             raise Declined("not yet")
         return len(calls)
@@ -185,8 +185,8 @@ async def test_a_failed_step_is_retried_by_its_policy_and_told_with_its_type(fle
             return f"{error.type.rpartition('.')[2]}: {error.message}"
         return "never"
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow)
     assert await handle.result(timeout=5) == "Declined: no"
     assert calls == [1, 2, 3]
     events = [event for step in await handle.history() for event in step.events]
@@ -205,9 +205,9 @@ async def test_retries_end_when_their_time_is_up(fleet):
     async def flow() -> None:
         await hopeless()
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match="ValueError"):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
     assert 1 < len(calls) <= 6
 
 
@@ -224,14 +224,14 @@ async def test_a_step_that_takes_too_long_or_is_silent_fails(fleet):
 
     @app.step(timeout=0.03)
     def slow_thread() -> None:
-        while not holdfast.cancelled():
+        while not outlive.cancelled():
             time.sleep(0.005)
         seen.append("told")
 
     @app.step(heartbeat=0.5)
     async def silent(*, beats: int) -> str:
         for number in range(beats):
-            holdfast.current().heartbeat({"at": number})
+            outlive.current().heartbeat({"at": number})
             await asyncio.sleep(0.02)
         await asyncio.sleep(30 if beats == 1 else 0)
         return "ended"
@@ -246,8 +246,8 @@ async def test_a_step_that_takes_too_long_or_is_silent_fails(fleet):
                 told.append(error.message)
         return told
 
-    hf, _ = await fleet.run(app)
-    told = await (await hf.flows.start(flow)).result(timeout=5)
+    host, _ = await fleet.run(app)
+    told = await (await host.flows.start(flow)).result(timeout=5)
     assert told[:2] == ["the step did not end within 0.03 s"] * 2
     assert told[2:] == ["the step gave no heartbeat for 0.5 s", "ended"]
     await until(lambda: sorted(seen) == ["cancelled", "told"])
@@ -258,7 +258,7 @@ async def test_current_tells_a_step_what_it_is(fleet, caplog):
 
     @app.step
     async def look() -> None:
-        now = holdfast.current()
+        now = outlive.current()
         now.check()
         seen.append((now.flow, now.step, now.token, now.attempt, now.idempotency_key, now.host))
         now.log.warning("working")
@@ -268,8 +268,8 @@ async def test_current_tells_a_step_what_it_is(fleet, caplog):
         await look()
         await look()
 
-    hf, _ = await fleet.run(app, "web-1")
-    await (await hf.flows.start(flow, id="f")).result(timeout=5)
+    host, _ = await fleet.run(app, "web-1")
+    await (await host.flows.start(flow, id="f")).result(timeout=5)
     assert seen == [
         ("f", "look#0", 1, 1, "f/look#0", "web-1"),
         ("f", "look#1", 1, 1, "f/look#1", "web-1"),
@@ -279,7 +279,7 @@ async def test_current_tells_a_step_what_it_is(fleet, caplog):
         ("f", "look#0", "web-1"),
         ("f", "look#1", "web-1"),
     ]
-    assert not holdfast.cancelled()
+    assert not outlive.cancelled()
 
 
 async def test_no_more_of_a_step_run_at_once_than_it_allows(fleet):
@@ -297,8 +297,8 @@ async def test_no_more_of_a_step_run_at_once_than_it_allows(fleet):
     async def flow() -> None:
         await asyncio.gather(*(narrow() for _ in range(20)))
 
-    hf, _ = await fleet.run(app)
-    handles = [await hf.flows.start(flow) for _ in range(2)]
+    host, _ = await fleet.run(app)
+    handles = [await host.flows.start(flow) for _ in range(2)]
     for handle in handles:
         await handle.result(timeout=5)
     assert most == 3
@@ -324,8 +324,8 @@ async def test_middleware_is_around_steps_too(fleet):
     async def flow() -> int:
         return await one() + await two()
 
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=5) == 3
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=5) == 3
     assert seen == ["one#0", "two#0"]
 
 
@@ -340,18 +340,18 @@ async def test_a_flow_that_raises_fails_and_one_that_is_late_times_out(fleet):
     async def long() -> None:
         await asyncio.sleep(60)
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(wrong)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(wrong)
     with pytest.raises(FlowFailed, match="a mistake") as caught:
         await handle.result(timeout=5)
     assert caught.value.type == "ValueError"
     with pytest.raises(TimeoutError, match=r"did not end within 0.01 s: it is running"):
-        await (await hf.flows.start(long)).result(timeout=0.01)
+        await (await host.flows.start(long)).result(timeout=0.01)
 
 
 async def test_who_waits_for_what_nobody_runs_is_told_so(fleet):
-    hf = await fleet.host("caller")
-    handle = await hf.flows.start("nowhere")
+    host = await fleet.host("caller")
+    handle = await host.flows.start("nowhere")
     with pytest.raises(TimeoutError, match="no host has taken it yet; does one run an app"):
         await handle.result(timeout=0.01)
 
@@ -362,22 +362,22 @@ async def test_who_waits_for_no_time_finds_what_is_there(store_url, fleet, timeo
 
     @app.flow
     async def flow() -> str:
-        holdfast.on_update("rename")(lambda name: name)
-        return await holdfast.wait_signal("hello", str)
+        outlive.on_update("rename")(lambda name: name)
+        return await outlive.wait_signal("hello", str)
 
     fleet.url = store_url
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     looker = (await fleet.host("looker")).flows.get("f")
     with pytest.raises(FlowNotFound):
         await looker.result(timeout=timeout)
-    handle = await hf.flows.start(flow, id="f")
+    handle = await host.flows.start(flow, id="f")
     with pytest.raises(TimeoutError, match=r"did not end within .* s: it is running"):
         await looker.result(timeout=timeout)
     assert await handle.update("rename", "y", id="u", timeout=5) == "y"
     assert await looker.update("rename", "y", id="u", timeout=timeout) == "y"
     await handle.signal("hello", "you")
     assert await handle.result(timeout=5) == "you"
-    for each in (handle, looker, hf.flows.get("f")):
+    for each in (handle, looker, host.flows.get("f")):
         assert await each.result(timeout=timeout) == "you"
 
 
@@ -388,13 +388,13 @@ async def test_many_flows_start_in_one_call(fleet):
     async def twice(n: int) -> int:
         return 2 * n
 
-    hf, spy = await fleet.spied(app)
-    handles = await hf.flows.start_many(twice, range(300))
+    host, spy = await fleet.spied(app)
+    handles = await host.flows.start_many(twice, range(300))
     assert spy.calls["start"] == 1
     assert [await handle.result(timeout=10) for handle in handles] == [2 * n for n in range(300)]
-    assert (await hf.flows.count()) == {"completed": 300}
+    assert (await host.flows.count()) == {"completed": 300}
     with pytest.raises(UsageError, match="1 ids for 2"):
-        await hf.flows.start_many(twice, [1, 2], ids=["a"])
+        await host.flows.start_many(twice, [1, 2], ids=["a"])
 
 
 async def test_a_result_of_a_flow_that_runs_here_asks_nothing(fleet):
@@ -409,9 +409,9 @@ async def test_a_result_of_a_flow_that_runs_here_asks_nothing(fleet):
     async def flow() -> int:
         return await wait()
 
-    hf, spy = await fleet.spied(app)
-    await hf.flows.start(flow, id="f")
-    waiting = asyncio.ensure_future(hf.flows.get("f").result(timeout=5))
+    host, spy = await fleet.spied(app)
+    await host.flows.start(flow, id="f")
+    waiting = asyncio.ensure_future(host.flows.get("f").result(timeout=5))
     await asyncio.sleep(0.01)
     release.set()
     assert await waiting == 7
@@ -423,14 +423,14 @@ async def test_many_wait_for_one_handle_and_who_leaves_takes_nobody_along(fleet)
 
     @app.flow
     async def waits() -> str:
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(waits)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(waits)
     for _ in range(5):
         with pytest.raises(TimeoutError):
             await handle.result(timeout=0.01)
-    waiting = hf.flows._desk.waiters._waiting[handle.id]
+    waiting = host.flows._desk.waiters._waiting[handle.id]
     assert len(waiting) < 3
     leaving, *staying = [asyncio.create_task(handle.result()) for _ in range(3)]
     await until(lambda: sum(not each.left for each in waiting) == 3)
@@ -444,6 +444,6 @@ async def test_many_wait_for_one_handle_and_who_leaves_takes_nobody_along(fleet)
 async def test_a_step_called_outside_of_a_flow_is_a_plain_call(fleet):
     app = App("a")
     checkout = shop(app)
-    assert isinstance(checkout, holdfast.flows.flow.Flow)
+    assert isinstance(checkout, outlive.flows.flow.Flow)
     assert await app.steps["charge"](Order("o", 3)) == 3
     assert StepEnded.__name__ == "StepEnded"

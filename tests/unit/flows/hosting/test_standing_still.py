@@ -7,9 +7,9 @@ import contextlib
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.errors import FlowFailed, StepFailed
+import outlive
+from outlive import App
+from outlive.errors import FlowFailed, StepFailed
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
@@ -29,12 +29,12 @@ async def test_a_step_that_ends_after_its_run_is_not_taken_for_one_of_the_next(f
     async def flow(n: int) -> int:
         working = work(n)
         if n == 1:
-            await holdfast.wait_signal("go")
-            holdfast.continue_as_new(2)
+            await outlive.wait_signal("go")
+            outlive.continue_as_new(2)
         return await working
 
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start(flow, 1)
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start(flow, 1)
     await until(lambda: 1 in ends)
     gate = spy.before["commit"] = Gate()
     gate.shut = True
@@ -58,8 +58,8 @@ async def test_a_host_that_stops_at_a_new_run_leaves_nothing_undone(fleet):
     @app.flow
     async def flow(n: int) -> str:
         if n == 1:
-            await holdfast.wait_signal("go")
-            holdfast.continue_as_new(2)
+            await outlive.wait_signal("go")
+            outlive.continue_as_new(2)
         return await child()
 
     one, spy = await fleet.spied(app, "one")
@@ -91,15 +91,15 @@ async def test_a_wrong_result_that_came_while_the_flow_was_suspended_can_be_repl
         except StepFailed as error:
             return error.type
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow)
     await handle.suspend()
-    live = hf._desk.host.home.lives[handle.id]
+    live = host._desk.host.home.lives[handle.id]
     await until(lambda: live.suspended)
     end.set()
     await until(lambda: live.closed)
     await handle.resume()
-    assert await handle.result(timeout=5) == "holdfast.errors.InvalidPayload"
+    assert await handle.result(timeout=5) == "outlive.errors.InvalidPayload"
 
 
 async def test_a_flow_that_is_suspended_during_a_commit_begins_nothing_after_it(fleet):
@@ -114,7 +114,7 @@ async def test_a_flow_that_is_suspended_during_a_commit_begins_nothing_after_it(
         for number in range(3):
             await step(number)
 
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     gate, apply = Gate(), spy._store.commit
     gate.shut = True
 
@@ -123,9 +123,9 @@ async def test_a_flow_that_is_suspended_during_a_commit_begins_nothing_after_it(
         await (gate() or asyncio.sleep(0))
         return answer
 
-    spy.commit = hf._desk.host.home.commits._method = commit
-    handle = await hf.flows.start(flow)
-    live = hf._desk.host.home.lives[handle.id]
+    spy.commit = host._desk.host.home.commits._method = commit
+    handle = await host.flows.start(flow)
+    live = host._desk.host.home.lives[handle.id]
     await until(lambda: gate.reached)
     await handle.suspend()
     await until(lambda: live.suspended)
@@ -183,14 +183,14 @@ async def test_a_child_that_was_refused_to_a_suspended_flow_is_told_behind_what_
 
     @app.flow
     async def other() -> None:
-        await holdfast.wait_signal("never")
+        await outlive.wait_signal("never")
 
     @app.flow
     async def flow() -> str:
         async def first() -> None:
             await step("one")
             with contextlib.suppress(FlowFailed):
-                await holdfast.start_child(other, id="taken")
+                await outlive.start_child(other, id="taken")
             await step("after the child")
 
         async def second() -> None:
@@ -198,12 +198,12 @@ async def test_a_child_that_was_refused_to_a_suspended_flow_is_told_behind_what_
             await step("after two")
 
         await asyncio.gather(first(), second(), step("three"))
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
-    hf, spy = await fleet.spied(app)
-    await hf.flows.start(other, id="taken")
-    handle = await hf.flows.start(flow)
-    live = hf._desk.host.home.lives[handle.id]
+    host, spy = await fleet.spied(app)
+    await host.flows.start(other, id="taken")
+    handle = await host.flows.start(flow)
+    live = host._desk.host.home.lives[handle.id]
     await until(lambda: len(live.steps.running) == 3)
     gate = spy.before["commit"] = Gate()
     gate.shut = True
@@ -255,15 +255,15 @@ def payment(app: App, **options):
 
 async def paused_at_its_intent(fleet, app: App, flow, release):
     """A host, its spy, and a flow whose intent to pay is being written; ``gate`` holds it up."""
-    hf, spy = await fleet.spied(app, "one")
-    handle = await hf.flows.start(flow)
-    live = hf._desk.host.home.lives[handle.id]
+    host, spy = await fleet.spied(app, "one")
+    handle = await host.flows.start(flow)
+    live = host._desk.host.home.lives[handle.id]
     await until(lambda: live.steps.running)
     gate = spy.before["commit"] = Gate()
     gate.shut = True
     release.set()
     await until(lambda: gate.reached)
-    return hf, spy, handle, live, gate
+    return host, spy, handle, live, gate
 
 
 async def kinds_in(handle) -> list[str]:
@@ -369,10 +369,10 @@ async def test_a_patch_beside_a_step_that_a_stopping_host_only_recorded_is_new(f
 
     @app.flow
     async def flow() -> str:
-        new = holdfast.patched("p") if asked == "before" else False
+        new = outlive.patched("p") if asked == "before" else False
         await step()
         if asked == "behind":
-            new = holdfast.patched("p")
+            new = outlive.patched("p")
         return "new" if new else "old"
 
     one, stopped = await fleet.run(app, "one")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App
-from holdfast.errors import FlowExists, FlowFailed, FlowNotFound, UsageError
+import outlive
+from outlive import App
+from outlive.errors import FlowExists, FlowFailed, FlowNotFound, UsageError
 
 
 @dataclass
@@ -32,12 +32,12 @@ def shop() -> App:
 
     @app.flow
     async def parent(n: int) -> list[Any]:
-        return await holdfast.start_child(hurry, n, kwargs={"fast": True}, id="child")
+        return await outlive.start_child(hurry, n, kwargs={"fast": True}, id="child")
 
     @app.flow
     async def rounds(n: int) -> int:
         if n == 0:
-            holdfast.continue_as_new("one")
+            outlive.continue_as_new("one")
         return n
 
     return app
@@ -45,33 +45,33 @@ def shop() -> App:
 
 async def test_what_is_no_option_is_told_how_arguments_are_given_by_name(fleet):
     app = shop()
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     for flow in (app.flows["hurry"], "hurry"):
         with pytest.raises(UsageError, match=r"'n', 'fast' .* by name as kwargs=\{'n': …, 'fast'"):
-            await hf.flows.start(flow, n=1, fast=True)
+            await host.flows.start(flow, n=1, fast=True)
     assert spy.calls["start"] == 0
 
 
 async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(fleet):
     app = shop()
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     checkout = app.flows["checkout"]
     with pytest.raises(UsageError, match="flow checkout, argument order: Expected"):
-        await hf.flows.start(checkout, 42)
+        await host.flows.start(checkout, 42)
     with pytest.raises(UsageError, match="argument boxes: Expected `int`, got `str`"):
-        await hf.flows.start(checkout, Order("a", 1), "two")
+        await host.flows.start(checkout, Order("a", 1), "two")
     with pytest.raises(UsageError, match="argument order: Expected `int`"):
-        await hf.flows.start(checkout, Order("a", "much"))
+        await host.flows.start(checkout, Order("a", "much"))
     with pytest.raises(UsageError, match="argument order"):
-        await hf.flows.start("checkout", {"order": 42})
+        await host.flows.start("checkout", {"order": 42})
     with pytest.raises(UsageError, match="lacks the argument order"):
-        await hf.flows.start("checkout", {"boxes": 2})
+        await host.flows.start("checkout", {"boxes": 2})
     with pytest.raises(UsageError, match="argument order"):
-        await hf.flows.start_many(checkout, [Order("a", 1), 42])
+        await host.flows.start_many(checkout, [Order("a", 1), 42])
     with pytest.raises(UsageError, match="argument order"):
-        await hf.flows.schedule("s", checkout, 42, every=5)
+        await host.flows.schedule("s", checkout, 42, every=5)
     assert spy.calls["start"] == 0
-    handle = await hf.flows.start(checkout, Order("a", 5), id="o")
+    handle = await host.flows.start(checkout, Order("a", 5), id="o")
     assert await handle.result(timeout=5) == 5
     with pytest.raises(UsageError, match="argument boxes"):
         await handle.fork(at=0, input=[Order("a", 1), "two"])
@@ -80,15 +80,15 @@ async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(fle
 
 
 async def test_a_misspelt_parameter_is_named(fleet):
-    hf, spy = await fleet.spied(shop())
+    host, spy = await fleet.spied(shop())
     order = {"id": "a", "amount": 1}
     with pytest.raises(UsageError, match="no parameter 'ordr'; did you mean 'order'\\?"):
-        await hf.flows.start("checkout", {"ordr": order})
+        await host.flows.start("checkout", {"ordr": order})
     with pytest.raises(UsageError, match=r"field `amount` .*'order', because .* parameter 'id'\)"):
-        await hf.flows.start("checkout", {"id": "a"})
+        await host.flows.start("checkout", {"id": "a"})
     assert spy.calls["start"] == 0
     # What fits as the one argument is that.
-    handle = await hf.flows.start("checkout", order)
+    handle = await host.flows.start("checkout", order)
     assert await handle.result(timeout=5) == 1
 
 
@@ -103,11 +103,11 @@ async def test_an_object_that_names_some_arguments_is_not_one_itself(fleet):
     async def alone(order: Any) -> Any:
         return order
 
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     with pytest.raises(UsageError, match=r"no parameter 'amuont'; did you mean 'amount'\? \(to "):
-        await hf.flows.start("loose", {"order": 7, "amuont": 2})
+        await host.flows.start("loose", {"order": 7, "amuont": 2})
     with pytest.raises(UsageError, match=r"no parameter 'x' \(to give all of .* as 'order', put"):
-        await hf.flows.start("loose", {"order": 7, "x": 2})
+        await host.flows.start("loose", {"order": 7, "x": 2})
     assert spy.calls["start"] == 0
     whole = {"order": 7, "amuont": 2}
     for flow, given, returned in (
@@ -115,76 +115,76 @@ async def test_an_object_that_names_some_arguments_is_not_one_itself(fleet):
         ("loose", {"x": 2}, [{"x": 2}, 1]),
         ("alone", whole, whole),
     ):
-        assert await (await hf.flows.start(flow, given)).result(timeout=5) == returned
+        assert await (await host.flows.start(flow, given)).result(timeout=5) == returned
 
 
 async def test_what_json_can_say_is_taken_as_its_type(fleet):
     app = shop()
-    hf, _ = await fleet.run(app)
-    started = await hf.flows.start(app.flows["checkout"], {"id": "a", "amount": 3}, 2)
+    host, _ = await fleet.run(app)
+    started = await host.flows.start(app.flows["checkout"], {"id": "a", "amount": 3}, 2)
     assert await started.result(timeout=5) == 6
 
 
 async def test_parameters_behind_a_star_are_given_by_name(fleet):
     app = shop()
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     hurry = app.flows["hurry"]
-    handle = await hf.flows.start(hurry, 1, kwargs={"fast": True, "id": 5}, id="h")
+    handle = await host.flows.start(hurry, 1, kwargs={"fast": True, "id": 5}, id="h")
     assert handle.id == "h"
     assert await handle.result(timeout=5) == [1, True, {"id": 5}]
-    assert await (await hf.flows.start(app.flows["parent"], 2)).result(timeout=5) == [2, True, {}]
+    assert await (await host.flows.start(app.flows["parent"], 2)).result(timeout=5) == [2, True, {}]
     with pytest.raises(UsageError, match=r"missing a required .*argument: 'fast'"):
-        await hf.flows.start(hurry, 1)
+        await host.flows.start(hurry, 1)
     with pytest.raises(UsageError, match="argument fast"):
-        await hf.flows.start(hurry, 1, kwargs={"fast": "very"})
+        await host.flows.start(hurry, 1, kwargs={"fast": "very"})
     with pytest.raises(UsageError, match="one JSON value"):
-        await hf.flows.start("hurry", kwargs={"n": 1, "fast": True})
+        await host.flows.start("hurry", kwargs={"n": 1, "fast": True})
 
 
 async def test_beginning_anew_checks_its_arguments(fleet):
     app = shop()
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match="argument n") as caught:
-        await (await hf.flows.start(app.flows["rounds"], 0)).result(timeout=5)
-    assert caught.value.type == "holdfast.errors.UsageError"
+        await (await host.flows.start(app.flows["rounds"], 0)).result(timeout=5)
+    assert caught.value.type == "outlive.errors.UsageError"
 
 
 async def test_an_id_of_another_flow_is_told_to_who_starts_many(fleet):
     app = shop()
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     checkout = app.flows["checkout"]
-    await (await hf.flows.start(app.flows["rounds"], 1, id="taken")).result(timeout=5)
+    await (await host.flows.start(app.flows["rounds"], 1, id="taken")).result(timeout=5)
     with pytest.raises(FlowExists) as caught:
-        await hf.flows.start_many(checkout, [Order("a", 1), Order("b", 2)], ids=["taken", "free"])
+        await host.flows.start_many(checkout, [Order("a", 1), Order("b", 2)], ids=["taken", "free"])
     assert caught.value.id == "taken"
     # The others of the call were started, as it says.
-    assert await hf.flows.get("free").result(timeout=5) == 2
+    assert await host.flows.get("free").result(timeout=5) == 2
     orders, ids = [Order("b", 2), Order("c", 3)], ["free", "new"]
-    again = await hf.flows.start_many(checkout, orders, ids=ids)
+    again = await host.flows.start_many(checkout, orders, ids=ids)
     assert [await handle.result(timeout=5) for handle in again] == [2, 3]
     assert [(each.id, each.entry) for each in again] == [("free", "existing"), ("new", "created")]
 
 
 async def test_an_id_is_given_once_in_a_call(fleet):
     app = shop()
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     checkout = app.flows["checkout"]
     with pytest.raises(UsageError, match="'a' is given twice"):
-        await hf.flows.start_many(checkout, [Order("a", 1), Order("a", 2)], ids=["a", "a"])
+        await host.flows.start_many(checkout, [Order("a", 1), Order("a", 2)], ids=["a", "a"])
     assert spy.calls["start"] == 0
     with pytest.raises(FlowNotFound):
-        await hf.flows.get("a").status()
-    same = await hf.flows.start_many(checkout, [Order("a", 1), Order("a", 1)], ids=["a", "a"])
+        await host.flows.get("a").status()
+    same = await host.flows.start_many(checkout, [Order("a", 1), Order("a", 1)], ids=["a", "a"])
     assert [await handle.result(timeout=5) for handle in same] == [1, 1]
 
 
 async def test_many_are_started_by_name_and_later(fleet):
     app = shop()
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     inputs = [{"order": {"id": "a", "amount": n}} for n in range(3)]
-    handles = await hf.flows.start_many("checkout", inputs, delay=0.05)
+    handles = await host.flows.start_many("checkout", inputs, delay=0.05)
     assert [await handle.result(timeout=5) for handle in handles] == [0, 1, 2]
-    (late,) = await hf.flows.start_many(
+    (late,) = await host.flows.start_many(
         "checkout", inputs[:1], at=datetime.now(UTC) + timedelta(hours=1)
     )
     assert (await late.status()).status == "pending"
@@ -211,8 +211,8 @@ async def test_a_flow_that_is_registered_by_name_takes_and_gives_json(fleet, giv
 
     app.step(name="echo")(lambda document: document)
     app.flow(name="anything")(run)
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start("anything", given)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start("anything", given)
     assert await handle.result(timeout=5) == taken
 
 
@@ -223,35 +223,35 @@ async def test_which_name_is_wrong_is_told(fleet):
     async def waits(what: str) -> str:
         try:
             if what == "signal":
-                await holdfast.wait_signal(5)
+                await outlive.wait_signal(5)
             elif what == "flow":
-                holdfast.signal(5, "go")
+                outlive.signal(5, "go")
             else:
-                holdfast.on_query(5)(len)
+                outlive.on_query(5)(len)
         except UsageError as error:
             return str(error)
         return ""
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     for what, said in (
         ("signal", "the name of a signal"),
         ("flow", "the id of a flow"),
         ("query", "the name of a query"),
     ):
-        handle = await hf.flows.start(waits, what)
+        handle = await host.flows.start(waits, what)
         assert await handle.result(timeout=5) == f"{said} is a str, not int"
     with pytest.raises(UsageError, match=r"^the id of a flow is a str, not int$"):
-        await hf.flows.start(waits, "signal", id=5)
+        await host.flows.start(waits, "signal", id=5)
     with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
-        hf.flows.get("")
+        host.flows.get("")
     with pytest.raises(UsageError, match=r"^the id of a flow 'a\\nb' holds the character U\+000A "):
-        hf.flows.get("a\nb")
+        host.flows.get("a\nb")
     with pytest.raises(UsageError, match=r"^the id of a flow 'x{40}'… is 513 bytes long; "):
-        hf.flows.get("x" * 513)
+        host.flows.get("x" * 513)
     with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
-        await hf.flows.list(after="")
+        await host.flows.list(after="")
     with pytest.raises(UsageError, match=r"^the id of a parent must not be empty$"):
-        await hf.flows.list(parent="")
+        await host.flows.list(parent="")
     with pytest.raises(UsageError, match=r"^the name of a signal is a str, not int$"):
         await handle.signal(5)
     with pytest.raises(UsageError, match=r"^the name of an update is a str, not int$"):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App, FlowOptions
-from holdfast.errors import FlowCancelled, FlowFailed, StepFailed, UpdateRejected
-from holdfast.ports.wakeups import MISSED
+import outlive
+from outlive import App, FlowOptions
+from outlive.errors import FlowCancelled, FlowFailed, StepFailed, UpdateRejected
+from outlive.ports.wakeups import MISSED
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
@@ -30,10 +30,10 @@ async def test_a_step_with_wrong_arguments_gives_its_turn_to_the_next(fleet):
     async def flow(n: Any) -> int:
         return await half(n)
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match="InvalidPayload"):
-        await (await hf.flows.start(flow, "many")).result(timeout=5)
-    assert await (await hf.flows.start(flow, 4)).result(timeout=5) == 2
+        await (await host.flows.start(flow, "many")).result(timeout=5)
+    assert await (await host.flows.start(flow, 4)).result(timeout=5) == 2
 
 
 async def test_a_transactional_step_with_wrong_arguments_fails(tmp_path):
@@ -47,9 +47,9 @@ async def test_a_transactional_step_with_wrong_arguments_fails(tmp_path):
     async def flow(n: Any) -> int:
         return await half(n)
 
-    async with running(tmp_path, app) as hf:
+    async with running(tmp_path, app) as host:
         with pytest.raises(FlowFailed, match="InvalidPayload"):
-            await (await hf.flows.start(flow, "many")).result(timeout=5)
+            await (await host.flows.start(flow, "many")).result(timeout=5)
 
 
 async def test_a_transactional_step_with_a_wrong_result_fails_and_can_be_replayed(tmp_path):
@@ -63,11 +63,11 @@ async def test_a_transactional_step_with_a_wrong_result_fails_and_can_be_replaye
     async def flow() -> str:
         with contextlib.suppress(StepFailed):
             await number()
-        return await holdfast.wait_signal("go", str)
+        return await outlive.wait_signal("go", str)
 
-    async with running(tmp_path, app, flows=FlowOptions(park_grace=0.02)) as hf:
-        handle = await hf.flows.start(flow)
-        await until(lambda: not hf._desk.host.home.lives)
+    async with running(tmp_path, app, flows=FlowOptions(park_grace=0.02)) as host:
+        handle = await host.flows.start(flow)
+        await until(lambda: not host._desk.host.home.lives)
         await handle.signal("go", "on")
         assert await handle.result(timeout=5) == "on"
 
@@ -83,9 +83,9 @@ async def test_a_transactional_step_that_exits_fails(tmp_path):
     async def flow() -> None:
         await leave()
 
-    async with running(tmp_path, app) as hf:
+    async with running(tmp_path, app) as host:
         with pytest.raises(FlowFailed, match="SystemExit"):
-            await (await hf.flows.start(flow)).result(timeout=5)
+            await (await host.flows.start(flow)).result(timeout=5)
 
 
 async def test_an_error_with_a_note_that_cannot_be_stored_ends_its_step(fleet):
@@ -101,9 +101,9 @@ async def test_an_error_with_a_note_that_cannot_be_stored_ends_its_step(fleet):
     async def flow() -> None:
         await fails()
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match="bad"):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
 
 
 async def test_an_error_with_arguments_of_nearly_the_limit_ends_its_step(fleet):
@@ -124,8 +124,8 @@ async def test_an_error_with_arguments_of_nearly_the_limit_ends_its_step(fleet):
             return type(error).__name__
         return ""
 
-    hf, _ = await fleet.run(app)
-    assert await (await hf.flows.start(flow)).result(timeout=5) in ("Long", "StepFailed")
+    host, _ = await fleet.run(app)
+    assert await (await host.flows.start(flow)).result(timeout=5) in ("Long", "StepFailed")
 
 
 # -- starting -------------------------------------------------------------------------------------
@@ -152,14 +152,14 @@ async def test_a_start_whose_caller_is_cancelled_is_not_left_behind(fleet):
     async def flow() -> str:
         return "ran"
 
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     gate = late_starts(spy)
-    starting = asyncio.create_task(hf.flows.start(flow, id="f"))
+    starting = asyncio.create_task(host.flows.start(flow, id="f"))
     await until(lambda: gate.reached)
     starting.cancel()
     await asyncio.wait([starting])
     gate.open()
-    assert await hf.flows.get("f").result(timeout=5) == "ran"
+    assert await host.flows.get("f").result(timeout=5) == "ran"
 
 
 async def test_a_start_that_is_answered_when_the_host_has_stopped_is_run_by_others(fleet):
@@ -194,9 +194,9 @@ async def test_a_task_of_flow_code_that_exits_fails_its_flow_and_no_host(fleet):
     async def flow() -> None:
         await asyncio.gather(leave())
 
-    hf, task = await fleet.run(app)
+    host, task = await fleet.run(app)
     with pytest.raises(FlowFailed):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
     assert not task.done()
 
 
@@ -211,9 +211,9 @@ async def test_a_step_that_exits_fails_and_ends_no_host(fleet):
     async def flow() -> None:
         await leave()
 
-    hf, task = await fleet.run(app)
+    host, task = await fleet.run(app)
     with pytest.raises(FlowFailed, match="not by exiting"):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
     assert not task.done()
 
 
@@ -224,13 +224,13 @@ async def test_a_flow_may_sleep_for_ever(tmp_path, seconds):
     @app.flow
     async def flow() -> str:
         sleeping = asyncio.create_task(asyncio.sleep(seconds))
-        found = await holdfast.wait_signal("go", str)
+        found = await outlive.wait_signal("go", str)
         sleeping.cancel()
         return found
 
-    async with running(tmp_path, app, flows=FlowOptions(park_grace=0.02)) as hf:
-        handle = await hf.flows.start(flow)
-        await until(lambda: not hf._desk.host.home.lives)
+    async with running(tmp_path, app, flows=FlowOptions(park_grace=0.02)) as host:
+        handle = await host.flows.start(flow)
+        await until(lambda: not host._desk.host.home.lives)
         await handle.signal("go", "on")
         assert await handle.result(timeout=5) == "on"
 
@@ -242,9 +242,9 @@ async def test_a_timer_for_no_number_is_refused(fleet):
     async def flow() -> None:
         await asyncio.sleep(math.nan)
 
-    hf, _ = await fleet.run(app)
+    host, _ = await fleet.run(app)
     with pytest.raises(FlowFailed, match=r"(?i)nan"):
-        await (await hf.flows.start(flow)).result(timeout=5)
+        await (await host.flows.start(flow)).result(timeout=5)
 
 
 # -- what others say ------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ async def test_a_query_is_answered_while_the_history_is_read(fleet):
 
     @app.flow
     async def flow() -> None:
-        @holdfast.on_query
+        @outlive.on_query
         def state() -> str:
             return "fine"
 
@@ -281,27 +281,27 @@ async def test_a_flow_that_was_cancelled_and_retried_can_be_cancelled_again(flee
 
     @app.flow
     async def flow() -> None:
-        await holdfast.wait_signal("never")
+        await outlive.wait_signal("never")
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow)
     for _ in range(2):
         await handle.cancel()
         with pytest.raises(FlowCancelled):
-            await hf.flows.get(handle.id).result(timeout=3)
+            await host.flows.get(handle.id).result(timeout=3)
         await handle.retry()
 
 
 async def test_a_letter_behind_many_signals_that_nobody_reads_is_read(fleet, monkeypatch):
-    monkeypatch.setattr("holdfast.flows.inbox.SIGNALS_MAX", 10)
+    monkeypatch.setattr("outlive.flows.inbox.SIGNALS_MAX", 10)
     app = App("a")
 
     @app.flow
     async def flow() -> None:
-        await holdfast.wait_signal("never")
+        await outlive.wait_signal("never")
 
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start(flow)
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start(flow)
     for number in range(320):
         await handle.signal("noise", number)
     await asyncio.sleep(0.2)
@@ -321,20 +321,20 @@ async def test_a_rejection_is_told_once(fleet):
         def no(n: int) -> None:
             raise ValueError(f"{n} is too many")
 
-        @holdfast.on_update("take", validator=no)
+        @outlive.on_update("take", validator=no)
         def take(n: int) -> None: ...
 
-        await holdfast.wait_signal("never")
+        await outlive.wait_signal("never")
 
-    hf, _ = await fleet.run(app)
-    handle = await hf.flows.start(flow)
+    host, _ = await fleet.run(app)
+    handle = await host.flows.start(flow)
     with pytest.raises(UpdateRejected) as caught:
         await handle.update("take", 7)
     assert caught.value.reason == "7 is too many"
 
 
 async def test_attributes_that_a_flow_sets_do_not_keep_the_mark_of_a_stuck_one(fleet, monkeypatch):
-    monkeypatch.setattr("holdfast.flows.stuck._FIRST_S", 0.02)
+    monkeypatch.setattr("outlive.flows.stuck._FIRST_S", 0.02)
 
     def define(app: App, *args: object):
         @app.step
@@ -343,8 +343,8 @@ async def test_attributes_that_a_flow_sets_do_not_keep_the_mark_of_a_stuck_one(f
         @app.flow
         async def flow() -> None:
             await step(*args)
-            await holdfast.wait_signal("go")
-            holdfast.set_attributes({"colour": "red"})
+            await outlive.wait_signal("go")
+            outlive.set_attributes({"colour": "red"})
 
         return flow
 
@@ -360,7 +360,7 @@ async def test_attributes_that_a_flow_sets_do_not_keep_the_mark_of_a_stuck_one(f
     await handle.signal("go")
 
     async def stuck():
-        return "holdfast.stuck" in (await two.flows.get("f").status()).attributes
+        return "outlive.stuck" in (await two.flows.get("f").status()).attributes
 
     await until(stuck)
     two.stop()
@@ -373,11 +373,11 @@ async def test_attributes_that_a_flow_sets_do_not_keep_the_mark_of_a_stuck_one(f
 @contextlib.asynccontextmanager
 async def running(tmp_path, app, **options):
     """A host on a file that runs ``app``."""
-    async with holdfast.connect(f"sqlite:///{tmp_path}/h.db", app=app, **options) as hf:
-        task = asyncio.create_task(hf.run())
-        await until(lambda: hf._desk.host is not None and hf._desk.host.open)
-        yield hf
-        hf.stop()
+    async with outlive.connect(f"sqlite:///{tmp_path}/h.db", app=app, **options) as host:
+        task = asyncio.create_task(host.run())
+        await until(lambda: host._desk.host is not None and host._desk.host.open)
+        yield host
+        host.stop()
         await task
 
 
@@ -405,12 +405,12 @@ def endless() -> tuple[App, set[int]]:
 
 async def test_what_operators_did_unheard_is_seen_when_rings_were_missed(fleet):
     app, running_now = endless()
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     operator = await fleet.host("operator")
     for n in range(4):
-        await hf.flows.start(app.flows["flow"], n, id=f"f{n}")
+        await host.flows.start(app.flows["flow"], n, id=f"f{n}")
     await until(lambda: len(running_now) == 4)
-    hf._desk.bell.on_operate = None
+    host._desk.bell.on_operate = None
     await operator.flows.get("f0").terminate("enough")
     await operator.flows.get("f1").suspend()
     looks, most = 0, 0
@@ -423,8 +423,8 @@ async def test_what_operators_did_unheard_is_seen_when_rings_were_missed(fleet):
         looks -= 1
 
     spy.before["get"] = lambda *_: look()
-    lives = hf._desk.host.home.lives
-    hf._driver.wakeups.deliver(MISSED)
+    lives = host._desk.host.home.lives
+    host._driver.wakeups.deliver(MISSED)
     await until(lambda: "f0" not in lives and lives["f1"].suspended)
     assert running_now == {1, 2, 3}
     assert not lives["f2"].suspended
@@ -434,12 +434,12 @@ async def test_what_operators_did_unheard_is_seen_when_rings_were_missed(fleet):
 
 async def test_rings_that_are_missed_during_the_look_lead_to_another(fleet):
     app, running_now = endless()
-    hf, spy = await fleet.spied(app)
+    host, spy = await fleet.spied(app)
     operator = await fleet.host("operator")
     for n in range(2):
-        await hf.flows.start(app.flows["flow"], n, id=f"f{n}")
+        await host.flows.start(app.flows["flow"], n, id=f"f{n}")
     await until(lambda: len(running_now) == 2)
-    hf._desk.bell.on_operate = None
+    host._desk.bell.on_operate = None
     seen: list[str] = []
     gate = Gate()
 
@@ -449,14 +449,14 @@ async def test_rings_that_are_missed_during_the_look_lead_to_another(fleet):
 
     spy.before["get"] = look
     gate.shut = True
-    hf._driver.wakeups.deliver(MISSED)
+    host._driver.wakeups.deliver(MISSED)
     await until(lambda: gate.reached)
     # The first was looked at before.
     await operator.flows.get(seen[0]).terminate("enough")
-    hf._driver.wakeups.deliver(MISSED)
+    host._driver.wakeups.deliver(MISSED)
     gate.open()
     await until(lambda: len(running_now) == 1)
-    assert seen[0] not in hf._desk.host.home.lives
+    assert seen[0] not in host._desk.host.home.lives
 
 
 async def test_a_flow_that_is_ending_is_not_taken_for_one_that_others_ended(fleet, caplog):
@@ -471,9 +471,9 @@ async def test_a_flow_that_is_ending_is_not_taken_for_one_that_others_ended(flee
     async def flow() -> None:
         await work()
 
-    hf, spy = await fleet.spied(app)
-    handle = await hf.flows.start(flow)
-    live = hf._desk.host.home.lives[handle.id]
+    host, spy = await fleet.spied(app)
+    handle = await host.flows.start(flow)
+    live = host._desk.host.home.lives[handle.id]
     await until(lambda: live.steps.running and not live.committing)
     gate, looked = Gate(), asyncio.Event()
     gate.shut = True
@@ -486,7 +486,7 @@ async def test_a_flow_that_is_ending_is_not_taken_for_one_that_others_ended(flee
     spy.after["get"] = lambda *_: looked.set()
     go.set()
     await until(lambda: gate.reached)
-    hf._driver.wakeups.deliver(MISSED)
+    host._driver.wakeups.deliver(MISSED)
     await looked.wait()
     gate.open()
     with pytest.raises(FlowFailed, match="broken"):

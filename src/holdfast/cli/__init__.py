@@ -1,1 +1,0 @@
-"""The command line: ``holdfast <noun> <verb>``, one module per noun."""

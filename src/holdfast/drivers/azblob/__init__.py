@@ -1,8 +1,0 @@
-"""The Azure Blob Storage driver: leases across machines, on a storage account and nothing else.
-
-Importing this package imports no client library; opening a driver does.
-"""
-
-from holdfast.drivers.azblob.driver import AzureBlobFactory
-
-__all__ = ["AzureBlobFactory"]

@@ -1,5 +1,0 @@
-"""The in-process store: for tests, single-process programs, and as the model of the ports."""
-
-from holdfast.drivers.memory.driver import MemoryFactory
-
-__all__ = ["MemoryFactory"]

@@ -1,8 +1,0 @@
-"""The PostgreSQL driver: leases, sessions and wake-ups across machines.
-
-Importing this package imports no client library; opening a driver does.
-"""
-
-from holdfast.drivers.postgres.driver import PostgresFactory
-
-__all__ = ["PostgresFactory"]

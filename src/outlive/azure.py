@@ -1,0 +1,233 @@
+"""Who asks, and where: what the Azure drivers share.
+
+Owns the meaning of the options ``connection_string``, ``account_key`` and ``endpoint``, and the
+identity of the process that speaks where no secret is given. Looks at nothing but its arguments;
+only ``open_identity`` imports a client library. Must never show a secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from outlive.errors import ConfigurationError
+
+ACCESS_OPTIONS = frozenset({"connection_string", "account_key", "endpoint"})
+
+# Storage accounts have 3 to 24 lower-case letters and digits, Cosmos accounts up to 44 and hyphens.
+# The name becomes part of a host name, so nothing else may pass.
+_ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]{2,43}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureService:
+    """What tells one Azure service from the other.
+
+    Attributes:
+        name: As people say it.
+        address: Where an account is found in the public cloud.
+        domain: What stands between account and endpoint suffix in a connection string's address;
+            empty where connection strings always name the address.
+        address_field: The field of a connection string that names the address.
+        extra: The extra of this package that brings the client library.
+    """
+
+    name: str
+    address: str
+    domain: str
+    address_field: str
+    extra: str
+
+
+BLOB = AzureService(
+    name="Azure Blob Storage",
+    address="https://{account}.blob.core.windows.net",
+    domain="blob",
+    address_field="blobendpoint",
+    extra="azure-blob",
+)
+COSMOS = AzureService(
+    name="Azure Cosmos DB",
+    address="https://{account}.documents.azure.com:443/",
+    domain="",
+    address_field="accountendpoint",
+    extra="cosmos",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureAccess:
+    """Where a service is, and what proves who asks. ``repr`` shows no secret.
+
+    ``account`` is empty where only an endpoint is known. With neither ``key`` nor ``signature``
+    the identity of the process speaks: see ``open_identity``.
+    """
+
+    endpoint: str
+    account: str
+    key: str | None = field(default=None, repr=False)
+    signature: str | None = field(default=None, repr=False)
+
+    @property
+    def method(self) -> str:
+        """How the caller proves who it is, in words for people."""
+        if self.key is not None:
+            return "account key"
+        return "identity of the process" if self.signature is None else "shared access signature"
+
+
+def read_access(service: AzureService, account: str, options: Mapping[str, Any]) -> AzureAccess:
+    """The access that ``account`` (of the URL; may be empty) and ``options`` describe.
+
+    A connection string says everything by itself; an account key needs the account; an endpoint
+    alone, or an account alone, means the identity of the process.
+
+    Raises:
+        ConfigurationError: They contradict each other or say too little. Shows no secret.
+    """
+    text, key = _text(options, "connection_string"), _text(options, "account_key")
+    given = None if options.get("endpoint") is None else _text(options, "endpoint")
+    if text is not None and key is not None:
+        raise ConfigurationError("give connection_string or account_key, not both")
+    fields = {} if text is None else _connection_fields(text)
+    named = fields.get("accountname", "")
+    if account and named and account != named:
+        raise ConfigurationError(
+            f"the URL names the account {account!r}, and connection_string another, {named!r}"
+        )
+    account = _checked_account(account or named)
+    endpoint = _checked_endpoint(given or _endpoint_of(service, account, fields))
+    access = AzureAccess(
+        endpoint=endpoint,
+        account=account,
+        key=_checked_key(key or fields.get("accountkey")),
+        signature=fields.get("sharedaccesssignature"),
+    )
+    if text is not None and access.key is None and access.signature is None:
+        raise ConfigurationError(
+            "connection_string holds neither AccountKey nor SharedAccessSignature"
+        )
+    if access.key is None and access.signature is None and not endpoint.startswith("https:"):
+        raise ConfigurationError(
+            f"the identity of the process is only shown over TLS, and {endpoint} is not: give "
+            "account_key or connection_string, or an https endpoint"
+        )
+    return access
+
+
+def open_identity(service: AzureService) -> Any:
+    """The identity of this process, found as azure-identity finds it; the caller closes it.
+
+    In turn: the environment, workload identity, managed identity, and the developer's ``az login``.
+    Nothing is sent until a token is needed. It belongs to the event loop that uses it first.
+
+    Raises:
+        ConfigurationError: The client library is not installed.
+    """
+    try:
+        from azure.identity.aio import DefaultAzureCredential
+    except ImportError:
+        raise missing_library(service, "azure-identity") from None
+    return DefaultAzureCredential()
+
+
+def missing_library(service: AzureService, library: str) -> ConfigurationError:
+    """The error that says which extra brings ``library``."""
+    return ConfigurationError(
+        f"the driver of {service.name} needs {library}: pip install 'outlive[{service.extra}]'"
+    )
+
+
+def _text(options: Mapping[str, Any], name: str) -> str | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{name} is text that is not empty")
+    if value.startswith("env:"):
+        raise ConfigurationError(
+            f"{name}: a variable is named in options (connect, outlive.toml, "
+            f"OUTLIVE_OPTIONS_{name.upper()}), not in the URL's query"
+        )
+    return value.strip()
+
+
+def _connection_fields(text: str) -> dict[str, str]:
+    """The fields of a connection string, their names lowered; the values keep their ``=``."""
+    fields: dict[str, str] = {}
+    for part in text.split(";"):
+        name, sep, value = part.partition("=")
+        if part.strip() and not (sep and name.strip() and value.strip()):
+            # The part may be half a key, so it is not repeated.
+            raise ConfigurationError(
+                "connection_string is not of the form Name=value;Name=value; copy it whole "
+                "(`az storage account show-connection-string`, `az cosmosdb keys list`)"
+            )
+        if sep:
+            fields[name.strip().lower()] = value.strip()
+    if "usedevelopmentstorage" in fields:
+        raise ConfigurationError(
+            "connection_string: UseDevelopmentStorage is not known here; write the emulator's "
+            "whole connection string, with AccountName, AccountKey and its endpoint"
+        )
+    return fields
+
+
+def _checked_key(key: str | None) -> str | None:
+    try:
+        if key is not None:
+            base64.b64decode(key, validate=True)
+    except ValueError:
+        # The clients would notice when they sign, and speak of something else.
+        raise ConfigurationError(
+            "the account key is not one of Azure's, which are base64: copy it whole, without quotes"
+        ) from None
+    return key
+
+
+def _checked_account(account: str) -> str:
+    if account and _ACCOUNT.fullmatch(account) is None:
+        raise ConfigurationError(
+            f"account {account!r} is not valid: use 3 to 44 lower-case letters, digits and hyphens"
+        )
+    return account
+
+
+def _endpoint_of(service: AzureService, account: str, fields: Mapping[str, str]) -> str:
+    named = fields.get(service.address_field)
+    if named is not None:
+        return named
+    if not account:
+        raise ConfigurationError(
+            f"no account of {service.name}: name it in the URL, or give endpoint or "
+            "connection_string"
+        )
+    suffix = fields.get("endpointsuffix")
+    if suffix and service.domain:
+        protocol = fields.get("defaultendpointsprotocol", "https")
+        return f"{protocol}://{account}.{service.domain}.{suffix}"
+    return service.address.format(account=account)
+
+
+def _checked_endpoint(endpoint: str) -> str:
+    try:
+        parts = urlsplit(endpoint)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        good, parts = False, None
+    if not good or parts is None:
+        raise ConfigurationError(
+            "endpoint is not an address of the form https://name.example, optionally with a port"
+        )
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        # A signature in the query would be shown wherever the endpoint is.
+        raise ConfigurationError(
+            "endpoint must hold no query and no user; a shared access signature belongs in "
+            "connection_string (BlobEndpoint=…;SharedAccessSignature=…)"
+        )
+    return endpoint

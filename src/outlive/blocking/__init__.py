@@ -1,0 +1,216 @@
+"""The same API for code that does not await: one event loop on one thread, driven from yours.
+
+A thin façade: every method has the name and the parameters of its asynchronous twin, and a test
+compares them. What cannot be the same is said here once: a thread cannot be cancelled from
+outside, so a block under ``hold`` runs on when its lease is lost; look at ``lease.is_held`` or
+``lease.check()`` between steps, use ``guard`` for writes, and the end of the block raises
+``LeaseLost``. Handlers of events and of jobs' queues run on the façade's thread and its pool.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Self
+
+from outlive import host as host_module
+from outlive.app import App
+from outlive.blocking.flows import FlowHandle, Flows
+from outlive.blocking.leases import Lease, Leases
+from outlive.blocking.schedules import Schedules
+from outlive.blocking.work import Claim, Job, Work
+from outlive.connect import connect as connect_async
+from outlive.host import Health
+from outlive.model.flow_options import FlowOptions
+from outlive.model.options import Duration, LeaseOptions
+from outlive.names import HostId
+from outlive.ports.capabilities import Capabilities
+from outlive.runtime.outside import check_outside
+from outlive.runtime.portal import Portal
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.telemetry import Telemetry
+from outlive.work.worker import GRACE_S
+
+__all__ = [
+    "Claim",
+    "FlowHandle",
+    "Flows",
+    "Host",
+    "Job",
+    "Lease",
+    "Leases",
+    "Schedules",
+    "Work",
+    "connect",
+]
+
+
+class Host:
+    """A connected host; see ``outlive.Host``."""
+
+    def __init__(self, host: host_module.Host, portal: Portal) -> None:
+        self._host = host
+        self._portal = portal
+        self.leases = Leases(host.leases, portal)
+
+    @property
+    def work(self) -> Work:
+        """The jobs of the namespace; see ``outlive.Host.work``."""
+        return Work(self._host.work, self._portal)
+
+    @property
+    def flows(self) -> Flows:
+        """The flows of the namespace; see ``outlive.Host.flows``."""
+        return Flows(self._host.flows, self._portal)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the namespace; see ``outlive.Host.schedules``."""
+        return Schedules(self._host.schedules, self._portal)
+
+    @property
+    def name(self) -> str:
+        """The host's human name."""
+        return self._host.name
+
+    @property
+    def id(self) -> HostId:
+        """The id of this incarnation."""
+        return self._host.id
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that every statement carries."""
+        return self._host.namespace
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend promises."""
+        return self._host.capabilities
+
+    def run(self, *, grace: Duration = GRACE_S) -> None:
+        """Do what the app defines until ``stop``, or, on the main thread, SIGTERM or Ctrl-C.
+
+        A second Ctrl-C does not wait for handlers.
+        """
+        with self._stopped_by_signals():
+            self._portal.run(self._host.run(grace=grace))
+
+    @contextmanager
+    def running(self, *, grace: Duration = GRACE_S) -> Generator[Self, None, None]:
+        """Do what the app defines for the length of the block; see ``outlive.Host``.
+
+        A thread cannot be cancelled: what goes wrong meanwhile is raised at the end of the block.
+        """
+        running = self._host.running(grace=grace)
+        self._portal.run(_entered(running))
+        try:
+            yield self
+        except BaseException as error:
+            self._portal.run(_left(running, error))
+            raise
+        else:
+            self._portal.run(_left(running, None))
+
+    def stop(self, *, now: bool = False) -> None:
+        """Let ``run`` end in order, as SIGTERM does; ``now`` without the rest of the grace.
+
+        Safe from any thread.
+        """
+        self._host.stop(now=now)
+
+    @contextmanager
+    def _stopped_by_signals(self) -> Generator[None, None, None]:
+        # The loop runs on the portal's thread, where Python delivers no signals.
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                # None is a handler that was not installed from Python, and cannot be again.
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+        def told(*_: object) -> None:
+            restore()
+            self.stop()
+
+        for number in before:
+            signal.signal(number, told)
+        try:
+            yield
+        finally:
+            restore()
+
+    def health(self) -> Health:
+        """Ask the store and look at this host's own pulse."""
+        return self._portal.run(self._host.health())
+
+    def close(self) -> None:
+        """Release every lease, end the session, disconnect, end the thread. Repeatable."""
+        if not self._portal.closed:
+            self._portal.run(self._host.close())
+            self._portal.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+async def _entered(block: AbstractAsyncContextManager[Any]) -> None:
+    await block.__aenter__()
+
+
+async def _left(block: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
+    await block.__aexit__(None if error is None else type(error), error, None)
+
+
+def connect(  # noqa: PLR0913 - the options are the public promise
+    url: str | None = None,
+    *,
+    app: App | None = None,
+    name: str | None = None,
+    namespace: str | None = None,
+    session_ttl: Duration | None = None,
+    claim_batch: int | None = None,
+    leases: LeaseOptions | None = None,
+    flows: FlowOptions | None = None,
+    migrate: bool | None = None,
+    session: bool | None = None,
+    create: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    telemetry: Telemetry | None = None,
+) -> Host:
+    """Connect this process to a store; see ``outlive.connect``. Close it, or use ``with``."""
+    check_outside("blocking.connect()")
+    portal = Portal()
+
+    async def opening() -> host_module.Host:
+        return await connect_async(
+            url,
+            app=app,
+            name=name,
+            namespace=namespace,
+            session_ttl=session_ttl,
+            claim_batch=claim_batch,
+            leases=leases,
+            flows=flows,
+            migrate=migrate,
+            session=session,
+            create=create,
+            options=options,
+            runtime=runtime,
+            telemetry=telemetry,
+        )
+
+    try:
+        return Host(portal.run(opening()), portal)
+    except BaseException:
+        portal.stop()
+        raise

@@ -1,0 +1,1 @@
+"""The command line: ``outlive <noun> <verb>``, one module per noun."""

@@ -1,0 +1,57 @@
+"""Leaving: how a process ends though threads or tasks of handlers and steps still run.
+
+A thread cannot be stopped, and Python waits for those of a pool when it ends, for as long as they
+take; a task may go on though it was cancelled. Their jobs went back to the queue and what they
+return is refused, so that nobody needs them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from typing import NoReturn
+
+from outlive.cli.output import say
+
+# The pools of handlers and of steps. Threads of other names are the app's own, which may hold up
+# the process for as long as it likes.
+_POOLS = ("outlive-handler", "outlive-step")
+
+# A thread without work ends as soon as it hears that its pool is closed.
+_PATIENCE_S = 0.5
+
+
+def exit_now(code: int, tasks: int = 0) -> NoReturn:
+    """End the process, and leave behind the threads of pools, and ``tasks``, that do not end."""
+    threads = [each for each in threading.enumerate() if each.name.startswith(_POOLS)]
+    for each in threads:
+        each.join(_PATIENCE_S / len(threads))
+    busy = sum(each.is_alive() for each in threads)
+    if not busy and not tasks:
+        sys.exit(code)
+    if busy:
+        say(
+            f"{busy} synchronous handlers or steps still run, and end with this process; "
+            "their jobs were given back, and others run them"
+        )
+    if tasks:
+        say(
+            f"{tasks} tasks go on though they were cancelled, and end with this process; what they "
+            "worked on was given back, and others run it"
+        )
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once, whatever still runs."""
+    try:
+        # What Python would do once everything had ended.
+        atexit._run_exitfuncs()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

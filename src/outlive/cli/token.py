@@ -1,0 +1,175 @@
+"""``outlive token``: bearer tokens of the HTTP API, and the log of admin acts.
+
+The text of a token is written once, to stdout, when it is made. It is stored nowhere.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+
+from outlive.cli import audit as audit_log
+from outlive.cli import signals
+from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.output import emit_fields, emit_rows, say
+from outlive.errors import TokenNotFound, UnsupportedByDriver, UsageError
+from outlive.model.bearer import (
+    NAME_LENGTH_MAX,
+    PAGE_MAX,
+    SECRET_BYTES,
+    BearerRecord,
+    NewBearer,
+    Scope,
+    bearer_digest,
+    bearer_text,
+)
+from outlive.names import BearerId, check_reason
+from outlive.ports.token_store import TokenStore
+
+T = TypeVar("T")
+
+_COLUMNS = {
+    "id": "ID",
+    "name": "NAME",
+    "scopes": "SCOPES",
+    "active": "ACTIVE",
+    "created_at": "CREATED",
+    "expires_at": "EXPIRES",
+    "revoked_at": "REVOKED",
+}
+_ACT_COLUMNS = {"at": "AT", "actor": "WHO", "action": "WHAT", "subject": "TO"}
+
+# A quarter is long enough to forget no renewal over, and short enough that a lost token dies.
+_DAYS_DEFAULT = 90.0
+
+# From a second, below which it would round to never, to ten years, above which it is a mistake in
+# the unit, and further on an instant that no calendar has.
+_DAYS_MIN, _DAYS_MAX = 1 / 86_400, 3650.0
+
+_LIMIT = click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_MAX),
+    default=100,
+    show_default=True,
+    help="How many to show, the newest first.",
+)
+
+
+@click.group()
+def token() -> None:
+    """Bearer tokens of the HTTP API."""
+
+
+@token.command("create")
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    help="What it may do in its namespace. May be repeated.",
+)
+@click.option(
+    "--days",
+    type=float,
+    default=_DAYS_DEFAULT,
+    show_default=True,
+    help="When it expires; 0 is never.",
+)
+@global_options
+def create(name: str, scopes: tuple[str, ...], days: float) -> None:
+    """Make a token called NAME for the namespace, and write it to stdout, once.
+
+    Whoever has it may do what its scopes say: keep it like a password.
+    """
+    check_reason(name)
+    if len(name) > NAME_LENGTH_MAX:
+        raise UsageError(f"the name of a token has at most {NAME_LENGTH_MAX} characters")
+    if days != 0 and not _DAYS_MIN <= days <= _DAYS_MAX:
+        raise UsageError(f"a token lives for a second to {_DAYS_MAX:g} days; --days 0 is for ever")
+    invocation = current()
+    text = bearer_text(secrets.token_bytes(SECRET_BYTES), invocation.settings().namespace)
+    new = NewBearer(
+        id=BearerId(secrets.token_hex(6)),
+        name=name,
+        digest=bearer_digest(text),
+        scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)),
+        ttl_us=round(days * 86_400e6) or None,
+    )
+
+    async def work(tokens: TokenStore) -> BearerRecord | None:
+        await tokens.create(new, actor=audit_log.actor())
+        return await tokens.find(new.digest)
+
+    record = _run(invocation, work, make=True)
+    assert record is not None
+    emit_fields(invocation.output, {**_shown(record), "token": text})
+    say("this token is not shown again; whoever has it may do what its scopes say")
+
+
+@token.command("ls")
+@_LIMIT
+@global_options
+def list_tokens(limit: int) -> None:
+    """List the tokens of the namespace; their texts are stored nowhere."""
+    invocation = current()
+    found = _run(invocation, lambda tokens: tokens.list(limit=limit))
+    rows = [_shown(record) for record in found]
+    emit_rows(invocation.output, "tokens", rows, _COLUMNS)
+
+
+@token.command()
+@click.argument("id")
+@global_options
+def revoke(id: str) -> None:  # noqa: A002 - it is one
+    """End the token with this ID. Servers refuse it within seconds."""
+    check_reason(id)
+    invocation = current()
+    record = _run(invocation, lambda tokens: tokens.revoke(BearerId(id), actor=audit_log.actor()))
+    if record is None:
+        raise TokenNotFound(id)
+    emit_fields(invocation.output, _shown(record))
+    say("revoked; servers refuse it within seconds")
+
+
+@token.command()
+@_LIMIT
+@global_options
+def audit(limit: int) -> None:
+    """Show who made and revoked tokens, and other acts of admins."""
+    invocation = current()
+    acts = _run(invocation, lambda tokens: tokens.acts(limit=limit))
+    emit_rows(invocation.output, "acts", [asdict(act) for act in acts], _ACT_COLUMNS)
+
+
+def _run(
+    invocation: Invocation,
+    work: Callable[[TokenStore], Awaitable[T]],
+    *,
+    make: bool = False,
+) -> T:
+    """Do ``work`` on the tokens of this call's store; ``make`` lets it create the store."""
+
+    async def main(_: signals.Signals) -> T:
+        async with invocation.open(invocation.target(create=make)) as driver:
+            if driver.tokens is None:
+                raise UnsupportedByDriver(
+                    f"{driver.capabilities.backend} keeps no work and no tokens; use sqlite://, "
+                    "postgresql:// or redis://"
+                )
+            return await work(driver.tokens)
+
+    return signals.run(main)
+
+
+def _shown(record: BearerRecord) -> dict[str, Any]:
+    """A record without its digest, which helps nobody who may see it."""
+    fields = asdict(record)
+    del fields["digest"]
+    fields["scopes"] = " ".join(record.scopes)
+    return fields

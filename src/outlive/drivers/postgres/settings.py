@@ -1,0 +1,142 @@
+"""What the URL and the options ask for, checked once. Never shows a password.
+
+Owns the names of the driver's options and splits them from those that belong to libpq.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from outlive.errors import ConfigurationError
+from outlive.model.location import Location
+
+OPTIONS = frozenset(
+    {
+        "schema",
+        "pool_size",
+        "command_timeout",
+        "connect_timeout",
+        "statement_cache_size",
+        "pooler",
+        "listen_url",
+    }
+)
+
+# The schema becomes part of statements, so it is held to plain identifiers; 48 bytes leave room
+# for the names of indexes below PostgreSQL's 63.
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+
+# Acquire, renew and release each keep one batch under way; the fourth serves reads and the
+# transactions of semaphores. More connections would only split the batches.
+_POOL_SIZE = 4
+_POOL_SIZE_MAX = 32
+
+# A keeper renews: one connection at work, one fresh when the first is abandoned.
+_KEEPER_POOL_SIZE = 2
+
+# Long enough for a checkpoint on a slow disk, short enough that nobody believes a dead peer.
+_COMMAND_TIMEOUT_S = 10.0
+_CONNECT_TIMEOUT_S = 5.0
+_TIMEOUT_MAX_S = 600.0
+
+# The driver has about thirty statements; twice that leaves none to be prepared again.
+_STATEMENT_CACHE_SIZE = 64
+_STATEMENT_CACHE_SIZE_MAX = 1000
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSettings:
+    """The settings of one driver; ``repr`` shows neither DSN.
+
+    ``pooler`` of ``None`` means: find out.
+    """
+
+    dsn: str = field(repr=False)
+    listen_dsn: str | None = field(repr=False)
+    shown: str
+    schema: str
+    pool_size: int
+    command_timeout_s: float
+    connect_timeout_s: float
+    statement_cache_size: int
+    pooler: bool | None
+
+    @property
+    def quoted_schema(self) -> str:
+        """The schema as it stands in statements."""
+        return f'"{self.schema}"'
+
+    def sql(self, text: str) -> str:
+        """``text`` with its ``{s}`` replaced by the schema."""
+        return text.replace("{s}", self.quoted_schema)
+
+
+def read_settings(location: Location, options: dict[str, Any], *, role: str) -> PostgresSettings:
+    """The settings of ``location`` and ``options``; arguments win over the URL's query.
+
+    Raises:
+        ConfigurationError: A value is not one the driver can use.
+    """
+    parts = urlsplit(location.url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    given: dict[str, Any] = {name: value for name, value in query if name in OPTIONS}
+    given.update({name: value for name, value in options.items() if name in OPTIONS})
+    rest = urlencode([(name, value) for name, value in query if name not in OPTIONS])
+    schema = str(given.get("schema", "outlive"))
+    if _SCHEMA.fullmatch(schema) is None or schema.startswith("pg_"):
+        raise ConfigurationError(
+            f"schema {schema!r} is not valid: use lower-case letters, digits and '_', at most 48, "
+            "not starting with a digit or pg_"
+        )
+    listen_url = given.get("listen_url")
+    if listen_url is not None and not str(listen_url).startswith(("postgresql://", "postgres://")):
+        raise ConfigurationError("listen_url must start with postgresql:// or postgres://")
+    size = _number(given, "pool_size", _POOL_SIZE, 1, _POOL_SIZE_MAX)
+    return PostgresSettings(
+        dsn=urlunsplit((parts.scheme, parts.netloc, parts.path, rest, "")),
+        listen_dsn=None if listen_url is None else str(listen_url),
+        shown=location.shown,
+        schema=schema,
+        pool_size=int(size) if role == "host" else _KEEPER_POOL_SIZE,
+        command_timeout_s=_number(
+            given, "command_timeout", _COMMAND_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
+        ),
+        connect_timeout_s=_number(
+            given, "connect_timeout", _CONNECT_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
+        ),
+        statement_cache_size=int(
+            _number(
+                given, "statement_cache_size", _STATEMENT_CACHE_SIZE, 0, _STATEMENT_CACHE_SIZE_MAX
+            )
+        ),
+        pooler=_switch(given, "pooler"),
+    )
+
+
+def _number(given: dict[str, Any], name: str, default: float, least: float, most: float) -> float:
+    value = given.get(name, default)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name} is a number, not {value!r}") from None
+    if not least <= number <= most:
+        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}: {value!r}")
+    return number
+
+
+def _switch(given: dict[str, Any], name: str) -> bool | None:
+    value = given.get(name)
+    if value is None or isinstance(value, bool):
+        return value
+    word = str(value).lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ConfigurationError(f"{name} is true or false, not {value!r}")

@@ -1,0 +1,91 @@
+"""The options of the SQLite driver, read once and checked.
+
+Pure. A bad value is refused before any file is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outlive.errors import ConfigurationError
+
+OPTIONS = frozenset({"allow_network_fs", "busy_timeout", "synchronous", "transact_limit"})
+
+# Longer than any sane write transaction, shorter than a person's patience with a hung program.
+_BUSY_TIMEOUT_S = 30.0
+_MOST_S = 3600.0
+
+# While a transactional step runs, nobody writes to the file: a few times what a sane one takes, and
+# less than others are prepared to wait.
+_TRANSACT_LIMIT_S = 5.0
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the options say.
+
+    Attributes:
+        busy_timeout_s: How long a write waits for the lock before it is given up.
+        allow_network_fs: Whether a network file system is accepted, at the user's risk.
+        synchronous: ``FULL`` keeps every commit through a power loss; ``NORMAL`` may lose the
+            last ones, and with them the newest tokens.
+        transact_limit_s: How long a transactional step may hold the writer.
+    """
+
+    busy_timeout_s: float = _BUSY_TIMEOUT_S
+    allow_network_fs: bool = False
+    synchronous: str = "FULL"
+    transact_limit_s: float = _TRANSACT_LIMIT_S
+
+
+def read_settings(url_options: Mapping[str, str], arguments: Mapping[str, Any]) -> Settings:
+    """The settings; arguments to connect win over the URL.
+
+    Raises:
+        ConfigurationError: An option is unknown or its value makes no sense.
+    """
+    given: dict[str, Any] = {**url_options, **arguments}
+    unknown = sorted(set(given) - OPTIONS)
+    if unknown:
+        raise ConfigurationError(
+            f"unknown option {unknown[0]!r} for SQLite; known: {', '.join(sorted(OPTIONS))}"
+        )
+    return Settings(
+        busy_timeout_s=_seconds("busy_timeout", given.get("busy_timeout", _BUSY_TIMEOUT_S)),
+        allow_network_fs=_boolean("allow_network_fs", given.get("allow_network_fs", False)),
+        synchronous=_synchronous(given.get("synchronous", "full")),
+        transact_limit_s=_seconds("transact_limit", given.get("transact_limit", _TRANSACT_LIMIT_S)),
+    )
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        result = math.nan
+    if isinstance(value, bool) or not 0 < result <= _MOST_S:
+        raise ConfigurationError(
+            f"{name} is a number of seconds, above 0 and at most {_MOST_S:g}: {value!r}"
+        )
+    return result
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = _BOOLEANS.get(value.lower()) if isinstance(value, str) else None
+    if known is None:
+        raise ConfigurationError(f"{name} is true or false, not {value!r}")
+    return known
+
+
+def _synchronous(value: Any) -> str:
+    text = value.upper() if isinstance(value, str) else ""
+    if text not in {"FULL", "NORMAL"}:
+        raise ConfigurationError(f"synchronous is full or normal, not {value!r}")
+    return text

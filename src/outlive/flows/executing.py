@@ -1,0 +1,440 @@
+"""Executing: runs the local steps of flows, and tells their owner how each attempt ended.
+
+An async step is one task on the host's loop and is cancelled where it must stop. A synchronous one
+runs in a thread of the pool, is told by ``outlive.cancelled()``, and what it returns too late is
+dropped. Owns the pool, the limits on how many run at once, and the retry policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor as Pool
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, cast
+
+from outlive.errors import UsageError
+from outlive.flows.arguments import Call, encoded
+from outlive.flows.decision import StepTask
+from outlive.flows.events import Failure, StepEnded, StepRetrying
+from outlive.flows.failures import failure_of, traceback_of
+from outlive.flows.step_run import Gate, StepOwner, StepRun
+from outlive.flows.store_clock import StoreClock
+from outlive.runtime.first_turns import FirstTurns
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.telemetry import Telemetry
+from outlive.runtime.threads import awaited_in, call_in
+from outlive.work.current import Middleware, running
+
+# A step that is out of time is cancelled, and gets as long again to clean up, but no longer than
+# this: its flow waits meanwhile, and a body that swallows the cancellation would never end.
+CLEAN_UP_S = 5.0
+
+_CANCELLED = "the step's own code was cancelled"
+_EXITS = "a step ends by returning or raising, not by exiting"
+
+
+class Executor:
+    """Runs steps on one host."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        clock: StoreClock,
+        *,
+        threads: int,
+        middlewares: Sequence[Middleware],
+        telemetry: Telemetry,
+        host: str,
+        log: logging.Logger,
+    ) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._threads = threads
+        # The app's own list: what is added to it later counts as well.
+        self._middlewares = middlewares
+        self._telemetry = telemetry
+        self._host = host
+        self._log = log
+        self._pool: Pool | None = None
+        self._gates: dict[str, Gate] = {}
+        self._turns: FirstTurns | None = None
+
+    def prepare(self, owner: StepOwner, task: StepTask) -> StepRun:
+        """An attempt that is to ``begin``."""
+        return StepRun(owner, task, self._host, self._log)
+
+    def begin(self, run: StepRun, *, lone: bool = False) -> None:
+        """Run a step; its owner is told of the end, unless it was stopped before.
+
+        The owner of a ``lone`` one may be told before this returns: it begins at once where nobody
+        else is ready to run.
+        """
+        limit = run.call.step.options.concurrency
+        if limit is None:
+            self._begin(run, lone=lone)
+            return
+        run.gate = gate = self._gates.setdefault(run.call.step.name, Gate(limit))
+        if gate.enter(run):
+            self._begin(run)
+
+    def stop(self, run: StepRun) -> bool:
+        """Let nobody hear of it any more, and let its body stop; whether it may have begun.
+
+        Repeatable.
+        """
+        if run.over:
+            return True
+        run.over = True
+        run.current.cancelled = True
+        self._disarm(run)
+        if run.task is not None:
+            run.task.cancel()
+        elif run.gate is not None:
+            return not run.gate.forget(run)
+        return True
+
+    def close(self) -> None:
+        """Take no more work into threads. Those that run go on to their end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, run: StepRun, *, lone: bool = False) -> None:
+        step = run.call.step
+        try:
+            called = run.call.arguments()
+        except Exception as error:  # noqa: BLE001 - types of arguments are foreign code
+            # Not now: whoever starts a step is not ready to hear of its end.
+            run.loop.call_soon(self._refused, run, error)
+            return
+        if self._telemetry.active:
+            run.began_at = self._runtime.clock.monotonic()
+        # Whoever hears of its end has nothing of the step's own context.
+        run.outside = outside = copy_context()
+        context = outside.copy()
+        context.run(running.set, run.current)
+        options = step.options
+        if options.timeout_s is not None or options.heartbeat_s is not None:
+            self._arm(run)
+        if step.is_async or self._middlewares:
+            self._in_task(run, called, context, lone=lone)
+        else:
+            self._in_thread(run, called, context)
+
+    def _in_task(self, run: StepRun, called: Call, context: Context, *, lone: bool) -> None:
+        loop, turns = run.loop, self._turns
+        if turns is None or turns.loop is not loop:
+            turns = self._turns = FirstTurns(loop)
+        at_once = lone and turns.may_begin()
+        wrapped = bool(self._middlewares) or self._telemetry.tracing
+        body = self._to_its_end(run, called, wrapped=wrapped)
+        # Into its ``try``: a task that is cancelled before its first turn would drop the body
+        # otherwise, and nobody would hear of it.
+        body.send(None)
+        run.task = loop.create_task(body, name=run.call.identity, context=context)
+        if at_once:
+            turns.give()
+
+    @property
+    def wraps(self) -> bool:
+        """Whether anything is put around steps."""
+        return bool(self._middlewares) or self._telemetry.tracing
+
+    def _innermost(self, run: StepRun, called: Call) -> Awaitable[Any]:
+        if run.call.step.is_async:
+            return _body(run.call.step.function, called)
+        return self._awaited_thread(run, called)
+
+    async def wrapped(self, run: StepRun, innermost: Callable[[], Awaitable[Any]]) -> Any:
+        """The body of a step inside of everything that is put around it."""
+        call = innermost
+        for middleware in reversed(self._middlewares):
+            call = partial(middleware, run.current, call)
+        with self._telemetry.job_span(
+            "outlive.step.run",
+            run.headers,
+            host=self._host,
+            step=run.call.step.name,
+            attempt=run.attempt,
+        ):
+            return await call()
+
+    async def _awaited_thread(self, run: StepRun, called: Call) -> Any:
+        function = partial(run.call.step.function, *called[0], **called[1])
+        return await awaited_in(self._pooled(), partial(copy_context().run, function))
+
+    def _in_thread(self, run: StepRun, called: Call, context: Context) -> None:
+        function = partial(run.call.step.function, *called[0], **called[1])
+
+        def ended(working: Any) -> None:
+            if working.cancelled():
+                # The pool was closed before it began, with its host.
+                return
+            try:
+                run.loop.call_soon_threadsafe(self._thread_done, run, working)
+            except RuntimeError:
+                # The loop has closed: nobody waits for a step any more.
+                self._log.debug("a thread of step %s outlived its loop", run.call.identity)
+
+        try:
+            working = call_in(self._pooled(), partial(context.run, function))
+        except RuntimeError as error:
+            # No thread is to be had: a failed attempt as any other. Not now: whoever starts a step
+            # is not ready to hear of its end.
+            run.loop.call_soon(self._ended, run, None, error)
+        else:
+            working.add_done_callback(ended)
+
+    def _pooled(self) -> Pool:
+        if self._pool is None:
+            self._pool = self._runtime.start_pool(self._threads, name="outlive-step")
+        return self._pool
+
+    async def _to_its_end(self, run: StepRun, called: Call, *, wrapped: bool) -> None:
+        """Run the body of a step, and tell of its end in the same turn of the loop."""
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            await _NEXT_TURN
+            if wrapped:
+                result = await self.wrapped(run, partial(self._innermost, run, called))
+            else:
+                result = await run.call.step.function(*called[0], **called[1])
+        except BaseException as raised:
+            if _is_dropped(run, raised):
+                raise
+            error = _told(run, raised)
+        if error is None and run.timed_out is not None:
+            # Also if it returned something after that: an attempt that took longer has failed.
+            error = TimeoutError(run.timed_out)
+        task = run.task
+        try:
+            if task is None:
+                # A loop that begins tasks at once: whoever starts a step is not ready to hear.
+                run.loop.call_soon(self._ended, run, result, error, context=run.outside)
+            else:
+                run.outside.run(self._ended, run, result, error)
+            if isinstance(error, KeyboardInterrupt):
+                if task is not None:
+                    # It is the loop that raises it; of the task nobody asks for it.
+                    task.add_done_callback(_retrieved)
+                raise error
+        finally:
+            # It has this frame in its traceback: cut apart, both are freed at once.
+            error = None
+
+    def _thread_done(self, run: StepRun, working: Any) -> None:
+        error = working.exception()
+        self._ended(run, None if error is not None else working.result(), error)
+
+    def _ended(self, run: StepRun, result: Any, error: BaseException | None) -> None:
+        try:
+            if not run.over:
+                if run.timers:
+                    self._disarm(run)
+                self._tell(run, result, error)
+        finally:
+            # Its body has ended and asks it for nothing more: cut apart, both are freed at once.
+            run.over = True
+            run.task = None
+            del run.current
+            if run.gate is not None:
+                self._give_turn(run.gate)
+
+    def _tell(self, run: StepRun, result: Any, error: BaseException | None) -> None:
+        """Tell the owner of a step how an attempt ended."""
+        if error is not None:
+            self._failed(run, error)
+            return
+        try:
+            raw = encoded(result, f"the result of step {run.call.step.name}")
+        except Exception as wrong:  # noqa: BLE001 - what is not told, its flow waits for for ever
+            # Never tried again: the work is done, and doing it twice would not help.
+            self._failed(run, wrong, final=True)
+            return
+        run.over = True
+        if self._telemetry.active:
+            self._measure(run, "completed")
+        call = run.call
+        run.owner.step_happened(
+            run,
+            StepEnded(
+                at=self._clock.now_us(),
+                step=call.identity,
+                input=call.input,
+                result=raw,
+                attempt=call.attempt,
+            ),
+        )
+
+    def _refused(self, run: StepRun, error: Exception) -> None:
+        """It cannot begin with what it was called with, however often it is tried."""
+        if run.gate is not None:
+            self._give_turn(run.gate)
+        self._failed(run, error, final=True)
+
+    def _give_turn(self, gate: Gate) -> None:
+        following = gate.leave()
+        if following is not None:
+            self._begin(following)
+
+    def _failed(self, run: StepRun, error: BaseException, *, final: bool = False) -> None:
+        if run.over:
+            return
+        run.over = True
+        event = self.failure(run, error, final=final)
+        if self._telemetry.active:
+            self._measure(run, "retried" if isinstance(event, StepRetrying) else "failed")
+        run.owner.step_happened(run, event)
+
+    def failure(
+        self, run: StepRun, error: BaseException, *, final: bool = False
+    ) -> StepEnded | StepRetrying:
+        """What follows from a failed attempt: another one after a pause, or the end of the step."""
+        call = run.call
+        now_us, options = self._clock.now_us(), call.step.options
+        kept = failure_of(error, errors=options.errors)
+        pause_s = (
+            None
+            if final
+            else options.retry.delay_s(call.attempt, error, self._runtime.random.random())
+        )
+        if pause_s is not None and options.retry_for_s is not None:
+            spent_s = (now_us - call.first_at_us) / 1e6
+            if spent_s + pause_s > options.retry_for_s:
+                pause_s = None
+        self._tell_failed(run, error, kept, pause_s)
+        if pause_s is None:
+            return StepEnded(
+                at=now_us, step=call.identity, input=call.input, error=kept, attempt=call.attempt
+            )
+        due = now_us + round(pause_s * 1e6)
+        return StepRetrying(
+            at=now_us,
+            step=call.identity,
+            attempt=call.attempt,
+            error=kept,
+            due=due,
+            details=run.details,
+        )
+
+    def _tell_failed(
+        self, run: StepRun, error: BaseException, kept: Failure, pause_s: float | None
+    ) -> None:
+        """Say that an attempt failed. What the step names as its errors, its flow expects."""
+        call, flow = run.call, run.owner.row.id
+        fields = {"flow": flow, "step": call.identity, "attempt": call.attempt}
+        what = (call.identity, flow, call.attempt, f"{kept.type}: {kept.message}")
+        if pause_s is not None:
+            text = "step %s of flow %s failed at attempt %d, and is tried again in {:.1f} s: %s"
+            self._log.warning(text.format(pause_s), *what, extra=fields)
+        elif isinstance(error, call.step.options.errors):
+            self._log.info("step %s of flow %s failed at attempt %d: %s", *what, extra=fields)
+        else:
+            # As it is kept: what a foreign error says of itself may not even be printable.
+            text = "step %s of flow %s failed for good at attempt %d: %s%s"
+            self._log.warning(text, *what, traceback_of(kept), extra=fields)
+
+    # -- limits of time ---------------------------------------------------------------------------
+
+    def _arm(self, run: StepRun) -> None:
+        loop, options = run.loop, run.call.step.options
+        if options.timeout_s is not None:
+            said = f"the step did not end within {options.timeout_s:g} s"
+            run.timers += (
+                loop.call_later(options.timeout_s, self._time_out, run, said, options.timeout_s),
+            )
+        if options.heartbeat_s is not None:
+            run.beat_at = loop.time()
+            run.timers += (loop.call_later(options.heartbeat_s, self._listen, run),)
+
+    def _listen(self, run: StepRun) -> None:
+        """Look whether the step has told of itself since the last look."""
+        heartbeat_s = run.call.step.options.heartbeat_s
+        assert heartbeat_s is not None
+        left_s = run.beat_at + heartbeat_s - run.loop.time()
+        if left_s <= 0:
+            said = f"the step gave no heartbeat for {heartbeat_s:g} s"
+            self._time_out(run, said, heartbeat_s)
+        else:
+            # In place of the one that has come: a long step looks a thousand times.
+            kept = tuple(each for each in run.timers if each.when() > run.loop.time())
+            run.timers = (*kept, run.loop.call_later(left_s, self._listen, run))
+
+    def _time_out(self, run: StepRun, said: str, limit_s: float) -> None:
+        if run.over:
+            return
+        run.current.cancelled = True
+        self._disarm(run)
+        if run.task is None:
+            self._failed(run, TimeoutError(said))
+            return
+        # Its clean-up is waited for, for a while.
+        run.timed_out = said
+        run.task.cancel()
+        run.timers = (run.loop.call_later(min(limit_s, CLEAN_UP_S), self._give_up, run, said),)
+
+    def _give_up(self, run: StepRun, said: str) -> None:
+        """It does not end though it was cancelled: the attempt has failed, whatever it does."""
+        if run.over:
+            return
+        self._log.warning(
+            "step %s of flow %s runs on after its time, as its code swallows cancellation; what it "
+            "still returns is dropped",
+            *(run.call.identity, run.owner.row.id),
+            extra={"flow": run.owner.row.id},
+        )
+        self._failed(run, TimeoutError(said))
+
+    def _disarm(self, run: StepRun) -> None:
+        for timer in run.timers:
+            timer.cancel()
+        run.timers = ()
+
+    def _measure(self, run: StepRun, outcome: str) -> None:
+        spent_s = self._runtime.clock.monotonic() - run.began_at
+        self._telemetry.step_ended(outcome, spent_s)
+
+
+def _is_dropped(run: StepRun, raised: BaseException) -> bool:
+    """Whether a body ends because its loop is dropped: nobody waits for a step any more."""
+    # Its own code may raise the same.
+    inside = run.task is None or asyncio.current_task(run.loop) is run.task
+    return isinstance(raised, GeneratorExit) and not inside
+
+
+def _told(run: StepRun, raised: BaseException) -> BaseException | None:
+    """What is told of an error that ended a body; ``None`` for what our own time-out raised."""
+    if isinstance(raised, asyncio.CancelledError):
+        return asyncio.CancelledError(_CANCELLED) if run.timed_out is None else None
+    if isinstance(raised, SystemExit):
+        # Its host, and the next, must outlive it.
+        error = UsageError(_EXITS)
+        error.__cause__ = raised
+        return error
+    return raised
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Somebody has asked what a task raised."""
+    task.exception()
+
+
+class _NextTurn:
+    """Awaited, it lets the body go on in the turn of the loop in which its task begins."""
+
+    # Yields once; without a frame of Python, as each step awaits it.
+    __await__ = staticmethod(partial(iter, (None,)))
+
+
+_NEXT_TURN = cast("Awaitable[None]", _NextTurn())
+
+
+async def _body(function: Callable[..., Any], called: Call) -> Any:
+    """Run an async step. One that exits has failed: its host, and the next, must outlive it."""
+    try:
+        return await function(*called[0], **called[1])
+    except SystemExit as error:
+        raise UsageError(_EXITS) from error

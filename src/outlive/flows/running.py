@@ -1,0 +1,36 @@
+"""Which flow this code runs in: the one whose loop runs, and nothing else.
+
+A step runs on its host's loop or in a thread, so that inside of it there is none.
+"""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
+from typing import TYPE_CHECKING
+
+from outlive.errors import UsageError
+from outlive.flows.loop import FlowLoop
+
+if TYPE_CHECKING:
+    from outlive.flows.run import FlowRun
+
+
+def running_flow() -> FlowRun | None:
+    """The run whose code this is, if it is that of a flow."""
+    loop = get_running_loop()
+    return loop.owner if type(loop) is FlowLoop else None
+
+
+def the_flow(what: str) -> FlowRun:
+    """The same.
+
+    Raises:
+        UsageError: This is no flow code; ``what`` names what was asked for.
+        Evicted: It is the code of a flow that is being dropped.
+    """
+    run = running_flow()
+    if run is None:
+        raise UsageError(f"outlive.{what} is for the code of a flow, not of a step or a program")
+    if run.loop.is_closed():
+        run.loop.evict()
+    return run

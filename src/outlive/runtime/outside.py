@@ -1,0 +1,35 @@
+"""What must not be asked for by the code of a flow: it is run again from its history.
+
+Owns the words of the refusal. It is made before anything is sent: a request that went out would be
+repeated by each replay.
+"""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
+
+from outlive.errors import UsageError
+
+# Kinds of event loops that are known to run no flow: asked for on the way to every operation. A
+# program has one or two.
+_elsewhere: set[type] = set()
+_KINDS_MAX = 100
+
+
+def check_outside(asked: str, instead: str = "do it in a step (@app.step) and await that") -> None:
+    """Refuse what only programs, handlers and steps may do.
+
+    Raises:
+        UsageError: The code of a flow asks; ``instead`` says what it can do.
+    """
+    kind = type(get_running_loop())
+    if kind in _elsewhere:
+        return
+    # An event loop of a flow says so of itself.
+    if getattr(kind, "of_a_flow", False):
+        raise UsageError(
+            f"flow code cannot use {asked}: it is run again from its history after a crash, and "
+            f"would ask again; {instead}"
+        )
+    if len(_elsewhere) < _KINDS_MAX:
+        _elsewhere.add(kind)

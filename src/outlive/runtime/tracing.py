@@ -1,0 +1,182 @@
+"""Spans for OpenTelemetry, when the ``otel`` extra is installed.
+
+Owns the names and attributes of the spans. A key is an attribute here, because traces are sampled
+and searched; it is never a metric's label. Must never show a secret: texts of errors are masked.
+Background renewals make no spans of their own, or the trace of a lease held for days would never
+end; their failures are events on the ``hold`` span.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback as traceback_module
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from outlive.errors import ConfigurationError, LeaseHeld
+from outlive.runtime.logs import masked
+from outlive.runtime.telemetry import Attribute, Span, Telemetry
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Tracer, TracerProvider
+
+_INSTRUMENTATION = "outlive"
+
+# What an exporter should carry of one error's text; the rest is in the log.
+_TEXT_MAX = 8 * 1024
+
+
+class TracingTelemetry(Telemetry):
+    """Makes spans of what leases and jobs do.
+
+    ``outlive.job.run`` lasts from the start of a handler to the end of its claim; it is a child
+    of the span in which the job was enqueued, wherever that was.
+
+    ``outlive.lease.acquire``, ``outlive.lease.renew`` (only where the program itself calls
+    ``renew``) and ``outlive.lease.release`` are children of the caller's span.
+    ``outlive.lease.hold`` lasts from the grant to the release or the loss; it is no parent of
+    what the program does meanwhile, because a lease may outlive the span that acquired it.
+
+    ``provider`` defaults to OpenTelemetry's global one.
+
+    Raises:
+        ConfigurationError: ``opentelemetry-api`` is not installed.
+    """
+
+    tracing = True
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        try:
+            from opentelemetry import trace
+        except ImportError:
+            raise ConfigurationError(
+                "tracing needs the OpenTelemetry API: pip install 'outlive[otel]'"
+            ) from None
+        self._tracer: Tracer = trace.get_tracer(_INSTRUMENTATION, tracer_provider=provider)
+        # One entry per lease that is held; whatever ends a lease takes its entry out.
+        self._holds: dict[str, trace.Span] = {}
+
+    def span(self, name: str, **attributes: Attribute) -> Span:
+        """A span around one operation, current while it runs."""
+        return _OtelSpan(self._tracer, name, attributes)
+
+    def job_span(self, name: str, carrier: Mapping[str, str], **attributes: Attribute) -> Span:
+        """A span around the run of a job: a child of the span that enqueued it."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        parent = TraceContextTextMapPropagator().extract(carrier)
+        return _OtelSpan(self._tracer, name, attributes, family="job", parent=parent)
+
+    def carrier(self) -> dict[str, str]:
+        """The caller's span as W3C trace context; empty outside of one."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        headers: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(headers)
+        return headers
+
+    def hold_began(self, owner: str, **attributes: Attribute) -> None:
+        """Start the span of one grant."""
+        named = _named({"owner": owner, **attributes})
+        self._holds[owner] = self._tracer.start_span("outlive.lease.hold", attributes=named)
+
+    def hold_noted(self, owner: str, what: str, **attributes: Attribute) -> None:
+        """Mark an event on the span of a grant. The SDK keeps a bounded number of them."""
+        span = self._holds.get(owner)
+        if span is not None:
+            span.add_event(f"outlive.lease.{what}", _named(attributes))
+
+    def hold_ended(self, owner: str, reason: str) -> None:
+        """End the span of a grant; a loss is an error, a release is not."""
+        span = self._holds.pop(owner, None)
+        if span is None:
+            return
+        span.set_attribute("outlive.lease.ended", reason)
+        if reason != "released":
+            _set_error(span, f"lost ({reason})")
+        span.end()
+
+
+class _OtelSpan(Span):
+    """One operation: started on entry, current in the caller's context, ended on exit."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        name: str,
+        attributes: dict[str, Attribute],
+        *,
+        family: str = "lease",
+        parent: Context | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._name = name
+        self._attributes = attributes
+        self._family = family
+        self._parent = parent
+        self._span: trace.Span | None = None
+        self._current: AbstractContextManager[trace.Span] | None = None
+
+    def set(self, **attributes: Attribute) -> None:
+        if self._span is not None:
+            self._span.set_attributes(_named(attributes, self._family))
+
+    def __enter__(self) -> Self:
+        from opentelemetry import trace
+
+        named = _named(self._attributes, self._family)
+        self._span = self._tracer.start_span(self._name, context=self._parent, attributes=named)
+        # Errors are recorded below, masked; the API would record them as they are.
+        self._current = trace.use_span(
+            self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False
+        )
+        self._current.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        span, current = self._span, self._current
+        if span is None or current is None:
+            return
+        try:
+            current.__exit__(None, None, None)
+        finally:
+            if error is not None:
+                _record(span, error)
+            span.end()
+
+
+def _record(span: trace.Span, error: BaseException) -> None:
+    """Write down what ended an operation. Cancellation and a refusal are answers, not errors."""
+    if isinstance(error, (asyncio.CancelledError, GeneratorExit, LeaseHeld)):
+        return
+    text = masked(str(error), _TEXT_MAX)
+    stack = "".join(traceback_module.format_exception(error))
+    span.add_event(
+        "exception",
+        {
+            "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
+            "exception.message": text,
+            "exception.stacktrace": masked(stack, _TEXT_MAX),
+        },
+    )
+    _set_error(span, f"{type(error).__name__}: {text}")
+
+
+def _set_error(span: trace.Span, text: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_status(Status(StatusCode.ERROR, text))
+
+
+def _named(attributes: dict[str, Attribute], family: str = "lease") -> dict[str, Attribute]:
+    """Our attributes under names that nobody else uses."""
+    return {
+        f"outlive.{name}" if name in ("host", "namespace") else f"outlive.{family}.{name}": (
+            masked(value, _TEXT_MAX) if isinstance(value, str) else value
+        )
+        for name, value in attributes.items()
+    }

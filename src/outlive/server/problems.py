@@ -1,0 +1,137 @@
+"""What a client is told when something is refused: problem documents (RFC 9457).
+
+Owns the codes. A problem says what to do, in words of ours: never those of a store, which may name
+statements, paths or addresses.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from outlive.errors import (
+    ConfigurationError,
+    Conflict,
+    LeaseLost,
+    MailboxFull,
+    NotFound,
+    OutcomeUnknown,
+    OutliveError,
+    StoreError,
+    UnsupportedByDriver,
+    UsageError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemDocument(msgspec.Struct, kw_only=True, rename={"kind": "type"}):
+    """Why a request was refused. ``code`` is stable; programs decide by it and by the status."""
+
+    kind: str
+    title: str
+    status: int
+    detail: str
+    code: str
+
+
+TITLES = {
+    "invalid-request": (400, "The request is not valid"),
+    "unauthenticated": (401, "No valid bearer token"),
+    "forbidden": (403, "Not allowed"),
+    "not-found": (404, "Not found"),
+    "method-not-allowed": (405, "Method not allowed"),
+    "request-timeout": (408, "The body did not arrive in time"),
+    "claim-stale": (409, "The claim is no longer yours"),
+    "session-ended": (409, "The worker's session has ended"),
+    "duplicate": (409, "A live item has this unique key"),
+    "queue-draining": (409, "The queue takes no more items"),
+    "conflict": (409, "Not as things stand now"),
+    "too-large": (413, "The body is too large"),
+    "unsupported-media-type": (415, "Only JSON is understood"),
+    "misdirected": (421, "This server has another name"),
+    "unsupported": (422, "The store cannot do this"),
+    "too-many-requests": (429, "Too many requests"),
+    "internal": (500, "A mistake of the server"),
+    "server-stopping": (503, "The server is being stopped"),
+    "store-unavailable": (503, "The store does not answer"),
+    "outcome-unknown": (503, "The outcome is not known"),
+}
+"""Status and title of every code."""
+
+
+class Problem(Exception):
+    """A refusal on its way to the client. Control flow of the server; never leaves it."""
+
+    def __init__(self, code: str, detail: str, **headers: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return TITLES[self.code][0]
+
+    def document(self) -> bytes:
+        """The body of the answer."""
+        status, title = TITLES[self.code]
+        return msgspec.json.encode(
+            ProblemDocument(
+                kind=f"urn:outlive:problem:{self.code}",
+                title=title,
+                status=status,
+                detail=self.detail,
+                code=self.code,
+            )
+        )
+
+
+def session_ended() -> Problem:
+    """The refusal of a worker whose session is over."""
+    return Problem(
+        "session-ended",
+        "No heartbeat came in time, and the work of this session was given to others. Drop what "
+        "you have, choose a new session, and ask again.",
+    )
+
+
+def problem_of(error: OutliveError) -> Problem:
+    """The refusal that says what ``error`` means for a client."""
+    if isinstance(error, OutcomeUnknown):
+        return Problem(
+            "outcome-unknown",
+            "The store's reply was lost: it may or may not have been done. Ask again with the same "
+            "ids; that never does it twice.",
+            Retry_After="1",
+        )
+    if isinstance(error, StoreError):
+        return Problem(
+            "store-unavailable",
+            "Nothing was done. Ask again in a moment.",
+            Retry_After="1",
+        )
+    if isinstance(error, NotFound):
+        return Problem("not-found", "There is no such thing in this namespace.")
+    if isinstance(error, Conflict):
+        return Problem("conflict", "Somebody else was first: read again, then decide.")
+    if isinstance(error, UnsupportedByDriver):
+        return Problem("unsupported", "The store of this server cannot do this.")
+    if isinstance(error, MailboxFull):
+        return Problem(
+            "too-many-requests",
+            "As many signals lie unread there as are allowed; nothing was sent.",
+            Retry_After="5",
+        )
+    if isinstance(error, LeaseLost):
+        return session_ended()
+    if isinstance(error, UsageError) and not isinstance(error, ConfigurationError):
+        return Problem("invalid-request", str(error))
+    # A wrong setting of the server is nobody's business but its operator's, who reads the log.
+    return Problem("internal", "The server made a mistake; its log says more.")
+
+
+def problem_response(problem: Problem) -> Response:
+    """The response that says it."""
+    return Response(problem.document(), problem.status, problem.headers, MEDIA_TYPE)

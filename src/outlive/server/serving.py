@@ -1,0 +1,193 @@
+"""Serving: opens the namespaces, binds, and takes everything down in order.
+
+Owns who may be let in where. A server that nobody can tell friends from strangers for is bound to
+this machine alone, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlive.connect import connect
+from outlive.errors import ConfigurationError
+from outlive.runtime.prometheus import PrometheusTelemetry
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.telemetry import Telemetry, combine
+from outlive.runtime.tracing import TracingTelemetry
+from outlive.server import limits
+from outlive.server.access import any_token
+from outlive.server.application import Application
+from outlive.server.hosts import is_loopback
+from outlive.server.limits import Limits
+
+try:
+    import uvicorn
+
+    from outlive.server.connections import Connection
+except ImportError:
+    raise ConfigurationError(
+        "the server needs Starlette and uvicorn: pip install 'outlive[server]'"
+    ) from None
+
+# The port of the server where none is named; no other well-known service has it.
+PORT_DEFAULT = 8420
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServePlan:
+    """What to serve, and where. The first namespace is that of callers without a token."""
+
+    url: str | None
+    namespaces: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = PORT_DEFAULT
+    allowed_hosts: tuple[str, ...] = ()
+    bounds: Limits = field(default_factory=Limits)
+
+
+async def serve(plan: ServePlan, *, started: Callable[[str, bool], None]) -> None:
+    """Serve until cancelled; ``started`` is told the address and whether tokens are asked for.
+
+    When cancelled, requests that wait are let go at once, others get a few seconds.
+
+    Raises:
+        ConfigurationError: The address cannot be bound, or must not be.
+    """
+    async with _application(plan) as (application, authenticated):
+        with _bound(plan) as listener:
+            server = _Server(_config(application))
+            serving = asyncio.create_task(server.serve([listener]), name="outlive-server")
+            started(_address(listener), authenticated)
+            try:
+                await asyncio.shield(serving)
+            finally:
+                # First: whatever else goes wrong, the server is told to end, and awaited.
+                server.should_exit = True
+                try:
+                    application.close()
+                finally:
+                    await asyncio.wait([serving])
+
+
+@asynccontextmanager
+async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, bool], None]:
+    async with AsyncExitStack() as stack:
+        telemetry = _telemetry()
+        hosts = {
+            name: await stack.enter_async_context(
+                connect(plan.url, namespace=name, telemetry=telemetry)
+            )
+            for name in plan.namespaces
+        }
+        # A further name is that of a proxy, which lets others in though the loopback is bound.
+        reached = [name for name in (plan.host, *plan.allowed_hosts) if not is_loopback(name)]
+        application = Application(
+            {name: host.driver for name, host in hosts.items()},
+            flows={
+                name: host.flows
+                for name, host in hosts.items()
+                if host.driver.instances is not None
+            },
+            opened=lambda name, ttl_s: hosts[name].expect_session(ttl_s),
+            telemetry=telemetry,
+            runtime=Runtime(),
+            bounds=plan.bounds,
+            open_to=None if reached else plan.namespaces[0],
+            allowed_hosts=_names(plan),
+        )
+        stack.callback(application.close)
+        authenticated = await any_token(application.spaces.tokens)
+        if not authenticated and reached:
+            raise ConfigurationError(
+                f"others could reach a server on {reached[0]}, and no token exists that would tell "
+                "who they are: make one with `outlive token create NAME --scope work`, or leave "
+                "--host and --allowed-host out"
+            )
+        yield application, authenticated
+
+
+def _names(plan: ServePlan) -> tuple[str, ...]:
+    """The names the server answers to besides those of the loopback."""
+    any_address = plan.host in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
+    own = () if any_address or is_loopback(plan.host) else (_bracketed(plan.host),)
+    return (*own, *plan.allowed_hosts)
+
+
+def _telemetry() -> Telemetry:
+    """Numbers and spans, each where its library is installed; spans go where it was set up."""
+    found: list[Telemetry] = []
+    for kind in (PrometheusTelemetry, TracingTelemetry):
+        with contextlib.suppress(ConfigurationError):
+            found.append(kind())
+    return combine(*found)
+
+
+def _config(application: Application) -> uvicorn.Config:
+    return uvicorn.Config(
+        # The type of uvicorn names its own form of ASGI.
+        application,  # pyright: ignore[reportArgumentType]
+        http=Connection,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # The address of a peer decides who is slowed down; a header that anybody may write does
+        # not.
+        proxy_headers=False,
+        ws="none",
+        limit_concurrency=limits.CONNECTIONS_MAX,
+        timeout_keep_alive=round(limits.KEEP_ALIVE_S),
+        timeout_graceful_shutdown=round(limits.STOP_S),
+    )
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to whoever runs it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Catch none."""
+        yield
+
+
+@contextlib.contextmanager
+def _bound(plan: ServePlan) -> Generator[socket.socket, None, None]:
+    try:
+        found = socket.getaddrinfo(
+            plan.host, plan.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _unbound(plan, error) from None
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(socket.SOMAXCONN)
+        except OSError as error:
+            raise _unbound(plan, error) from None
+        listener.setblocking(False)
+        yield listener
+
+
+def _unbound(plan: ServePlan, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"port {plan.port} of {plan.host} cannot be bound ({error.strerror}): choose another with "
+        "--port or --host"
+    )
+
+
+def _address(listener: socket.socket) -> str:
+    name: Any = listener.getsockname()
+    return f"http://{_bracketed(name[0])}:{name[1]}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,409 @@
+"""Running: one claimed job through its handler to its end.
+
+Owns what becomes of a run: completed, failed by its policy, dead, given back, cancelled or lost.
+An async body runs as a task and is cancelled where it must stop; a synchronous one runs in a
+thread, is told by ``current().cancelled``, and what it returns too late is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Protocol
+
+from outlive.errors import InvalidPayload, UsageError
+from outlive.model.job import ClaimedJob, Completion, Extension, Failure, Return, Settled
+from outlive.ports.job_store import JobStore
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.session import LiveSession
+from outlive.runtime.tasks import is_current
+from outlive.runtime.threads import call_in
+from outlive.work.claim import Claim, headers_of
+from outlive.work.current import Current, Middleware, Reporting, running
+from outlive.work.failures import describe
+from outlive.work.handler import Handler
+from outlive.work.keys import KeyBusy, KeyLimits
+from outlive.work.payload import encode
+from outlive.work.settling import Lane
+from outlive.work.work import Work
+
+# Another job of the same concurrency key runs: most take about this long, and each look costs a
+# claim and a release.
+_KEY_RETRY_S = 1.0
+
+
+# Why a run must stop.
+CANCELLED, LOST, STOPPED = "cancelled", "lost", "stopped"
+
+
+class Reports(Reporting, Protocol):
+    """What takes the progress of a run, and writes it when it is time."""
+
+    def unwritten(self) -> str | None:
+        """What was told and is not written yet; it is the caller's now."""
+        ...
+
+
+class Lanes:
+    """The writes of one worker, by kind."""
+
+    def __init__(self, runtime: Runtime, store: JobStore, log: logging.Logger) -> None:
+        self.complete = Lane(runtime, store.complete, log)
+        self.fail = Lane(runtime, store.fail, log)
+        self.release = Lane(runtime, store.release, log)
+        # What is told of the progress of a job must not be overtaken by what was told later.
+        self.extend = Lane(runtime, store.extend, log, slow_max=1)
+
+    async def flushed(self) -> None:
+        """Wait until everything has its answer."""
+        for lane in (self.complete, self.fail, self.release, self.extend):
+            await lane.flushed()
+
+
+class House:
+    """What all runners of one worker share. Also their claims', which they settle themselves."""
+
+    def __init__(
+        self,
+        work: Work,
+        keys: KeyLimits,
+        middlewares: Sequence[Middleware],
+        *,
+        host: str,
+        log: logging.Logger,
+        ended: Callable[[], bool],
+    ) -> None:
+        self.runtime = work.runtime
+        self.store = work.store
+        self.telemetry = work.telemetry
+        self.lanes = Lanes(work.runtime, work.store, log)
+        self.keys = keys
+        self.middlewares = tuple(middlewares)
+        self.host = host
+        self.log = log
+        # Whether the worker is at its end, and with it whatever it could still write.
+        self.ended = ended
+
+    def settled(self, claim: Claim, outcome: str) -> None:
+        """Nothing to do: what a run ends with is told by its runner."""
+
+    def comes_due(self, queue: str, seconds: float, /) -> None:
+        """Nothing to do: the worker looks by itself."""
+
+
+class Run:
+    """One job being run."""
+
+    __slots__ = ("current", "job", "over", "session", "task", "why")
+
+    def __init__(self, job: ClaimedJob, session: LiveSession) -> None:
+        self.job = job
+        self.session = session
+        self.current: Current | None = None
+        self.task: asyncio.Task[None] | None = None
+        # Why it must stop, if it must, and whether its body has ended.
+        self.why: str | None = None
+        self.over = False
+
+    def stop(self, why: str, *, interrupt: bool = True) -> None:
+        """Tell the body to stop; without ``interrupt`` an async one is not cancelled either.
+
+        Told once; only a loss is told to a body that was told something else before.
+        """
+        if self.over or self.why == LOST or (self.why is not None and why != LOST):
+            return
+        self.why = why
+        if self.current is None:
+            # It looks before it begins. A task that is cancelled before its first step would
+            # neither settle the job nor free its slot.
+            return
+        self.current.cancelled = True
+        if interrupt and self.task is not None:
+            self.task.cancel()
+
+
+class Runner:
+    """Runs jobs of one handler."""
+
+    def __init__(
+        self,
+        handler: Handler[Any, Any],
+        house: House,
+        *,
+        pool: Executor | None,
+        retried: Callable[[float], None],
+    ) -> None:
+        options = handler.options
+        self.handler = handler
+        self._options = options
+        self._codec = handler.takes
+        self._house = house
+        self._runtime = house.runtime
+        self._lanes = house.lanes
+        self._log = house.log
+        self._pool = pool
+        self._retried = retried
+        # The usual handler needs nothing around it, and no layer for it.
+        self._plain = (
+            pool is None
+            and not house.middlewares
+            and options.timeout_s is None
+            and options.concurrency_key is None
+        )
+
+    def run(
+        self, run: Run, reporting: Reports, freed: Callable[[], None]
+    ) -> Coroutine[Any, Any, str]:
+        """Run the job, settle it, and say how it ended. ``freed`` is called when its slot is."""
+        if self._house.telemetry.active:
+            return self._measured(run, reporting, freed)
+        return self._settled(run, reporting, freed)
+
+    async def _measured(self, run: Run, reporting: Reports, freed: Callable[[], None]) -> str:
+        clock, job, telemetry = self._runtime.clock, run.job, self._house.telemetry
+        started = clock.monotonic()
+        waited_s = clock.now().timestamp() - job.enqueued_at_us / 1e6
+        telemetry.job_waited(max(0.0, waited_s))
+        with telemetry.job_span(
+            "outlive.job.run",
+            headers_of(job),
+            host=self._house.host,
+            id=job.id,
+            queue=job.queue,
+            attempt=job.attempts + 1,
+            token=job.token,
+        ) as span:
+            outcome = await self._settled(run, reporting, freed)
+            span.set(outcome=outcome)
+        telemetry.job_ended(outcome, clock.monotonic() - started)
+        return outcome
+
+    async def _settled(self, run: Run, reporting: Reports, freed: Callable[[], None]) -> str:
+        slot = _Slot(freed)
+        try:
+            try:
+                payload = self._codec.decode(run.job.payload)
+            except InvalidPayload as error:
+                # Never tried again: it would arrive the same.
+                return await self._fail(run, slot, error, final=True)
+            claim = Claim(run.job, run.session, self._house)
+            run.current = current = Current(claim, self._house.host, self._log, reporting)
+            current.cancelled = run.why is not None
+            running.set(current)
+            try:
+                result = await self._body(run, current, payload, slot)
+            except asyncio.CancelledError as error:
+                return await self._interrupted(run, reporting, slot, error)
+            except KeyBusy:
+                pause_s = _KEY_RETRY_S * self._runtime.random.uniform(0.5, 1.5)
+                return await self._release(run, slot, pause_s, unbegun=True)
+            except (KeyboardInterrupt, GeneratorExit):
+                # Ctrl-C, and a coroutine that is thrown away.
+                raise
+            except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure
+                await self._keep_told(run, reporting)
+                return await self._fail(run, slot, error)
+            return await self._complete(run, slot, result)
+        finally:
+            slot.leave()
+
+    async def _body(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Any:
+        try:
+            if run.why is not None:
+                raise asyncio.CancelledError
+            if self._plain:
+                return await self.handler.function(payload)
+            return await self._execute(run, current, payload, slot)
+        except GeneratorExit as error:
+            if not is_current(run.task):
+                # Nobody raised it: the coroutine is thrown away with its loop.
+                raise
+            raise RuntimeError("the handler raised GeneratorExit") from error
+        finally:
+            # From here on it is settled, which nothing may interrupt. Cut apart from its task,
+            # it is freed with that, and not by a search for cycles.
+            run.over = True
+            run.task = run.current = None
+
+    async def _execute(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Any:
+        if self._options.concurrency_key is None:
+            return await self._timed(current, payload, slot)
+        async with self._house.keys.held(self.handler, payload, run, slot):
+            return await self._timed(current, payload, slot)
+
+    async def _timed(self, current: Current, payload: Any, slot: _Slot) -> Any:
+        timeout_s = self._options.timeout_s
+        if timeout_s is None:
+            return await self._called(current, payload, slot)
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                return await self._called(current, payload, slot)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            current.cancelled = True
+            raise TimeoutError(f"the handler did not end within {timeout_s:g} s") from error
+
+    def _called(self, current: Current, payload: Any, slot: _Slot) -> Awaitable[Any]:
+        function, pool = self.handler.function, self._pool
+
+        def innermost() -> Awaitable[Any]:
+            return function(payload) if pool is None else self._in_thread(pool, payload, slot)
+
+        call: Callable[[], Awaitable[Any]] = innermost
+        for middleware in reversed(self._house.middlewares):
+            call = partial(middleware, current, call)
+        return call()
+
+    async def _in_thread(self, pool: Executor, payload: Any, slot: _Slot) -> Any:
+        loop = asyncio.get_running_loop()
+        function = partial(self.handler.function, payload)
+        working = call_in(pool, partial(copy_context().run, function))
+        slot.occupied = True
+
+        def ended(_: object) -> None:
+            try:
+                loop.call_soon_threadsafe(slot.vacate)
+            except RuntimeError:
+                # The loop has closed: nobody counts slots any more.
+                self._log.debug("a thread of queue %r outlived its loop", self.handler.queue)
+
+        working.add_done_callback(ended)
+        return await asyncio.wrap_future(working)
+
+    async def _interrupted(
+        self, run: Run, reporting: Reports, slot: _Slot, error: asyncio.CancelledError
+    ) -> str:
+        """The body ended by cancellation: ours, its own, or that of whoever ends the loop."""
+        task = asyncio.current_task()
+        if run.why is None and self._house.ended():
+            raise error
+        while task is not None and task.cancelling():
+            task.uncancel()
+        if run.why is None:
+            failed = RuntimeError("the handler was cancelled, and not by its worker")
+            failed.__cause__ = error
+            return await self._fail(run, slot, failed)
+        if run.why == LOST:
+            return self._outcome(run, Settled.LOST, LOST)
+        await self._keep_told(run, reporting)
+        # The store ends a job as cancelled if that was asked for.
+        return await self._release(run, slot, 0.0)
+
+    async def _keep_told(self, run: Run, reporting: Reports) -> None:
+        """Write what the body told last, before others have the job: they may go on from there."""
+        text, job = reporting.unwritten(), run.job
+        if text is not None:
+            await self._lanes.extend.put(Extension(job.id, job.token, text), run.session)
+
+    async def _complete(self, run: Run, slot: _Slot, result: Any) -> str:
+        try:
+            text = None if result is None else encode(result, "the result")
+        except UsageError as error:
+            # Never tried again: the work is done, and doing it twice would not help.
+            return await self._fail(run, slot, error, final=True)
+        slot.leave()
+        job = run.job
+        answer = await self._lanes.complete.put(Completion(job.id, job.token, text), run.session)
+        return self._outcome(run, answer, "completed")
+
+    async def _release(
+        self, run: Run, slot: _Slot, pause_s: float, *, unbegun: bool = False
+    ) -> str:
+        slot.leave()
+        job = run.job
+        back = Return(job.id, job.token, round(pause_s * 1e6), unbegun)
+        answer = await self._lanes.release.put(back, run.session)
+        self._retried(pause_s)
+        return self._outcome(run, answer, "cancelled" if run.why == CANCELLED else "released")
+
+    async def _fail(
+        self, run: Run, slot: _Slot, error: BaseException, *, final: bool = False
+    ) -> str:
+        slot.leave()
+        job = run.job
+        delay_s = None if final else self._delay_s(job, error)
+        retry_us = None if delay_s is None else round(delay_s * 1e6)
+        failure = Failure(
+            job.id, job.token, describe(error, rebuilt=self._options.errors), retry_us
+        )
+        answer = await self._lanes.fail.put(failure, run.session)
+        if answer is not Settled.LOST:
+            self._tell_failed(job, error, delay_s)
+        if delay_s is not None:
+            self._retried(delay_s)
+        if run.why == CANCELLED:
+            return self._outcome(run, answer, "cancelled")
+        return self._outcome(run, answer, "dead" if delay_s is None else "failed")
+
+    def _delay_s(self, job: ClaimedJob, error: BaseException) -> float | None:
+        policy = self._options.retry
+        try:
+            policy = policy.overridden(job.retry)
+        except UsageError as wrong:
+            self._log.warning(
+                "job %s has a retry policy that cannot be read, and gets that of its handler: %s",
+                *(job.id, wrong),
+                extra={"job": job.id, "queue": job.queue},
+            )
+        return policy.delay_s(job.attempts + 1, error, self._runtime.random.random())
+
+    def _outcome(self, run: Run, answer: Settled, outcome: str) -> str:
+        if answer is not Settled.LOST:
+            return outcome
+        job = run.job
+        self._log.warning(
+            "the claim of job %s of queue %r was lost while it ran; others run it now",
+            *(job.id, job.queue),
+            extra={"job": job.id, "queue": job.queue, "token": job.token},
+        )
+        return LOST
+
+    def _tell_failed(self, job: ClaimedJob, error: BaseException, delay_s: float | None) -> None:
+        fields = {"job": job.id, "queue": job.queue, "attempt": job.attempts + 1}
+        if delay_s is None:
+            self._log.error(
+                "job %s of queue %r is dead after %d attempts: %r",
+                *(job.id, job.queue, job.attempts + 1, error),
+                exc_info=error,
+                extra=fields,
+            )
+        else:
+            self._log.warning(
+                "job %s of queue %r failed, and is tried again in %.1f s: %r",
+                *(job.id, job.queue, delay_s, error),
+                extra=fields,
+            )
+
+
+class _Slot:
+    """One place of a handler's concurrency: free again when the body has ended, and its thread."""
+
+    __slots__ = ("_freed", "_left", "occupied", "vacated")
+
+    def __init__(self, freed: Callable[[], None]) -> None:
+        self._freed = freed
+        self._left = False
+        # Whether a thread runs in it, and what to call when that has ended.
+        self.occupied = False
+        self.vacated: Callable[[], None] | None = None
+
+    def leave(self) -> None:
+        """The body has ended, or is not waited for any longer. Repeatable."""
+        if not self._left:
+            self._left = True
+            if not self.occupied:
+                self._freed()
+
+    def vacate(self) -> None:
+        """The thread has ended."""
+        self.occupied = False
+        if self.vacated is not None:
+            self.vacated()
+        if self._left:
+            self._freed()
