@@ -11,7 +11,9 @@ import pytest
 from outlive import Retry
 from outlive.client import Client, HttpWorker
 from outlive.client import worker as worker_module
+from outlive.clock import SystemClock
 from outlive.model.job import NewJob
+from outlive.runtime.runtime import Runtime
 from tests.server.test_client import real, until
 
 __all__ = ["real"]
@@ -115,3 +117,38 @@ async def test_a_worker_ends_though_its_function_does_not(real, monkeypatch):
         await asyncio.sleep(0.1)
     record = await jobs.get(item)
     assert (record.state, record.attempts, worker.done) == ("ready", 0, 0)
+
+
+class _PausedClock(SystemClock):
+    """The machine's clock, as a process sees it that stood still for a while."""
+
+    stood_still_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.stood_still_s
+
+
+async def test_a_function_does_not_begin_after_the_deadline_of_its_claim(real):
+    url, token, _ = real
+    clock, claims, ran_at = _PausedClock(), [], []
+    loop = asyncio.get_running_loop()
+
+    def make_task(loop, coroutine, **options):
+        if coroutine.__qualname__.endswith("._handle"):
+            claims.append(coroutine)
+            if len(claims) == 1:
+                clock.stood_still_s = 3600.0
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    async def work(_):
+        ran_at.append(len(claims))
+
+    async with Client(url, token, worker_id="w1", ttl=30, runtime=Runtime(clock=clock)) as client:
+        await client.enqueue("mail", "late")
+        worker = HttpWorker(client, ["mail"], work)
+        loop.set_task_factory(make_task)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: worker.done == 1)
+        worker.stop()
+        await asyncio.wait_for(running, 20)
+    assert ran_at == [2]

@@ -289,6 +289,9 @@ class HttpWorker:
     async def _worked(self, run: _Run) -> _Settle | None:
         """Run the user's function, and say what is to be sent; ``None`` of a claim that is gone."""
         item, task = run.item, asyncio.current_task()
+        if self._clock.monotonic() >= self._deadline:
+            # The process was paused since the claim: another worker may have the item by now.
+            return None
         try:
             result = await self._calls.call(item, run.order)
         except asyncio.CancelledError as error:

@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, cast
 
-from outlive.errors import UsageError
+from outlive.errors import ClaimLost, UsageError
 from outlive.flows.arguments import Call, encoded
 from outlive.flows.decision import StepTask
 from outlive.flows.events import Failure, StepEnded, StepRetrying
@@ -144,7 +144,7 @@ class Executor:
 
     def _innermost(self, run: StepRun, called: Call) -> Awaitable[Any]:
         if run.call.step.is_async:
-            return _body(run.call.step.function, called)
+            return _body(run, called)
         return self._awaited_thread(run, called)
 
     async def wrapped(self, run: StepRun, innermost: Callable[[], Awaitable[Any]]) -> Any:
@@ -162,11 +162,11 @@ class Executor:
             return await call()
 
     async def _awaited_thread(self, run: StepRun, called: Call) -> Any:
-        function = partial(run.call.step.function, *called[0], **called[1])
-        return await awaited_in(self._pooled(), partial(copy_context().run, function))
+        body = partial(_begun, run, called)
+        return await awaited_in(self._pooled(), partial(copy_context().run, body))
 
     def _in_thread(self, run: StepRun, called: Call, context: Context) -> None:
-        function = partial(run.call.step.function, *called[0], **called[1])
+        body = partial(_begun, run, called)
 
         def ended(working: Any) -> None:
             if working.cancelled():
@@ -179,7 +179,7 @@ class Executor:
                 self._log.debug("a thread of step %s outlived its loop", run.call.identity)
 
         try:
-            working = call_in(self._pooled(), partial(context.run, function))
+            working = call_in(self._pooled(), partial(context.run, body))
         except RuntimeError as error:
             # No thread is to be had: a failed attempt as any other. Not now: whoever starts a step
             # is not ready to hear of its end.
@@ -201,7 +201,7 @@ class Executor:
             if wrapped:
                 result = await self.wrapped(run, partial(self._innermost, run, called))
             else:
-                result = await run.call.step.function(*called[0], **called[1])
+                result = await _begun(run, called)
         except BaseException as raised:
             if _is_dropped(run, raised):
                 raise
@@ -245,6 +245,10 @@ class Executor:
 
     def _tell(self, run: StepRun, result: Any, error: BaseException | None) -> None:
         """Tell the owner of a step how an attempt ended."""
+        if isinstance(error, ClaimLost) and not run.owner.session.held:
+            # Its flow is dropped with the session, and waits for nothing here.
+            run.over = True
+            return
         if error is not None:
             self._failed(run, error)
             return
@@ -432,9 +436,23 @@ class _NextTurn:
 _NEXT_TURN = cast("Awaitable[None]", _NextTurn())
 
 
-async def _body(function: Callable[..., Any], called: Call) -> Any:
+def _begun(run: StepRun, called: Call) -> Any:
+    """Call the body, unless the session has ended by our own clock.
+
+    Asked in the iteration of the loop, or in the thread, in which the body begins: a host that was
+    paused since its claim begins nothing that another host may run already.
+
+    Raises:
+        ClaimLost: The session has ended.
+    """
+    if not run.owner.session.held:
+        raise ClaimLost(run.id, "expired")
+    return run.call.step.function(*called[0], **called[1])
+
+
+async def _body(run: StepRun, called: Call) -> Any:
     """Run an async step. One that exits has failed: its host, and the next, must outlive it."""
     try:
-        return await function(*called[0], **called[1])
+        return await _begun(run, called)
     except SystemExit as error:
         raise UsageError(_EXITS) from error

@@ -83,7 +83,13 @@ class RemoteSteps:
                 raise UsageError(f"this app has no step {name!r} for queue {queue!r}")
             args, kwargs = step.arguments.decode(msgspec.json.encode(payload).decode())
             await self._recall()
-            return await self._limited(step, partial(step.function, *args, **kwargs))
+
+            def begun() -> Any:
+                # The look at the attempt before took its time: the claim may be lost by now.
+                current().check()
+                return step.function(*args, **kwargs)
+
+            return await self._limited(step, begun)
 
         options = HandlerOptions(
             concurrency=said[0] if said else _CONCURRENCY,
@@ -146,7 +152,7 @@ class RemoteSteps:
 
 async def _left_in_time(call: Callable[[], Any], limit: asyncio.Timeout, grace_s: float) -> Any:
     """Await a body in a task of its own, which can be left if it swallows the end of its time."""
-    body = asyncio.ensure_future(call())
+    body = asyncio.ensure_future(_awaited(call))
     try:
         # Not by `shield`: from Python 3.14 on that tells of errors which come when nobody
         # waits any more.
@@ -168,6 +174,10 @@ async def _left_in_time(call: Callable[[], Any], limit: asyncio.Timeout, grace_s
             if error is not None:
                 raise error from None
         raise
+
+
+async def _awaited(call: Callable[[], Any]) -> Any:
+    return await call()
 
 
 def _drop(body: asyncio.Future[Any]) -> None:

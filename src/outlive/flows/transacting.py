@@ -49,6 +49,9 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     except StoreError:
         home.lost(live, fenced=True)
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the step's
+        if not live.session.held:
+            home.lost(live, fenced=True)
+            return
         live.not_transacted(home.executor.failure(run, error))
     else:
         # The store runs its body no more: cut apart, both are freed at once.
@@ -74,6 +77,9 @@ class _Transaction:
         """Run the step with the transaction's connection, and say what to commit with it."""
         self.event = None
         run = self._run
+        # A host that was paused while it waited for its turn begins nothing that another host may
+        # run already.
+        run.check()
         run.current.tx = tx
         called = run.call.arguments()
         if run.call.step.is_async:

@@ -67,6 +67,8 @@ class Ticker:
         if tick.missed:
             _log.warning("%d tick(s) of %r were missed", tick.missed, lease.key, extra=fields)
         try:
+            # The tick was claimed before a pause that may have passed the deadline.
+            lease.check()
             result = self._function(tick) if self._takes_tick else self._function()
             if inspect.isawaitable(result):
                 await result

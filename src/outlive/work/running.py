@@ -216,7 +216,7 @@ class Runner:
             if run.why is not None:
                 raise asyncio.CancelledError
             if self._plain:
-                return await self.handler.function(payload)
+                return await self._begun(run, payload)
             return await self._execute(run, current, payload, slot)
         except GeneratorExit as error:
             if not is_current(run.task):
@@ -229,41 +229,51 @@ class Runner:
             run.over = True
             run.task = run.current = None
 
+    def _begun(self, run: Run, payload: Any) -> Any:
+        """Call the handler, unless the session has ended by our own clock.
+
+        Asked in the iteration of the loop, or in the thread, in which the body begins: a host that
+        was paused since its claim begins nothing that another host may run already.
+        """
+        if not run.session.held:
+            run.why = LOST
+            raise asyncio.CancelledError
+        return self.handler.function(payload)
+
     async def _execute(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Any:
         if self._options.concurrency_key is None:
-            return await self._timed(current, payload, slot)
+            return await self._timed(run, current, payload, slot)
         async with self._house.keys.held(self.handler, payload, run, slot):
-            return await self._timed(current, payload, slot)
+            return await self._timed(run, current, payload, slot)
 
-    async def _timed(self, current: Current, payload: Any, slot: _Slot) -> Any:
+    async def _timed(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Any:
         timeout_s = self._options.timeout_s
         if timeout_s is None:
-            return await self._called(current, payload, slot)
+            return await self._called(run, current, payload, slot)
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await self._called(current, payload, slot)
+                return await self._called(run, current, payload, slot)
         except TimeoutError as error:
             if not limit.expired():
                 raise
             current.cancelled = True
             raise TimeoutError(f"the handler did not end within {timeout_s:g} s") from error
 
-    def _called(self, current: Current, payload: Any, slot: _Slot) -> Awaitable[Any]:
-        function, pool = self.handler.function, self._pool
+    def _called(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Awaitable[Any]:
+        pool, begun = self._pool, partial(self._begun, run, payload)
 
         def innermost() -> Awaitable[Any]:
-            return function(payload) if pool is None else self._in_thread(pool, payload, slot)
+            return begun() if pool is None else self._in_thread(pool, begun, slot)
 
         call: Callable[[], Awaitable[Any]] = innermost
         for middleware in reversed(self._house.middlewares):
             call = partial(middleware, current, call)
         return call()
 
-    async def _in_thread(self, pool: Executor, payload: Any, slot: _Slot) -> Any:
+    async def _in_thread(self, pool: Executor, begun: Callable[[], Any], slot: _Slot) -> Any:
         loop = asyncio.get_running_loop()
-        function = partial(self.handler.function, payload)
-        working = call_in(pool, partial(copy_context().run, function))
+        working = call_in(pool, partial(copy_context().run, begun))
         slot.occupied = True
 
         def ended(_: object) -> None:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import outlive
-from tests.process.programs.speech import Ears, say, serve, speak_the_log
+from tests.process.programs.speech import Ears, now, say, serve, speak_the_log
 
 app = outlive.App("processes")
 
@@ -21,9 +21,10 @@ _LOOK_S = 0.02
 
 
 def _begin() -> dict[str, Any]:
-    me = outlive.current()
+    # The time first: what is paused behind it, and finds its token still good, began before others.
+    at, me = now(), outlive.current()
     told = {"flow": me.flow, "key": me.idempotency_key, "token": me.token}
-    say("ran", **told)
+    say("ran", at=at, **told)
     return told
 
 
