@@ -18,12 +18,13 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint bench soak clean core dev
+.PHONY: help demo test test-fast test-repeat lint bench soak clean core dev
 
 help:
 	@echo "make demo       show the main job end to end on an embedded SQLite file"
 	@echo "make test       run all tests, with real servers that are fetched and started as needed"
 	@echo "make test-fast  run the tests that need nothing but Python"
+	@echo "make test-repeat N=3 [LOAD=1]  run all tests so often; LOAD=1 keeps every core busy meanwhile"
 	@echo "make lint       check style, types and layers"
 	@echo "make bench      measure all areas beside the raw driver"
 	@echo "make soak       run the long forms of the tests"
@@ -43,6 +44,10 @@ test: dev
 
 test-fast: dev
 	@$(PYTHON) -m pytest -n $(WORKERS) -m "not service and not process and not soak" $(ARGS)
+
+test-repeat: dev
+	@$(PYTHON) tools/repeat.py $(if $(LOAD),--load) $(or $(N),3) \
+		$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: dev
 	$(BIN)/ruff check .

@@ -42,9 +42,8 @@ def test_hosts_that_start_together_make_one_schema(empty_store, cast):
 
 
 @pytest.mark.timeout(300 if SOAK else 120)
-def test_no_key_has_two_owners_while_processes_are_killed(sqlite_store, cast):
+def test_no_key_has_two_owners_while_processes_are_killed(sqlite_store, cast, seed):
     keys = ("a", "b", "c")
-    seed = random.randrange(10**6)
     chance = random.Random(seed)
     started = 0
 

@@ -79,9 +79,7 @@ def load_until_busy(fleet: FlowFleet, prefix: str) -> list[str]:
 
 
 @pytest.mark.timeout(120 + 2 * LIMIT_S)
-def test_every_flow_comes_to_its_end_whoever_dies_or_stands_still(store, cast):
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+def test_every_flow_comes_to_its_end_whoever_dies_or_stands_still(store, cast, seed):
     dice = random.Random(seed)
     fleet = FlowFleet(cast, store, hosts=3, ttl=TTL_S)
     names = load(fleet, FLOWS)

@@ -80,8 +80,7 @@ def job_store(request):
 
 
 @pytest.mark.timeout(120 + 2 * LIMIT_S)
-def test_every_job_is_completed_once_whoever_dies_or_stalls(job_store, cast):
-    seed = random.randrange(10**6)
+def test_every_job_is_completed_once_whoever_dies_or_stalls(job_store, cast, seed):
     fleet = Fleet(cast, job_store, random.Random(seed), "careful", "handlers")
     begun = now()
     torture(fleet)

@@ -65,8 +65,7 @@ def stall_at_random(
 
 
 @pytest.mark.timeout(60 + 2 * MOST_SECONDS)
-def test_stalled_owners_never_overlap_their_successors(shared_store, cast):
-    seed = random.randrange(10**6)
+def test_stalled_owners_never_overlap_their_successors(shared_store, cast, seed):
     actors = fleet(cast, shared_store, seed)
     owned = stall_at_random(
         *(actors, shared_store.short_ttl_s, random.Random(seed)),
@@ -90,8 +89,7 @@ def test_stalled_owners_never_overlap_their_successors(shared_store, cast):
 
 
 @pytest.mark.timeout(60 + 2 * MOST_SECONDS)
-def test_the_checker_reports_owners_that_never_look_at_their_deadline(sqlite_store, cast):
-    seed = random.randrange(10**6)
+def test_the_checker_reports_owners_that_never_look_at_their_deadline(sqlite_store, cast, seed):
     actors = fleet(cast, sqlite_store, seed, "careless")
 
     def rules_broken() -> set[str]:
