@@ -7,7 +7,6 @@ return is refused, so that nobody needs them.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import sys
@@ -46,10 +45,8 @@ def exit_now(code: int, tasks: int = 0) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once, whatever still runs."""
+    """End the process immediately, whatever still runs; functions of ``atexit`` are not run."""
     try:
-        # What Python would do once everything had ended.
-        atexit._run_exitfuncs()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -22,7 +22,6 @@ from outlive.flows.events import Failure, StepEnded, StepRetrying
 from outlive.flows.failures import failure_of, traceback_of
 from outlive.flows.step_run import Gate, StepOwner, StepRun
 from outlive.flows.store_clock import StoreClock
-from outlive.runtime.first_turns import FirstTurns
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.telemetry import Telemetry
 from outlive.runtime.threads import awaited_in, call_in
@@ -60,21 +59,16 @@ class Executor:
         self._log = log
         self._pool: Pool | None = None
         self._gates: dict[str, Gate] = {}
-        self._turns: FirstTurns | None = None
 
     def prepare(self, owner: StepOwner, task: StepTask) -> StepRun:
         """An attempt that is to ``begin``."""
         return StepRun(owner, task, self._host, self._log)
 
-    def begin(self, run: StepRun, *, lone: bool = False) -> None:
-        """Run a step; its owner is told of the end, unless it was stopped before.
-
-        The owner of a ``lone`` one may be told before this returns: it begins at once where nobody
-        else is ready to run.
-        """
+    def begin(self, run: StepRun) -> None:
+        """Run a step; its owner is told of the end, unless it was stopped before."""
         limit = run.call.step.options.concurrency
         if limit is None:
-            self._begin(run, lone=lone)
+            self._begin(run)
             return
         run.gate = gate = self._gates.setdefault(run.call.step.name, Gate(limit))
         if gate.enter(run):
@@ -101,7 +95,7 @@ class Executor:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, run: StepRun, *, lone: bool = False) -> None:
+    def _begin(self, run: StepRun) -> None:
         step = run.call.step
         try:
             called = run.call.arguments()
@@ -119,23 +113,17 @@ class Executor:
         if options.timeout_s is not None or options.heartbeat_s is not None:
             self._arm(run)
         if step.is_async or self._middlewares:
-            self._in_task(run, called, context, lone=lone)
+            self._in_task(run, called, context)
         else:
             self._in_thread(run, called, context)
 
-    def _in_task(self, run: StepRun, called: Call, context: Context, *, lone: bool) -> None:
-        loop, turns = run.loop, self._turns
-        if turns is None or turns.loop is not loop:
-            turns = self._turns = FirstTurns(loop)
-        at_once = lone and turns.may_begin()
+    def _in_task(self, run: StepRun, called: Call, context: Context) -> None:
         wrapped = bool(self._middlewares) or self._telemetry.tracing
         body = self._to_its_end(run, called, wrapped=wrapped)
         # Into its ``try``: a task that is cancelled before its first turn would drop the body
         # otherwise, and nobody would hear of it.
         body.send(None)
-        run.task = loop.create_task(body, name=run.call.identity, context=context)
-        if at_once:
-            turns.give()
+        run.task = run.loop.create_task(body, name=run.call.identity, context=context)
 
     @property
     def wraps(self) -> bool:

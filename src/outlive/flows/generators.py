@@ -9,11 +9,12 @@ never keep a generator alive: what is freed inside of flow code cleans up there.
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncGenerator, Callable
 from sys import get_asyncgen_hooks, set_asyncgen_hooks
 from typing import Any
 from weakref import ref
+
+from outlive.runtime.running_loop import running_loop
 
 Generator = AsyncGenerator[Any, Any]
 Hook = Callable[[Generator], None]
@@ -34,7 +35,7 @@ class _Begins:
         self.before = before
 
     def __call__(self, generator: Generator) -> None:
-        loop: Any = get_running_loop()
+        loop: Any = running_loop()
         if getattr(loop, "of_a_flow", False):
             known: Known = loop.generators
             _own[id(generator)] = known[id(generator)] = ref(generator)

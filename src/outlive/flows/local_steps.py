@@ -36,21 +36,17 @@ class LocalSteps:
         return bool(self._held or self.transactions)
 
     def start(self, owner: StepOwner, calls: Sequence[StepTask]) -> None:
-        """Let these run for ``owner``, after those that were held.
-
-        One that comes alone may have ended before this returns.
-        """
+        """Let these run for ``owner``, after those that were held."""
         if self._held:
             calls = (*self._held, *calls)
             self._held = []
-        lone = len(calls) == 1
         for call in calls:
             if call.step.options.transactional:
                 self.transactions.append(call)
             else:
                 # Known before it begins: it may end at once.
                 self.running[call.identity] = run = self._executor.prepare(owner, call)
-                self._executor.begin(run, lone=lone)
+                self._executor.begin(run)
 
     def hold(self, calls: Iterable[StepTask]) -> None:
         """Let these run when the next are started."""

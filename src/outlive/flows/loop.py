@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
-from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPrivateUsage]
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -32,7 +30,12 @@ from outlive.flows.numbered import (
     end_coroutine,
 )
 from outlive.flows.refusals import refuse_unordered, without_the_outside
-from outlive.runtime.stepping_aside import step_aside, step_back
+from outlive.runtime.running_loop import (
+    enter_task,
+    leave_task,
+    replace_running_loop,
+    restore_running_loop,
+)
 
 # One activation of a flow runs from one thing that happened to the next wait. A fan-out over ten
 # thousand steps is about a hundred thousand callbacks; ten times that is a loop without an await.
@@ -111,7 +114,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         ready, left = self._ready, CALLBACKS_MAX
         # As the context manager below does it, which would cost a tenth of a step.
         keep_generators_apart()
-        aside = step_aside(self)
+        outer = replace_running_loop(self)
         _inside.add(self)
         try:
             while ready:
@@ -136,8 +139,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
                     )
         finally:
             _inside.discard(self)
-            step_back(aside)
-            if aside[0] is None:
+            restore_running_loop(outer)
+            if outer[0] is None:
                 hear_again()
 
     def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
@@ -253,14 +256,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def being_the_running_loop(self) -> Generator[None, None, None]:
         """Let flow code run inside the block; whatever loop ran before runs again behind it."""
         keep_generators_apart()
-        aside = step_aside(self)
+        outer = replace_running_loop(self)
         _inside.add(self)
         try:
             yield
         finally:
             _inside.discard(self)
-            step_back(aside)
-            if aside[0] is None:
+            restore_running_loop(outer)
+            if outer[0] is None:
                 hear_again()
 
     @contextmanager

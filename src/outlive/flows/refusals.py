@@ -7,7 +7,7 @@ replay could repeat. The refusal is raised where it is asked for, inside the flo
 from __future__ import annotations
 
 import asyncio
-import sys
+import inspect
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
@@ -82,8 +82,10 @@ def refuse_unordered() -> None:
     Raises:
         UsageError: It did.
     """
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 - who asks
-    if not frame.f_code.co_name.endswith("ensure_future"):
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = None if frame is None else frame.f_back
+    if frame is None or not frame.f_code.co_name.endswith("ensure_future"):
         return
     for _ in range(_FRAMES_LOOKED_AT):
         if frame.f_back is None or frame.f_code.co_filename != asyncio.tasks.__file__:

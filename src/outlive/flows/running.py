@@ -5,11 +5,11 @@ A step runs on its host's loop or in a thread, so that inside of it there is non
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from typing import TYPE_CHECKING
 
 from outlive.errors import UsageError
 from outlive.flows.loop import FlowLoop
+from outlive.runtime.running_loop import running_loop
 
 if TYPE_CHECKING:
     from outlive.flows.run import FlowRun
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def running_flow() -> FlowRun | None:
     """The run whose code this is, if it is that of a flow."""
-    loop = get_running_loop()
+    loop = running_loop()
     return loop.owner if type(loop) is FlowLoop else None
 
 

@@ -7,7 +7,6 @@ what it returns is awaited; called by anything else it is the plain function.
 from __future__ import annotations
 
 import inspect
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -20,6 +19,7 @@ from outlive.flows.loop import FlowLoop
 from outlive.model.options import Duration, seconds
 from outlive.model.retry import Retry
 from outlive.names import check_key, check_queue
+from outlive.runtime.running_loop import running_loop
 from outlive.work.handler import CONCURRENCY_MAX, count_of
 
 P = ParamSpec("P")
@@ -79,7 +79,7 @@ class Step(Generic[P, R]):
             UsageError: In flow code, the arguments cannot be stored as JSON.
         """
         # As ``running_flow`` finds it out.
-        loop = get_running_loop()
+        loop = running_loop()
         if type(loop) is not FlowLoop:
             return cast("Any", self.function(*args, **kwargs))
         return loop.owner.asking.step(self, args, kwargs)

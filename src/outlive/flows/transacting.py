@@ -17,7 +17,7 @@ from outlive.flows.arguments import Call, encoded
 from outlive.flows.events import StepEnded, decode_events
 from outlive.flows.step_run import StepRun
 from outlive.model.instance import Commit, Committed, HistoryRow
-from outlive.runtime.stepping_aside import step_aside, step_back
+from outlive.runtime.running_loop import replace_running_loop, restore_running_loop
 from outlive.work.current import running
 from outlive.work.repeating import while_held
 
@@ -186,13 +186,13 @@ def _at_once(body: Coroutine[Any, Any, Any]) -> Any:
     Raises:
         UsageError: It waits.
     """
-    outer = step_aside(_Busy())
+    outer = replace_running_loop(_Busy())
     try:
         body.send(None)
     except StopIteration as ended:
         return ended.value
     finally:
-        step_back(outer)
+        restore_running_loop(outer)
     body.close()
     _refuse()
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import (
-    _AsyncGeneratorContextManager as GeneratorBlock,  # pyright: ignore[reportPrivateUsage]
-)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -40,8 +39,24 @@ class AwaitedBlock:
             """Never reached; without it Python would not ask ``__enter__``."""
 
 
-class _Running(AwaitedBlock, GeneratorBlock[T]):
+class _Running(AwaitedBlock, AbstractAsyncContextManager[T]):
+    __slots__ = ("_inner",)
+
     block = "host.running()"
+
+    def __init__(self, inner: AbstractAsyncContextManager[T]) -> None:
+        self._inner = inner
+
+    async def __aenter__(self) -> T:
+        return await self._inner.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, where)
 
     if not TYPE_CHECKING:
 
@@ -49,11 +64,14 @@ class _Running(AwaitedBlock, GeneratorBlock[T]):
             raise TypeError(f"{self.block} is a block: write `async with {self.block}`")
 
 
-def running_block(function: Callable[P, AsyncGenerator[T]]) -> Callable[P, GeneratorBlock[T]]:
+def running_block(
+    function: Callable[P, AsyncGenerator[T]],
+) -> Callable[P, AbstractAsyncContextManager[T]]:
     """``contextlib.asynccontextmanager`` for ``running``, whose misuse is told in our words."""
+    manager = asynccontextmanager(function)
 
     @functools.wraps(function)
-    def make(*args: P.args, **kwargs: P.kwargs) -> GeneratorBlock[T]:
-        return _Running(function, args, kwargs)
+    def make(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
+        return _Running(manager(*args, **kwargs))
 
     return make

@@ -6,9 +6,8 @@ repeated by each replay.
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
-
 from outlive.errors import UsageError
+from outlive.runtime.running_loop import running_loop
 
 # Kinds of event loops that are known to run no flow: asked for on the way to every operation. A
 # program has one or two.
@@ -22,7 +21,7 @@ def check_outside(asked: str, instead: str = "do it in a step (@app.step) and aw
     Raises:
         UsageError: The code of a flow asks; ``instead`` says what it can do.
     """
-    kind = type(get_running_loop())
+    kind = type(running_loop())
     if kind in _elsewhere:
         return
     # An event loop of a flow says so of itself.

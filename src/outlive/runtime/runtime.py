@@ -7,10 +7,11 @@ replaces this object and owns the world.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
+import inspect
 import random
-import sys
+import tempfile
 import threading
-import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Protocol
@@ -94,9 +95,12 @@ class Runtime:
 
     def stack_of(self, thread_id: int) -> str:
         """Where a thread of this process is right now, as text."""
-        frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        frame = frames.get(thread_id)
-        return "".join(traceback.format_stack(frame)) if frame is not None else "(no such thread)"
+        with tempfile.TemporaryFile("w+", errors="replace") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            threads = file.read().split("\n\n")
+        found = [each for each in threads if f" 0x{thread_id:016x} " in each.partition("\n")[0]]
+        return found[0] if found else "(no such thread)"
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Start a task on the running loop. The caller keeps it and awaits its end."""
@@ -113,8 +117,10 @@ class Runtime:
 
 def caller_line(depth: int) -> tuple[str, int]:
     """File and line of the frame ``depth`` levels up; cheap enough for every acquire."""
-    frame = sys._getframe(depth)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return frame.f_code.co_filename, frame.f_lineno
+    frame = inspect.currentframe()
+    while frame is not None and depth > 0:
+        frame, depth = frame.f_back, depth - 1
+    return ("(unknown)", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 class _KeeperThread:

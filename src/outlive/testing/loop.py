@@ -10,14 +10,17 @@ import asyncio
 import heapq
 import random
 import sys
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
-from asyncio import _set_running_loop as set_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from outlive.flows.numbered import NumberedFuture, NumberedTask, end_coroutine
-from outlive.runtime.stepping_aside import step_aside, step_back
+from outlive.runtime.running_loop import (
+    replace_running_loop,
+    restore_running_loop,
+    running_loop,
+    set_running_loop,
+)
 from outlive.testing.loop_host import Callback, LoopHost, ReadyHere, current
 
 T = TypeVar("T")
@@ -260,7 +263,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """
         if self._closed or self._running:
             raise RuntimeError("this loop is closed or running already")
-        if get_running_loop() is not None:
+        if running_loop() is not None:
             raise RuntimeError("a virtual loop cannot run inside another event loop")
         hooks = sys.get_asyncgen_hooks()
         self._running = True
@@ -307,14 +310,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._runnable.clear()
         self._timers.clear()
         # It may be closed by code of another loop, which goes on afterwards.
-        former = step_aside(self)
+        outer = replace_running_loop(self)
         try:
             while self._tasks:
                 task = self._tasks.pop()
                 if not task.done():
                     end_coroutine(task.get_coro())
         finally:
-            step_back(former)
+            restore_running_loop(outer)
         self._runnable.clear()
         self._timers.clear()
 

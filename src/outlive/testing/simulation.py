@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from asyncio import _get_running_loop as get_running_loop  # pyright: ignore[reportPrivateUsage]
 from bisect import bisect_right
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 
 from outlive.errors import UsageError
 from outlive.model.options import CLOCK_DRIFT
+from outlive.runtime.running_loop import running_loop
 from outlive.testing.loop import STEPS_MAX, VirtualLoop
 from outlive.testing.loop_host import LoopHost, context_of
 
@@ -219,7 +219,7 @@ class Simulation:
             Deadlock: Nothing will ever happen again.
             StepLimit: Something spins.
         """
-        if get_running_loop() is not None:
+        if running_loop() is not None:
             raise UsageError(
                 "World.run() and the like start a loop of their own: call them from a plain "
                 "`def test_…`, not from async code"

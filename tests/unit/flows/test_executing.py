@@ -36,7 +36,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.row: Any = SimpleNamespace(id="f", base=0, headers="{}")
-        self.session: Any = None
+        self.session: Any = SimpleNamespace(held=True)
         self.heard: list[StepEnded | StepRetrying] = []
         self.marks: list[str] = []
         self.then: Callable[[], object] | None = None
@@ -75,11 +75,11 @@ class Bench:
         )
         self._count = 0
 
-    def start(self, step: Step[..., Any], *, lone: bool = False) -> StepRun:
+    def start(self, step: Step[..., Any]) -> StepRun:
         self._count += 1
         call = StepTask(identity=f"step#{self._count}", step=step, input=msgspec.Raw(b"{}"))
         run = self.executor.prepare(self.owner, call)
-        self.executor.begin(run, lone=lone)
+        self.executor.begin(run)
         return run
 
 
@@ -135,50 +135,6 @@ async def test_an_end_is_told_in_the_turn_in_which_it_comes(bench: Bench) -> Non
     assert bench.owner.said == []
     await asyncio.sleep(0)
     assert bench.owner.said == ['"done"']
-
-
-async def test_a_lone_one_begins_and_ends_before_its_caller_goes_on(bench: Bench) -> None:
-    mark.set("the caller's")
-    run = bench.start(quick, lone=True)
-    assert bench.owner.said == ['"done"']
-    assert bench.owner.marks == ["the caller's"]
-    assert run.over
-    assert run.task is None
-
-
-async def test_a_lone_one_waits_for_those_who_are_ready(bench: Bench) -> None:
-    asyncio.get_running_loop().call_soon(lambda: None)
-    bench.start(quick, lone=True)
-    assert bench.owner.said == []
-    await asyncio.sleep(0)
-    assert bench.owner.said == ['"done"']
-
-
-async def test_a_lone_one_that_waits_can_be_stopped(bench: Bench) -> None:
-    run = bench.start(slow, lone=True)
-    assert run.task is not None
-    bench.executor.stop(run)
-    await asyncio.sleep(0)
-    assert bench.owner.heard == []
-    assert run.task is None
-
-
-async def test_a_lone_one_in_a_line_of_others_waits_for_its_turn(bench: Bench) -> None:
-    bench.start(narrow, lone=True)
-    bench.start(narrow, lone=True)
-    assert bench.owner.said == []
-    for _ in range(4):
-        await asyncio.sleep(0)
-    assert bench.owner.said == ['"through"'] * 2
-
-
-@pytest.mark.parametrize(("step", "said"), [(broken, "ValueError"), (exits, "UsageError")])
-async def test_a_lone_one_that_fails_at_once_is_told_of(
-    bench: Bench, step: Step[..., Any], said: str
-) -> None:
-    bench.start(step, lone=True)
-    assert bench.owner.said == [said]
-    await asyncio.sleep(0)
 
 
 async def test_who_hears_of_it_has_nothing_of_its_context(bench: Bench) -> None:
@@ -324,19 +280,16 @@ async def test_middleware_is_around_a_step_that_is_told_in_the_same_turn() -> No
     assert bench.owner.said == ['"around done"']
 
 
-@pytest.mark.parametrize("lone", [False, True], ids=["later", "at-once"])
 @pytest.mark.parametrize("step", [quick, broken, flaky, exits, narrow], ids=lambda it: it.name)
-async def test_what_has_ended_is_freed_without_a_search(
-    bench: Bench, step: Step[..., Any], *, lone: bool
-) -> None:
+async def test_what_has_ended_is_freed_without_a_search(bench: Bench, step: Step[..., Any]) -> None:
     # What is made once, at the first error, is none of it.
-    bench.start(step, lone=lone)
+    bench.start(step)
     for _ in range(4):
         await asyncio.sleep(0)
     gc.collect()
     gc.disable()
     try:
-        run = bench.start(step, lone=lone)
+        run = bench.start(step)
         # Of one that has ended already there is none.
         task = None if run.task is None else weakref.ref(run.task)
         del run
@@ -350,17 +303,15 @@ async def test_what_has_ended_is_freed_without_a_search(
         gc.enable()
 
 
-@pytest.mark.parametrize("lone", [True, False])
-async def test_the_task_of_a_step_bears_its_identity(bench: Bench, *, lone: bool):
-    run = bench.start(slow, lone=lone)
+async def test_the_task_of_a_step_bears_its_identity(bench: Bench):
+    run = bench.start(slow)
     assert run.task is not None
     assert run.task.get_name() == run.call.identity
     bench.executor.stop(run)
 
 
-@pytest.mark.parametrize("lone", [True, False])
 async def test_a_loop_makes_all_tasks_of_steps_itself(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, lone: bool
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     loop, made = asyncio.get_running_loop(), list[asyncio.Task[Any]]()
     create_task = loop.create_task
@@ -370,6 +321,6 @@ async def test_a_loop_makes_all_tasks_of_steps_itself(
         return made[-1]
 
     monkeypatch.setattr(loop, "create_task", counting)
-    run = bench.start(slow, lone=lone)
+    run = bench.start(slow)
     assert made == [run.task]
     bench.executor.stop(run)

@@ -7,7 +7,6 @@ runs an event loop, ``send`` in any thread at all.
 from __future__ import annotations
 
 import asyncio
-from asyncio import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from outlive.charts.orchestrator.worker import READY, Worker
 from outlive.charts.snapshot import Snapshot
 from outlive.errors import GroupReleased, RequestTimeout, UnknownTarget, UsageError
 from outlive.model.options import Duration, seconds
+from outlive.runtime.running_loop import running_loop
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ given up by its sender, never both.
 from __future__ import annotations
 
 import asyncio
-from asyncio import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from outlive.charts.effecting import PendingTimer
 from outlive.charts.events import Event
 from outlive.charts.snapshot import Snapshot
+from outlive.runtime.running_loop import running_loop
 
 if TYPE_CHECKING:
     from outlive.charts.orchestrator.worker import Worker

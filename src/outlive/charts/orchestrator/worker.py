@@ -8,7 +8,6 @@ dead letter or a count for one who does not.
 from __future__ import annotations
 
 import asyncio
-from asyncio import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from contextvars import Context, copy_context
@@ -42,6 +41,7 @@ from outlive.charts.orchestrator.requests import (
 )
 from outlive.charts.snapshot import Snapshot
 from outlive.errors import ChartError, GroupReleased, MailboxFull, UnknownTarget
+from outlive.runtime.running_loop import running_loop
 
 if TYPE_CHECKING:
     from outlive.charts.orchestrator.group import Group

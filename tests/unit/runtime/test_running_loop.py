@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from outlive.flows.loop import FlowLoop
-from outlive.runtime.stepping_aside import step_aside, step_back
+from outlive.runtime.running_loop import replace_running_loop, restore_running_loop
 
 
 def quiet(context: dict[str, object]) -> None:
@@ -78,8 +78,8 @@ async def test_a_loop_inside_of_a_loop_inside_of_a_task():
 
 def test_nobody_need_run_before():
     loop = FlowLoop(0.0, quiet)
-    aside = step_aside(loop)
+    aside = replace_running_loop(loop)
     assert asyncio.get_running_loop() is loop
-    step_back(aside)
+    restore_running_loop(aside)
     with pytest.raises(RuntimeError, match="no running event loop"):
         asyncio.get_running_loop()
