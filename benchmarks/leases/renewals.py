@@ -14,7 +14,7 @@ import outlive
 from benchmarks.leases.backend import Backend, Effort, LeaseCount
 from benchmarks.report import Row
 from benchmarks.rounds import Sample, typical
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry.events import Telemetry
 
 NAME = "renewals"
 

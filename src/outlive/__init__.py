@@ -103,11 +103,14 @@ from outlive.model.options import LeaseOptions
 from outlive.model.retry import Retry
 from outlive.model.schedule import CatchUp
 from outlive.model.ticks import Tick
-from outlive.runtime.logs import JsonFormatter
-from outlive.runtime.prometheus import PrometheusTelemetry
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry, combine
-from outlive.runtime.tracing import TracingTelemetry
+from outlive.telemetry import (
+    JsonFormatter,
+    PrometheusTelemetry,
+    Telemetry,
+    TracingTelemetry,
+    combine,
+)
 from outlive.work.claim import Claim
 from outlive.work.current import Current, cancelled, current
 from outlive.work.definition import CronTick

@@ -30,11 +30,10 @@ from outlive.model.options import Duration, LeaseOptions
 from outlive.names import HostId, check_host, check_namespace
 from outlive.ports.driver import Driver, DriverContext, DriverFactory
 from outlive.runtime.entering import AwaitedBlock
-from outlive.runtime.logs import bind_host
 from outlive.runtime.outside import check_outside
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry, combine
 from outlive.settings import Settings
+from outlive.telemetry import Telemetry, bind_host, combine
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

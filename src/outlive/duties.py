@@ -22,9 +22,8 @@ from outlive.flows.schedule import poll_of
 from outlive.leases.leases import Leases
 from outlive.model.flow_options import FlowOptions
 from outlive.ports.driver import Driver
-from outlive.runtime.logs import HostLogs
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import HostLogs, Telemetry
 from outlive.work.handler import Handler
 from outlive.work.scheduler import Scheduler
 from outlive.work.work import Work

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from outlive.app import App
-from outlive.codec import encode_metadata
 from outlive.duties import Duties, Means
 from outlive.errors import OutliveError, StoreError, UnsupportedByDriver, UsageError
 from outlive.flows.desk import FlowDesk
@@ -36,14 +35,14 @@ from outlive.ports.job_store import JobStore
 from outlive.runtime.entering import running_block
 from outlive.runtime.heartbeat import Heartbeat
 from outlive.runtime.keeper import Keeper
-from outlive.runtime.logs import HostLogs, bind_host
 from outlive.runtime.outside import check_outside
 from outlive.runtime.reaper import RECLAIM_MAX, Reaper
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.sessions import Sessions
-from outlive.runtime.telemetry import Telemetry, combine
 from outlive.runtime.tender import Tender
 from outlive.runtime.watchdog import Watchdog
+from outlive.serialization import encode_metadata
+from outlive.telemetry import HostLogs, Telemetry, bind_host, combine
 from outlive.work.bell import Bell
 from outlive.work.claiming import Claimer
 from outlive.work.handler import Handler

@@ -19,7 +19,7 @@ from outlive.cli.main import cli
 from outlive.connect import find_factory
 from outlive.leases import events
 from outlive.ports.capabilities import Capabilities
-from outlive.runtime.telemetry import JOB_OUTCOMES, REASONS
+from outlive.telemetry.events import JOB_OUTCOMES, REASONS
 from outlive.work.drafting import JobOptions
 from tests.docs.pages import ROOT, pages, reference
 from tools import capabilities_table

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from outlive.codec import encode_metadata
 from outlive.drivers.azblob.blob_names import lease_id_of, name_of
 from outlive.drivers.azblob.blobs import Blobs
 from outlive.errors import (
@@ -20,6 +19,7 @@ from outlive.errors import (
 )
 from outlive.model.lease import Grant, Held
 from outlive.process import current
+from outlive.serialization.json import encode_metadata
 from outlive.testing.conformance import Lab, Member
 from tests.services.azblob_labs import AzureBlobLabs
 from tests.services.azurite import AzuriteServer

@@ -7,7 +7,7 @@ import pytest
 from outlive import TracingTelemetry
 from outlive.model.bearer import Scope
 from outlive.model.job import QueueMode, QueueSettings
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry.events import Telemetry
 from tests.server.api import JSON, Api, application, make_token
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

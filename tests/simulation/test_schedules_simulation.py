@@ -23,7 +23,7 @@ from outlive.errors import OutliveError
 from outlive.model.job import JobFilter
 from outlive.model.schedule import CatchUp, Fired, Firing
 from outlive.names import HostId
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry.events import Telemetry
 from outlive.testing.faults import FaultPlan, Faults
 from outlive.testing.history import History
 from outlive.testing.simulated_runtime import SimulatedRuntime, SimulatedStore

@@ -30,7 +30,7 @@ from outlive.ports.capabilities import Capabilities
 from outlive.runtime.outside import check_outside
 from outlive.runtime.portal import Portal
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import Telemetry
 from outlive.work.worker import GRACE_S
 
 __all__ = [

@@ -10,11 +10,11 @@ from outlive.model.job import Attempt, ClaimedJob, Enqueued, Entry, NewJob
 from outlive.model.options import Duration
 from outlive.names import HostId, JobId, Token
 from outlive.runtime.portal import Portal
+from outlive.serialization import Failed
 from outlive.work import claim as claim_module
 from outlive.work import job as job_module
 from outlive.work import work as work_module
 from outlive.work.drafting import JobOptions
-from outlive.work.failures import Failed
 from outlive.work.handler import Handler
 from outlive.work.job import JobInfo
 from outlive.work.operations import States

@@ -23,7 +23,7 @@ from outlive.flows.events import (
 from outlive.flows.info import FlowInfo, instant_of
 from outlive.flows.replaying import told
 from outlive.model.instance import CANCEL_KIND, FINAL, HistoryRow, InstanceStatus, Letter
-from outlive.work.payload import decode_plain
+from outlive.serialization import decode_plain
 
 # A commit is one row of a table: what does not fit beside its other columns is read in JSON.
 _MESSAGE_CHARS_MAX = 120

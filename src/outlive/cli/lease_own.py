@@ -23,7 +23,7 @@ from outlive.model.lease import Grant
 from outlive.model.options import seconds
 from outlive.names import Owner, Token, check_key
 from outlive.ports.driver import Driver
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import Telemetry
 
 
 class Timeout(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from outlive.cli import errors
-from outlive.runtime.logs import masked, message_of
+from outlive.serialization import masked
+from outlive.telemetry import message_of
 
 # What a line names, in this order. The rest is for a formatter: the host, for one, is that of the
 # whole process, and a token means little to whoever reads a terminal.

@@ -20,9 +20,9 @@ from outlive.cli.work_enqueue import enqueue
 from outlive.cli.work_operate import cancel, drain, limit, pause, resume, retry
 from outlive.cli.work_top import queue_row, top
 from outlive.model.job import JobState
+from outlive.serialization import decode_plain
 from outlive.work.job import JobInfo
 from outlive.work.operations import PAGE_MAX
-from outlive.work.payload import decode_plain
 
 _COLUMNS = {
     "id": "ID",

@@ -40,9 +40,8 @@ from outlive.names import HostId, JobId, Token, check_host, check_key, check_que
 from outlive.ports.driver import Driver
 from outlive.ports.host_store import HostStore
 from outlive.ports.job_store import JobStore
+from outlive.serialization import decode_plain, describe, encode
 from outlive.work.bell import Alarm
-from outlive.work.failures import describe
-from outlive.work.payload import decode_plain, encode
 from outlive.work.repeating import until_known
 
 # How sessions of this command tell themselves apart from hosts, which look after the dead.

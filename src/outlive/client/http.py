@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from outlive.codec import encode_json
 from outlive.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable, UsageError
+from outlive.serialization import encode_json
 
 # Far above any answer: a page of items with payloads of the largest size.
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024

@@ -23,9 +23,8 @@ from outlive.client.calling import Calls, Order
 from outlive.client.client import Client, Item, queues_of
 from outlive.errors import ClaimLost, OutliveError, StoreError, UsageError
 from outlive.model.options import Duration, seconds
-from outlive.model.retry import name_of
-from outlive.runtime.logs import printable
 from outlive.runtime.tasks import is_current
+from outlive.serialization import name_of, printable
 
 _log = logging.getLogger("outlive.client")
 

@@ -18,7 +18,7 @@ from outlive.flows.arguments import Arguments, encoded, text_of
 from outlive.flows.events import UpdateReceived
 from outlive.flows.letters import rejection, reply, unfinished
 from outlive.model.instance import Reply
-from outlive.work.payload import decode_plain
+from outlive.serialization import decode_plain
 
 if TYPE_CHECKING:
     from outlive.flows.run import FlowRun

@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from outlive.errors import InvalidPayload, UsageError
-from outlive.model.job import PAYLOAD_BYTES_MAX
-from outlive.work.payload import Codec, Values, codec_of, encode, values_of
+from outlive.serialization import PAYLOAD_BYTES_MAX, Codec, Values, codec_of, encode, values_of
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

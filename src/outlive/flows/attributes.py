@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from outlive.codec import encode_json
 from outlive.errors import UsageError
 from outlive.names import check_key
+from outlive.serialization import encode_json
 
 # Why a flow cannot go on, while no host's code fits its history.
 STUCK = "outlive.stuck"

@@ -17,7 +17,7 @@ from outlive.flows.arguments import text_of
 from outlive.flows.events import NULL, SignalReceived
 from outlive.flows.numbered import NumberedFuture, init_future
 from outlive.names import InstanceId, JobId
-from outlive.work.payload import codec_of
+from outlive.serialization import codec_of
 
 R = TypeVar("R")
 

@@ -23,7 +23,7 @@ from outlive.flows.flow import Flow
 from outlive.flows.running import running_flow, the_flow
 from outlive.model.options import Duration, seconds
 from outlive.names import InstanceId, check_key
-from outlive.work.payload import decode_plain
+from outlive.serialization import decode_plain
 
 if TYPE_CHECKING:
     from outlive.flows.run import FlowRun

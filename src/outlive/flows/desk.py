@@ -19,10 +19,9 @@ from outlive.flows.waiting import End, Waiters
 from outlive.model.instance import FINAL, InstanceRecord
 from outlive.names import InstanceId
 from outlive.ports.driver import Driver
-from outlive.runtime.logs import HostLogs
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.sessions import Sessions
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import HostLogs, Telemetry
 from outlive.work.bell import Alarm
 from outlive.work.claiming import POLL_DEAF_S, POLL_S
 from outlive.work.repeating import until_known

@@ -21,8 +21,7 @@ from outlive.flows.failures import (
 )
 from outlive.flows.flow import Flow
 from outlive.model.instance import InstanceStatus
-from outlive.runtime.logs import masked
-from outlive.work.payload import encode
+from outlive.serialization import encode, masked
 
 # Of a failure's message in the sentence of another error, which an attribute of the flow holds.
 _FAILED_CHARS_MAX = 200

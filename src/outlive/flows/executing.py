@@ -23,8 +23,8 @@ from outlive.flows.failures import failure_of, traceback_of
 from outlive.flows.step_run import Gate, StepOwner, StepRun
 from outlive.flows.store_clock import StoreClock
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
 from outlive.runtime.threads import awaited_in, call_in
+from outlive.telemetry import Telemetry
 from outlive.work.current import Middleware, running
 
 # A step that is out of time is cancelled, and gets as long again to clean up, but no longer than

@@ -25,10 +25,7 @@ from outlive.errors import (
 from outlive.flows.arguments import encoded, text_of
 from outlive.flows.events import Failure
 from outlive.model.instance import InstanceStatus
-from outlive.model.retry import name_of
-from outlive.runtime.logs import masked, printable
-from outlive.work.failures import describe
-from outlive.work.payload import decode_plain
+from outlive.serialization import decode_plain, describe, masked, name_of, printable
 
 # What an error was raised from explains it; a longer chain is a loop or a framework.
 _CAUSES_MAX = 5

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from outlive.codec import encode_json
 from outlive.errors import UsageError
 from outlive.flows.attributes import ATTRIBUTES_BYTES_MAX, STUCK
 from outlive.model.instance import FINAL, LIVE, InstanceFilter, InstanceStatus
 from outlive.names import InstanceId, check_key
+from outlive.serialization import encode_json
 
 Statuses = InstanceStatus | str | Iterable[InstanceStatus | str] | None
 """One status, several, or all of them."""

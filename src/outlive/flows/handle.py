@@ -19,7 +19,7 @@ from outlive.model.instance import FINAL, MAILBOX_MAX, Entry, InstanceStatus, Me
 from outlive.model.options import Duration, seconds
 from outlive.names import InstanceId, check_key, check_reason
 from outlive.runtime.outside import check_outside
-from outlive.work.payload import codec_of, decode_plain
+from outlive.serialization import codec_of, decode_plain
 from outlive.work.repeating import until_known
 
 if TYPE_CHECKING:

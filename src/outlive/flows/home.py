@@ -11,7 +11,7 @@ from outlive.flows.run import FlowRun
 from outlive.flows.store_clock import StoreClock
 from outlive.model.instance import Commit, Committed, InstanceStatus, NewInstance
 from outlive.names import JobId
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from outlive.flows.activation import LiveFlow

@@ -13,7 +13,7 @@ from outlive.flows.events import Event, decode_events
 from outlive.flows.step_run import StepRun
 from outlive.model.instance import FINAL, HistoryRow, InstanceRecord, InstanceStatus
 from outlive.names import InstanceId
-from outlive.work.payload import decode_plain
+from outlive.serialization import decode_plain
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

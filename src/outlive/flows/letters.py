@@ -16,7 +16,7 @@ from outlive.flows.events import NULL, Failure
 from outlive.flows.failures import REJECTED, UNFINISHED, failure_of
 from outlive.model.instance import Message, Reply
 from outlive.names import InstanceId
-from outlive.runtime.logs import printable
+from outlive.serialization import printable
 
 SIGNAL, UPDATE, CANCEL, CHILD, STEP = "signal", "update", "cancel", "child", "step"
 KINDS = frozenset({SIGNAL, UPDATE, CANCEL, CHILD, STEP})

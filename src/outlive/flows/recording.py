@@ -19,8 +19,8 @@ from outlive.flows.run import FlowRun
 from outlive.model.instance import HistoryRow, InstanceRecord, InstanceStatus
 from outlive.names import InstanceId, Token
 from outlive.ports.instance_desk import InstanceDesk
-from outlive.runtime.logs import UNBOUND, HostLogs
-from outlive.work.payload import decode_plain
+from outlive.serialization import decode_plain
+from outlive.telemetry import UNBOUND, HostLogs
 
 # Rows of a history that are read at once.
 _ROWS_MAX = 1000

@@ -23,9 +23,9 @@ from outlive.flows.step import Step
 from outlive.ports.job_desk import JobDesk
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.threads import awaited_in
+from outlive.serialization import decode_plain
 from outlive.work.current import STEP_NAME_HEADER, current
 from outlive.work.handler import Handler, HandlerOptions
-from outlive.work.payload import decode_plain
 
 # How many steps of one queue a host runs at once, unless one of them says otherwise.
 _CONCURRENCY = 10

@@ -38,7 +38,7 @@ from outlive.flows.events import (
 )
 from outlive.flows.rewinding import Item, flat, standing
 from outlive.model.instance import HistoryRow
-from outlive.runtime.logs import masked
+from outlive.serialization import masked
 
 # Inputs are shown in an error that people read; the rest of a long one says no more.
 _SHOWN_CHARS_MAX = 200

@@ -51,8 +51,8 @@ from outlive.flows.taking import decision_of
 from outlive.flows.timers import Timers
 from outlive.model.instance import HistoryRow, InstanceStatus, Letter
 from outlive.names import InstanceId
-from outlive.runtime.logs import UNBOUND, HostLogs
-from outlive.work.payload import decode_plain
+from outlive.serialization import decode_plain
+from outlive.telemetry import UNBOUND, HostLogs
 
 # Calls of a flow that nobody awaited, of which a line in the log names so many.
 _UNAWAITED_SHOWN = 10

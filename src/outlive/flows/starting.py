@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from outlive.codec import encode_json
 from outlive.errors import (
     FlowExists,
     InvalidPayload,
@@ -39,7 +38,7 @@ from outlive.model.options import TTL_MAX_S, Duration, seconds
 from outlive.names import InstanceId, Token, check_key
 from outlive.runtime.outside import check_outside
 from outlive.runtime.session import LiveSession
-from outlive.work.payload import encode
+from outlive.serialization import encode, encode_json
 from outlive.work.repeating import until_known, while_held
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from contextvars import Context
 from typing import Any, Protocol
 
-from outlive.codec import decode_metadata
 from outlive.errors import ClaimLost
 from outlive.flows.arguments import encoded, text_of
 from outlive.flows.decision import StepTask
@@ -16,8 +15,8 @@ from outlive.flows.events import StepEnded, StepRetrying
 from outlive.flows.row import FlowRow
 from outlive.names import InstanceId, JobId, Token
 from outlive.runtime.session import LiveSession
+from outlive.serialization import decode_metadata, decode_plain
 from outlive.work.current import FLOW_HEADER, STEP_HEADER, Current
-from outlive.work.payload import decode_plain
 
 
 class StepOwner(Protocol):

@@ -22,7 +22,7 @@ from outlive.flows.activation import LiveFlow
 from outlive.flows.attributes import STUCK, unstuck
 from outlive.model.instance import Committed
 from outlive.runtime.backoff import Backoff
-from outlive.runtime.logs import printable
+from outlive.serialization import printable
 
 if TYPE_CHECKING:
     from outlive.flows.household import Household

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from outlive.codec import decode_json, decode_metadata
 from outlive.model.lease import LeaseRecord
 from outlive.names import Token, host_of
+from outlive.serialization import decode_json, decode_metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from outlive.codec import decode_json, decode_metadata
 from outlive.errors import LeaseLost
 from outlive.leases.events import E, Handler, Handlers, Lost
 from outlive.leases.tenure import ALIVE, Tenure
 from outlive.names import Owner, Token
+from outlive.serialization import decode_json, decode_metadata
 
 if TYPE_CHECKING:
     from outlive.leases.ownership import Ownership

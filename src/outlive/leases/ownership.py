@@ -13,16 +13,15 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from outlive.codec import encode_json
 from outlive.errors import Fenced, LeaseLost, OutliveError, StoreError, UsageError
 from outlive.leases.events import Handlers, LeaseEvent, Lost, Released, Renewed, RenewFailed
 from outlive.leases.tenure import ALIVE, HELD, Tenure
 from outlive.model.lease import Grant
 from outlive.ports.lease_store import LeaseStore
 from outlive.runtime.backoff import Backoff
-from outlive.runtime.logs import bind_host
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry, combine
+from outlive.serialization import encode_json
+from outlive.telemetry import Telemetry, bind_host, combine
 
 # State is a cursor or a counter that goes with a key, not a document: it is rewritten by every
 # renewal that carries it, and Azure blob metadata, the tightest place for it, holds 8 KiB in all.

@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from outlive.codec import encode_metadata
 from outlive.errors import UnsupportedByDriver, UsageError
 from outlive.model.lease import SEMAPHORE_LIMIT_MAX, AcquireRequest
 from outlive.model.options import Duration, LeaseOptions, LeasePlan, plan_of
 from outlive.names import HostId, Owner, check_key
 from outlive.ports.capabilities import Capabilities
 from outlive.runtime.outside import check_outside
+from outlive.serialization import encode_metadata
 
 # Options given per call are few in a program; more plans than this means they are generated.
 _PLANS_MAX = 256

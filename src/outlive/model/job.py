@@ -22,9 +22,6 @@ ENQUEUE_MAX = 10_000
 # Jobs of one claim are run at once or not much later; whoever wants more asks again.
 CLAIM_MAX = 1000
 
-# A payload travels through every claim. Larger things belong into a file or a blob, named here.
-PAYLOAD_BYTES_MAX = 1024 * 1024
-
 # Newest first in the order of claims is a number of this size, so that it fits every backend.
 PRIORITY_MAX = 32_767
 

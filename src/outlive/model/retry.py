@@ -16,6 +16,7 @@ import msgspec
 from outlive.errors import UsageError
 from outlive.model.job import MAX_ATTEMPTS
 from outlive.model.options import TTL_MAX_S, Duration, seconds
+from outlive.serialization import name_of
 
 ErrorKind = type[BaseException] | str
 """A class of errors, or its name: ``ValueError``, ``shop.errors.CardDeclined``."""
@@ -29,13 +30,6 @@ _KIND_LENGTH_MAX = 200
 
 # Delays grow beyond any use long before the power overflows.
 _EXPONENT_MAX = 64
-
-
-def name_of(kind: type[BaseException]) -> str:
-    """The name under which a policy knows a class of errors."""
-    if kind.__module__ == "builtins":
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @lru_cache(maxsize=512)

@@ -24,7 +24,6 @@ from outlive.errors import OutliveError
 from outlive.flows.flows import Flows
 from outlive.ports.driver import Driver
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry, combine
 from outlive.server.access import Authenticator, Principal, nobody
 from outlive.server.bodies import Bodies, check_path, decode, decode_name, decode_query
 from outlive.server.endpoints import Call, Endpoint
@@ -38,6 +37,7 @@ from outlive.server.schemas import Name
 from outlive.server.service_routes import ServiceRoutes
 from outlive.server.spaces import Opened, Spaces
 from outlive.server.worker_routes import WorkerRoutes
+from outlive.telemetry import Telemetry, combine
 
 _log = logging.getLogger("outlive.server")
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from outlive.codec import DEPTH_MAX
+from outlive.serialization import DEPTH_MAX
 from outlive.server.limits import (
     BODY_TIMEOUT_S,
     BODY_VALUES_MAX,

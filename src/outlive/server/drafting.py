@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from outlive.codec import METADATA_BYTES_MAX, encode_json
 from outlive.errors import UsageError
-from outlive.model.job import MAX_ATTEMPTS, PAYLOAD_BYTES_MAX, NewJob, OnDuplicate
+from outlive.model.job import MAX_ATTEMPTS, NewJob, OnDuplicate
 from outlive.model.retry import Retry
 from outlive.names import JobId
+from outlive.serialization import METADATA_BYTES_MAX, PAYLOAD_BYTES_MAX, encode_json
 from outlive.server import schemas
 from outlive.work.drafting import DUE_AT_US_MAX
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from outlive.codec import encode_json
 from outlive.model import job as model
 from outlive.model.job import JobFilter, JobState
 from outlive.names import HostId, JobId
+from outlive.serialization import encode_json
 from outlive.server import limits, schemas
 from outlive.server.claim_ids import ClaimRef, verify
 from outlive.server.endpoints import Call, Reply

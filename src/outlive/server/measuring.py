@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from outlive.clock import Clock
 from outlive.model.job import ClaimedJob, Enqueued, Entry
-from outlive.runtime.telemetry import Attribute, Span, Telemetry
 from outlive.server.claim_ids import ClaimRef
+from outlive.telemetry import Attribute, Span, Telemetry
 
 # Of W3C trace context: what does not look like it is not passed on, because it would be kept with
 # the item and sent to whoever runs it.

@@ -16,15 +16,13 @@ from typing import Any
 
 from outlive.connect import connect
 from outlive.errors import ConfigurationError
-from outlive.runtime.prometheus import PrometheusTelemetry
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry, combine
-from outlive.runtime.tracing import TracingTelemetry
 from outlive.server import limits
 from outlive.server.access import any_token
 from outlive.server.application import Application
 from outlive.server.hosts import is_loopback
 from outlive.server.limits import Limits
+from outlive.telemetry import PrometheusTelemetry, Telemetry, TracingTelemetry, combine
 
 try:
     import uvicorn

@@ -18,13 +18,13 @@ from outlive.ports.driver import Driver
 from outlive.ports.job_store import JobStore
 from outlive.ports.token_store import TokenStore
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
 from outlive.server.access import Principal
 from outlive.server.handed import Handed
 from outlive.server.limits import Limits
 from outlive.server.measuring import Measuring
 from outlive.server.sessions import Sessions
 from outlive.server.waiting import Waiters
+from outlive.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

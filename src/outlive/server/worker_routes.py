@@ -15,13 +15,12 @@ from typing import Any
 
 import msgspec
 
-from outlive.codec import encode_json
 from outlive.model import job as model
 from outlive.model.bearer import Scope
-from outlive.model.job import PAYLOAD_BYTES_MAX, ClaimedJob, JobRecord
+from outlive.model.job import ClaimedJob, JobRecord
 from outlive.model.retry import pause_s
 from outlive.names import JobId
-from outlive.runtime.telemetry import Span
+from outlive.serialization import PAYLOAD_BYTES_MAX, describe, encode_json
 from outlive.server import limits, schemas
 from outlive.server.access import Principal
 from outlive.server.claim_ids import ClaimRef, sign, verify
@@ -31,7 +30,7 @@ from outlive.server.heartbeats import Heartbeats
 from outlive.server.problems import Problem
 from outlive.server.spaces import Space, Spaces
 from outlive.server.waiting import disconnected
-from outlive.work.failures import describe
+from outlive.telemetry import Span
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlive.app import App
-from outlive.codec import decode_json
 from outlive.errors import UsageError
 from outlive.flows.attributes import STUCK
 from outlive.flows.flow import Flow
@@ -23,6 +22,7 @@ from outlive.model.instance import FINAL, InstanceFilter, InstanceRecord
 from outlive.model.job import LIVE, JobFilter
 from outlive.names import HostId, InstanceId
 from outlive.ports.driver import Driver
+from outlive.serialization import decode_json
 from outlive.testing.crashing import HOST, CrashPoint
 from outlive.testing.instance_checker import check_instances
 from outlive.testing.instance_history import Left

@@ -11,7 +11,7 @@ from outlive.model.job import Changed, JobRecord, Return
 from outlive.names import JobId, check_reason
 from outlive.ports.job_store import JobStore
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import Telemetry
 from outlive.work.bell import Alarm
 from outlive.work.claim import Claim
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from outlive.codec import decode_metadata
 from outlive.errors import ClaimLost
 from outlive.model.job import (
     ClaimedJob,
@@ -21,8 +20,15 @@ from outlive.names import JobId, Token
 from outlive.ports.job_store import JobStore
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.session import LiveSession
-from outlive.work.failures import Failed, describe, kind_of
-from outlive.work.payload import Codec, decode_plain, encode
+from outlive.serialization import (
+    Codec,
+    Failed,
+    decode_metadata,
+    decode_plain,
+    describe,
+    encode,
+    kind_of,
+)
 from outlive.work.repeating import while_held
 
 

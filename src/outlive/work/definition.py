@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from outlive.codec import METADATA_BYTES_MAX, decode_metadata, encode_json
 from outlive.errors import ConfigurationError, UsageError
 from outlive.model.job import MAX_ATTEMPTS, MAX_LOSSES, NewJob, OnDuplicate
 from outlive.model.schedule import CATCH_UP_LIMIT, CATCH_UP_LIMIT_MAX, CatchUp
 from outlive.model.timetable import Cron, Every, Timetable
 from outlive.names import JobId
+from outlive.serialization import METADATA_BYTES_MAX, decode_metadata, encode_json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -11,7 +11,6 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
-from outlive.codec import METADATA_BYTES_MAX, encode_json
 from outlive.errors import UnsupportedByDriver, UsageError
 from outlive.model.job import MAX_LOSSES, PRIORITY_MAX, NewJob, OnDuplicate
 from outlive.model.options import TTL_MAX_S, Duration, seconds
@@ -19,9 +18,9 @@ from outlive.model.retry import Retry, check_max_attempts
 from outlive.names import JobId, check_key
 from outlive.ports.capabilities import Capabilities
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
+from outlive.serialization import METADATA_BYTES_MAX, encode, encode_json
+from outlive.telemetry import Telemetry
 from outlive.work.handler import Handler, check_target
-from outlive.work.payload import encode
 
 # Results are looked at within a day; who keeps them longer says so.
 RETENTION_S = 86_400.0

@@ -16,7 +16,7 @@ from outlive.model.job import MAX_LOSSES
 from outlive.model.options import Duration, seconds
 from outlive.model.retry import Retry
 from outlive.names import check_queue
-from outlive.work.payload import Codec, codec_of
+from outlive.serialization import Codec, codec_of
 
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from outlive.codec import decode_metadata
 from outlive.errors import JobFailed, JobNotFound
 from outlive.model.job import Changed, Entry, JobRecord, JobState
 from outlive.model.options import Duration, seconds
 from outlive.names import HostId, JobId, Token
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.runtime import Runtime
+from outlive.serialization import Codec, decode_metadata, decode_plain
 from outlive.work.bell import Alarm
-from outlive.work.payload import Codec, decode_plain
 
 R_co = TypeVar("R_co", covariant=True)
 

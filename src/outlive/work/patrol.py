@@ -10,8 +10,8 @@ import asyncio
 from typing import Protocol
 
 from outlive.model.job import Extension, Settled
+from outlive.serialization import encode
 from outlive.work.claiming import Claimer
-from outlive.work.payload import encode
 from outlive.work.running import LOST, Run
 from outlive.work.settling import Lane
 

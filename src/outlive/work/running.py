@@ -22,12 +22,11 @@ from outlive.runtime.runtime import Runtime
 from outlive.runtime.session import LiveSession
 from outlive.runtime.tasks import is_current
 from outlive.runtime.threads import call_in
+from outlive.serialization import describe, encode
 from outlive.work.claim import Claim, headers_of
 from outlive.work.current import Current, Middleware, Reporting, running
-from outlive.work.failures import describe
 from outlive.work.handler import Handler
 from outlive.work.keys import KeyBusy, KeyLimits
-from outlive.work.payload import encode
 from outlive.work.settling import Lane
 from outlive.work.work import Work
 

@@ -18,7 +18,7 @@ from outlive.ports.schedule_store import ScheduleStore
 from outlive.ports.wakeups import Wakeup, Wakeups
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import Telemetry
 from outlive.work.bell import Alarm
 from outlive.work.definition import Definition, read_definition
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Unpack
 
-from outlive.codec import METADATA_BYTES_MAX, encode_json
 from outlive.errors import DuplicateJob, ScheduleNotFound, UsageError
 from outlive.model.job import Entry
 from outlive.model.options import Duration, seconds
@@ -23,6 +22,7 @@ from outlive.model.timetable import check_expression
 from outlive.names import JobId
 from outlive.ports.schedule_store import ScheduleStore
 from outlive.ports.wakeups import Wakeup, Wakeups
+from outlive.serialization import METADATA_BYTES_MAX, decode_plain, encode_json
 from outlive.work.definition import (
     CronTick,
     Definition,
@@ -33,7 +33,6 @@ from outlive.work.definition import (
 from outlive.work.drafting import JobOptions
 from outlive.work.handler import Handler, count_of
 from outlive.work.job import Job
-from outlive.work.payload import decode_plain
 from outlive.work.repeating import until_known
 from outlive.work.scheduler import TOPIC
 from outlive.work.work import Work

@@ -25,7 +25,7 @@ from outlive.model.job import (
 from outlive.model.options import Duration, seconds
 from outlive.names import HostId, JobId, check_key, check_reason
 from outlive.ports.driver import Driver
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry import Telemetry
 from outlive.work.books import Books
 from outlive.work.claim import Claim
 from outlive.work.claiming import POLL_S, Claimer

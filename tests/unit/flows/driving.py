@@ -16,7 +16,7 @@ from outlive.flows.flow import Flow
 from outlive.flows.run import FlowRun
 from outlive.model.instance import HistoryRow, InstanceStatus, Letter
 from outlive.names import InstanceId, Token
-from outlive.work.payload import encode
+from outlive.serialization.payloads import encode
 
 BEGAN_US = 1_700_000_000_000_000
 SECOND = 1_000_000

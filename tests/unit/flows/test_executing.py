@@ -24,7 +24,7 @@ from outlive.flows.executing import Executor
 from outlive.flows.step_run import StepRun
 from outlive.flows.store_clock import StoreClock
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry.events import Telemetry
 
 mark: ContextVar[str] = ContextVar("mark", default="untouched")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlive import LeaseExpired, Retry, UsageError
-from outlive.model.retry import name_of
+from outlive.serialization.failures import name_of
 
 
 class CardDeclined(ValueError):

@@ -19,7 +19,7 @@ from outlive.model.schedule import CatchUp, NewSchedule
 from outlive.names import HostId
 from outlive.ports.driver import DriverContext
 from outlive.runtime.runtime import Runtime
-from outlive.runtime.telemetry import Telemetry
+from outlive.telemetry.events import Telemetry
 from outlive.testing import ManualClock
 from outlive.work.definition import Definition, JobPart
 from outlive.work.scheduler import Scheduler

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote
 
-from outlive.codec import decode_json, encode_json
 from outlive.drivers.azblob.service_clock import instant
 from outlive.drivers.azblob.ttls import lease_seconds
 from outlive.errors import SchemaMismatch, StoreError
 from outlive.model.lease import LeaseRecord, Tenancy
 from outlive.names import Owner, Token
+from outlive.serialization import decode_json, encode_json
 
 # Names of metadata are C# identifiers; the prefix keeps ours apart from a user's own.
 _PREFIX = "outlive_"

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from outlive.codec import decode_metadata
 from outlive.drivers.cosmos.item_ids import item_id, names_of
 from outlive.errors import SchemaMismatch, StoreError
 from outlive.model.lease import AcquireRequest, Grant, LeaseRecord
 from outlive.names import Owner, Token, host_of
+from outlive.serialization import decode_metadata
 
 SCHEMA = 1
 

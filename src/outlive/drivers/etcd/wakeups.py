@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from outlive.codec import decode_json, encode_json
 from outlive.drivers.etcd.connections import Connections
 from outlive.drivers.etcd.decide import is_free
 from outlive.drivers.etcd.folders import Folders
@@ -25,6 +24,7 @@ from outlive.names import HostId
 from outlive.ports.driver import DriverContext
 from outlive.ports.hearing import Listeners
 from outlive.ports.wakeups import Listener, Wakeup
+from outlive.serialization import decode_json, encode_json
 
 # How long opening waits for the watch to begin; without it the driver goes on, deaf.
 _START_WITHIN_S = 2.0

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from outlive.codec import decode_json, encode_json
 from outlive.drivers.postgres.connections import Connections
 from outlive.drivers.postgres.settings import PostgresSettings
 from outlive.errors import StoreError
@@ -20,6 +19,7 @@ from outlive.names import HostId
 from outlive.ports.driver import DriverContext
 from outlive.ports.hearing import Listeners
 from outlive.ports.wakeups import MISSED, Listener, Wakeup
+from outlive.serialization import decode_json, encode_json
 
 # Often enough that a pooler or a firewall that swallows notifications is found before people
 # notice; rare enough to cost nothing.

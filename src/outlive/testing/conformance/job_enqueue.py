@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from outlive.errors import UnsupportedByDriver, UsageError
-from outlive.model.job import ENQUEUE_MAX, PAYLOAD_BYTES_MAX, Enqueued, Entry, JobState, QueueMode
+from outlive.model.job import ENQUEUE_MAX, Enqueued, Entry, JobState, QueueMode
 from outlive.names import JobId
+from outlive.serialization import PAYLOAD_BYTES_MAX
 from outlive.testing.conformance.job_worker import PAST_S, SOON_S, Worker, job, worker
 from outlive.testing.conformance.lab import LONG_S, Lab, scenario
 

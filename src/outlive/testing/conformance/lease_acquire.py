@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from outlive.codec import decode_metadata
 from outlive.errors import Fenced, LeaseLost
 from outlive.model.lease import Held
+from outlive.serialization import decode_metadata
 from outlive.testing.conformance.lab import LONG_S, Lab, scenario
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outlive.codec import decode_metadata
 from outlive.errors import LeaseNotFound
+from outlive.serialization import decode_metadata
 from outlive.testing.conformance.lab import Lab, scenario
 
 

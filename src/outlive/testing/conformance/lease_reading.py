@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from outlive.codec import decode_metadata, encode_metadata
 from outlive.model.lease import LeaseRecord
+from outlive.serialization import decode_metadata, encode_metadata
 from outlive.testing.conformance.lab import LONG_S, Lab, Member, scenario
 
 

@@ -17,6 +17,8 @@ from typing import Any, cast
 
 import msgspec
 
+from outlive.serialization import masked
+
 # A collector of logs drops or splits lines beyond some tens of KiB; these keep a line below that.
 VALUE_CHARS_MAX = 4 * 1024
 MESSAGE_CHARS_MAX = 8 * 1024
@@ -27,15 +29,6 @@ _FIELDS_MAX = 64
 _ITEMS_MAX = 50
 _DEPTH_MAX = 4
 
-# A URL is at most this long, so a secret that begins before a cut ends within this many more.
-_SECRET_REACH = 4096
-
-# ``scheme://user:password@``. Greedy up to the last @ of the word: an unquoted password may hold
-# an @ or a slash, and to mask too much is the smaller mistake.
-_URL_SECRET = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*):\S*@")
-_PAIR_SECRET = re.compile(
-    r"\b((?:ssl)?password|passwd|pwd|secret|api_key)(\s*[=:]\s*)(?!\s)[^\s&;,]+", re.IGNORECASE
-)
 _SECRET_FIELD = re.compile(r"password|passwd|secret|api_key|credential", re.IGNORECASE)
 
 # What every record has by itself; all else came in by ``extra``.
@@ -45,27 +38,6 @@ _STANDARD = frozenset(
 _OURS = frozenset({"time", "level", "logger", "message", "exception", "stack"})
 
 _encoder = msgspec.json.Encoder()
-
-
-def masked(text: str, limit: int) -> str:
-    """``text`` without secrets, at most about ``limit`` characters long; its end is cut off."""
-    # Masked before it is cut: a cut through a URL would hide the @ that shows what a secret is.
-    total = len(text)
-    if total > limit:
-        text = text[: limit + _SECRET_REACH]
-    if "@" in text and "://" in text:
-        text = _URL_SECRET.sub(r"\1:***@", text)
-    if "=" in text or ":" in text:
-        text = _PAIR_SECRET.sub(r"\1\2***", text)
-    return f"{text[:limit]}… ({total} characters)" if total > limit else text
-
-
-def printable(error: BaseException, most: int) -> str:
-    """What ``error`` says of itself, masked and cut; a foreign ``__str__`` that fails is named."""
-    try:
-        return masked(str(error), most)
-    except Exception as failed:  # noqa: BLE001 - whatever it raises, the first error is told
-        return f"(unprintable: {type(failed).__name__})"
 
 
 def message_of(record: logging.LogRecord) -> str:

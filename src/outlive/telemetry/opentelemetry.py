@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from outlive.errors import ConfigurationError, LeaseHeld
-from outlive.runtime.logs import masked
-from outlive.runtime.telemetry import Attribute, Span, Telemetry
+from outlive.serialization import masked
+from outlive.telemetry.events import Attribute, Span, Telemetry
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

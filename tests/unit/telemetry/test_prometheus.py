@@ -21,7 +21,7 @@ from outlive.errors import (  # noqa: E402
     StoreUnavailable,
 )
 from outlive.leases.events import Lost, Renewed, RenewFailed  # noqa: E402
-from outlive.runtime.prometheus import PrometheusTelemetry  # noqa: E402
+from outlive.telemetry import PrometheusTelemetry  # noqa: E402
 
 
 class Metrics:

@@ -9,7 +9,7 @@ import pytest
 
 from outlive.connect import connect
 from outlive.errors import LeaseLost, UsageError
-from outlive.runtime.telemetry import CombinedTelemetry, Span, Telemetry, combine
+from outlive.telemetry.events import CombinedTelemetry, Span, Telemetry, combine
 
 
 class Recorder(Telemetry):

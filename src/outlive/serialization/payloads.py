@@ -15,11 +15,13 @@ from typing import Any, cast, is_typeddict
 import msgspec
 from msgspec.structs import astuple
 
-from outlive.codec import DEPTH_MAX
 from outlive.errors import InvalidPayload, UsageError
-from outlive.model.job import PAYLOAD_BYTES_MAX
-from outlive.work.annotation import StandIn, check, readable
-from outlive.work.validated import form_of, is_validated
+from outlive.serialization.annotations import StandIn, check, readable
+from outlive.serialization.json import DEPTH_MAX
+from outlive.serialization.pydantic import form_of, is_validated
+
+# A payload travels through every claim. Larger things belong into a file or a blob, named here.
+PAYLOAD_BYTES_MAX = 1024 * 1024
 
 # Types are written in programs, not made by them; a program that makes some loses only speed.
 _TYPES_MAX = 1024

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from outlive import InvalidPayload, UsageError
 from outlive.errors import OutliveError
-from outlive.work.failures import describe, kind_of
-from outlive.work.payload import codec_of, decode_plain, encode, values_of
+from outlive.serialization.failures import describe, kind_of
+from outlive.serialization.payloads import codec_of, decode_plain, encode, values_of
 
 
 class Colour(enum.Enum):

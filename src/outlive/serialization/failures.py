@@ -5,6 +5,7 @@ Must never show a secret, and never grow without limit: texts are masked and cut
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +13,7 @@ from typing import Any
 import msgspec
 
 from outlive.errors import UsageError
-from outlive.model.retry import name_of
-from outlive.runtime.logs import masked, printable
-from outlive.work.payload import encode
+from outlive.serialization.payloads import encode
 
 # The newest 25 failures of each job are kept, so that one of them must stay small.
 _MESSAGE_CHARS_MAX = 2 * 1024
@@ -22,8 +21,46 @@ _TRACEBACK_CHARS_MAX = 8 * 1024
 _FRAMES_MAX = 20
 _ARGS_BYTES_MAX = 8 * 1024
 
+# A URL is at most this long, so a secret that begins before a cut ends within this many more.
+_SECRET_REACH = 4096
+
+# ``scheme://user:password@``. Greedy up to the last @ of the word: an unquoted password may hold
+# an @ or a slash, and to mask too much is the smaller mistake.
+_URL_SECRET = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*):\S*@")
+_PAIR_SECRET = re.compile(
+    r"\b((?:ssl)?password|passwd|pwd|secret|api_key)(\s*[=:]\s*)(?!\s)[^\s&;,]+", re.IGNORECASE
+)
+
 Failed = BaseException | str | Mapping[str, Any]
 """What went wrong: an exception, a sentence, or ``{"type": …, "message": …}``."""
+
+
+def name_of(kind: type[BaseException]) -> str:
+    """The name under which a policy knows a class of errors."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def masked(text: str, limit: int) -> str:
+    """``text`` without secrets, at most about ``limit`` characters long; its end is cut off."""
+    # Masked before it is cut: a cut through a URL would hide the @ that shows what a secret is.
+    total = len(text)
+    if total > limit:
+        text = text[: limit + _SECRET_REACH]
+    if "@" in text and "://" in text:
+        text = _URL_SECRET.sub(r"\1:***@", text)
+    if "=" in text or ":" in text:
+        text = _PAIR_SECRET.sub(r"\1\2***", text)
+    return f"{text[:limit]}… ({total} characters)" if total > limit else text
+
+
+def printable(error: BaseException, most: int) -> str:
+    """What ``error`` says of itself, masked and cut; a foreign ``__str__`` that fails is named."""
+    try:
+        return masked(str(error), most)
+    except Exception as failed:  # noqa: BLE001 - whatever it raises, the first error is told
+        return f"(unprintable: {type(failed).__name__})"
 
 
 def describe(error: Failed, *, rebuilt: tuple[type[Exception], ...] = ()) -> str:

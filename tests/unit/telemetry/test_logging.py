@@ -19,10 +19,11 @@ from outlive.drivers.memory.host_store import MemoryHostStore
 from outlive.drivers.memory.lease_store import MemoryLeaseStore
 from outlive.errors import Fenced, LeaseLost, StoreUnavailable
 from outlive.leases.events import Released, RenewFailed
-from outlive.runtime import logs
 from outlive.runtime.keeper import Keeper
-from outlive.runtime.logs import JsonFormatter, bind_host, masked
 from outlive.runtime.runtime import Runtime
+from outlive.serialization.failures import masked
+from outlive.telemetry import logging as logs
+from outlive.telemetry.logging import JsonFormatter, bind_host
 
 CANARY = "canary-8f1d"
 
@@ -87,7 +88,7 @@ async def test_dropped_handles_say_their_host(host, lines):
     lease = await host.leases.acquire("k")
     del lease
     gc.collect()
-    assert "test_logs.py" in (await lines.said("dropped without release")).getMessage()
+    assert "test_logging.py" in (await lines.said("dropped without release")).getMessage()
 
 
 async def test_failed_renewals_say_their_host(host, lines, monkeypatch):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 import msgspec
 from msgspec.inspect import CustomType, DataclassType, type_info
 
-from outlive.work.validated import BytesUnread, Form, form_of, is_validated, new_form
+from outlive.serialization.pydantic import BytesUnread, Form, form_of, is_validated, new_form
 
 # What pydantic reads in a union as the decoder would have written it.
 _PLAIN = frozenset({str, int, float, bool, type(None)})

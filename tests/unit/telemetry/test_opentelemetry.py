@@ -24,7 +24,7 @@ from outlive.errors import (
     StoreUnavailable,
 )
 from outlive.leases.events import Renewed, RenewFailed
-from outlive.runtime.tracing import TracingTelemetry
+from outlive.telemetry.opentelemetry import TracingTelemetry
 
 CANARY = "canary-8f1d"
 

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from outlive import App, InvalidPayload, UsageError
-from outlive.work.payload import codec_of, encode
+from outlive.serialization.payloads import codec_of, encode
 
 T = TypeVar("T")
 

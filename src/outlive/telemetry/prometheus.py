@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from outlive.errors import ConfigurationError
-from outlive.runtime.telemetry import (
+from outlive.telemetry.events import (
     FLOW_COUNTS,
     FLOW_OUTCOMES,
     JOB_OUTCOMES,

@@ -1,0 +1,20 @@
+"""What a process says of its work: events for metrics and traces, and its log."""
+
+from outlive.telemetry.events import Attribute, Span, Telemetry, combine
+from outlive.telemetry.logging import UNBOUND, HostLogs, JsonFormatter, bind_host, message_of
+from outlive.telemetry.opentelemetry import TracingTelemetry
+from outlive.telemetry.prometheus import PrometheusTelemetry
+
+__all__ = [
+    "UNBOUND",
+    "Attribute",
+    "HostLogs",
+    "JsonFormatter",
+    "PrometheusTelemetry",
+    "Span",
+    "Telemetry",
+    "TracingTelemetry",
+    "bind_host",
+    "combine",
+    "message_of",
+]
