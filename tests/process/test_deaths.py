@@ -30,7 +30,7 @@ def queued(store, owner, *others, key="k", ttl=TTL_S):
     return granted
 
 
-def test_killed_owner_is_followed_within_the_ttl(store, cast):
+def test_killed_owner_is_followed_within_the_ttl(store, cast, lateness):
     owner, other, dead, second = cast.owners(store.url, "owner", "other", "dead", "second")
     granted = queued(store, owner, other)
     # Of this key the first in the queue dies as well, and must be passed over.
@@ -41,20 +41,20 @@ def test_killed_owner_is_followed_within_the_ttl(store, cast):
         taken = successor.wait("did", do="acquire")
         waited_s = taken["at"] - killed_at
         print(f"{store.kind}: taken over {waited_s:.3f} s after SIGKILL, ttl {TTL_S} s")
-        assert waited_s <= TTL_S + GRACE_S
+        assert waited_s <= TTL_S + GRACE_S + lateness.since(killed_at)
         assert taken["token"] == granted["token"] + 1
         assert taken["is_held"]
     assert owner.process.returncode == -9
 
 
-def test_dropped_handle_stops_renewing_and_the_log_names_its_line(store, cast):
+def test_dropped_handle_stops_renewing_and_the_log_names_its_line(store, cast, lateness):
     owner, other = cast.owners(store.url, "owner", "other")
     granted = queued(store, owner, other)
     dropped = owner.ask("drop", key="k")
     taken = other.wait("did", do="acquire")
     waited_s = taken["at"] - dropped["at"]
     print(f"{store.kind}: taken over {waited_s:.3f} s after the drop, ttl {TTL_S} s")
-    assert waited_s <= TTL_S + GRACE_S
+    assert waited_s <= TTL_S + GRACE_S + lateness.since(dropped["at"])
     assert taken["token"] == granted["token"] + 1
     (line,) = [m["text"] for m in owner.all("log") if "dropped without release" in m["text"]]
     assert re.search(r"acquired at \S*programs/owner\.py:\d+", line), line

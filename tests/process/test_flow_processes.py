@@ -29,7 +29,7 @@ LOOPS = ["", "uvloop"]
 
 
 @pytest.mark.timeout(180)
-def test_a_killed_host_s_flow_goes_on_elsewhere_within_the_ttl(store, cast):
+def test_a_killed_host_s_flow_goes_on_elsewhere_within_the_ttl(store, cast, lateness):
     fleet = FlowFleet(cast, store)
     victim, other = fleet.hosts
     fleet.start("count", 4, 0.5, ids=["order"], by=victim)
@@ -40,14 +40,14 @@ def test_a_killed_host_s_flow_goes_on_elsewhere_within_the_ttl(store, cast):
     print(f"{store.kind}: running elsewhere after {took_s:.2f} s")
     assert fleet.result("order") == sum(range(4))
     assert fleet.runs() == {f"order/work#{n}": 2 if n == 2 else 1 for n in range(4)}
-    assert took_s <= TAKE_OVER_S
+    assert took_s <= TAKE_OVER_S + lateness.since(dead_at)
     fleet.check_owners()
     fleet.check_histories()
     fleet.check_nothing_stranded()
 
 
 @pytest.mark.timeout(180)
-def test_a_flow_that_a_killed_host_had_put_aside_wakes_in_time(store, cast):
+def test_a_flow_that_a_killed_host_had_put_aside_wakes_in_time(store, cast, lateness):
     grace = {"OUTLIVE_FLOWS_PARK_GRACE": "0.1"}
     fleet = FlowFleet(cast, store, ttl=SHORT_TTL_S, env=grace)
     victim, other = fleet.hosts
@@ -60,7 +60,7 @@ def test_a_flow_that_a_killed_host_had_put_aside_wakes_in_time(store, cast):
     print(f"{store.kind}: woken {late_s:.2f} s late")
     assert fleet.result("nap") == 1
     # Its host was ended two seconds before: the other had time enough to look.
-    assert late_s <= SHORT_TTL_S
+    assert late_s <= SHORT_TTL_S + lateness.since(slept_at)
 
 
 @pytest.mark.timeout(180)
@@ -143,7 +143,7 @@ def test_identical_hosts_never_run_one_flow_at_once(store, cast, loop):
 
 
 @pytest.mark.timeout(180)
-def test_a_host_that_is_told_to_stop_hands_over_at_once(store, cast):
+def test_a_host_that_is_told_to_stop_hands_over_at_once(store, cast, lateness):
     fleet = FlowFleet(cast, store)
     leaver, other = fleet.hosts
     fleet.start("count", 40, 0.1, ids=["long"], by=leaver)
@@ -152,10 +152,10 @@ def test_a_host_that_is_told_to_stop_hands_over_at_once(store, cast):
     left_at = now()
     while not (later := other.all("ran")):
         other.linger(0.5)
-        assert now() < left_at + TAKE_OVER_S
+        assert now() < left_at + TAKE_OVER_S + lateness.since(left_at)
     handed_over_s = later[0]["at"] - left_at
     print(f"{store.kind}: handed over after {handed_over_s:.2f} s")
-    assert handed_over_s < SESSION_TTL_S / 2
+    assert handed_over_s < SESSION_TTL_S / 2 + lateness.since(left_at)
     assert fleet.result("long") == sum(range(40))
     # What runs when the host is told gets its grace: nothing is run twice.
     assert set(fleet.runs().values()) == {1}

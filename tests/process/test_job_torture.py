@@ -116,8 +116,10 @@ def test_every_job_is_completed_once_whoever_dies_or_stalls(job_store, cast, see
 
 
 @pytest.mark.timeout(120 + 2 * LIMIT_S)
-def test_the_judge_reports_workers_that_never_ask_whether_they_hold_a_claim(sqlite_store, cast):
-    fleet = Fleet(cast, sqlite_store, random.Random(), "careless")
+def test_the_judge_reports_workers_that_never_ask_whether_they_hold_a_claim(
+    sqlite_store, cast, seed
+):
+    fleet = Fleet(cast, sqlite_store, random.Random(seed), "careless")
     for _ in range(3):
         fleet.stall()
     fleet.finish(LIMIT_S)
