@@ -2,10 +2,10 @@
 
 Owns nothing but the list of plugins: ``asyncio_tests`` runs coroutines, ``service_tests`` gives the
 fixtures for real servers and reports those that could not be had, ``backends`` names those that
-took part, ``forks`` keeps gRPC away from what tests start, ``garbage`` spares the tests themselves
-from collections, ``lateness`` says how late the machine was, ``order`` begins with the longest,
-``scratch`` keeps files in memory, ``seeds`` fixes what is left to chance, ``selection`` keeps the
-long forms for ``make soak``, ``signals`` lets tests interrupt what they start.
+took part, ``garbage`` spares the tests themselves from collections, ``lateness`` says how late the
+machine was, ``order`` begins with the longest, ``scratch`` keeps files in memory, ``seeds`` fixes
+what is left to chance, ``selection`` keeps the long forms for ``make soak``, ``signals`` lets tests
+interrupt what they start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ pytest.register_assert_rewrite("outlive.testing.conformance")
 pytest_plugins = (
     "tests.plugins.asyncio_tests",
     "tests.plugins.backends",
-    "tests.plugins.forks",
     "tests.plugins.garbage",
     "tests.plugins.lateness",
     "tests.plugins.order",

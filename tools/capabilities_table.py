@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- capabilities: begin (written by tools/capabilities_table.py) -->"
 END = "<!-- capabilities: end -->"
 
-SCHEMES = ("memory", "sqlite", "postgresql", "redis", "etcd", "azblob", "cosmos")
+SCHEMES = ("memory", "sqlite", "postgresql", "redis", "azblob", "cosmos")
 
 _REACH = {"process": "one process", "machine": "one machine", "network": "many machines"}
 
@@ -60,7 +60,6 @@ ROWS: tuple[Row, ...] = (
     ("ttl_min_s", "shortest ttl", lambda c: f"{c.ttl_min_s:g} s"),
     ("ttl_max_s", "longest ttl", _longest),
     ("observes", "takeover only after watching for one ttl", lambda c: _yes(c.observes)),
-    ("expiry_late_s", "an expiry is late by at most", lambda c: f"{c.expiry_late_s:g} s"),
 )
 
 DOCUMENTS: dict[str, tuple[str, ...]] = {

@@ -19,7 +19,6 @@ from benchmarks.leases import (
 )
 from benchmarks.leases.backend import FULL, QUICK, Backend, Effort
 from benchmarks.leases.cosmos_backend import cosmos
-from benchmarks.leases.etcd_backend import etcd
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
 from benchmarks.places import Places
@@ -44,7 +43,6 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
         contention.NAME: contention.measure_one_key,
         versus.NAME: versus.measure,
     },
-    "etcd": _EVERYWHERE,
     # Every waiter polls and every request costs money: how many there are is what matters.
     "azblob": {azblob_backend.NAME: azblob_backend.measure, idle.NAME: idle.measure},
     # An emulator in one process says nothing about crowds and hand-overs.
@@ -56,7 +54,6 @@ _PLACES = Places(
     {
         "postgres": ("PostgreSQL", postgres),
         "redis": ("Redis", redis),
-        "etcd": ("etcd", etcd),
         "azblob": ("Azure Blob Storage", azblob_backend.azblob),
         "cosmos": ("Azure Cosmos DB", cosmos),
     },

@@ -50,8 +50,6 @@ _BUILT_IN = {
     "redis+unix": "outlive.drivers.redis:RedisFactory",
     "azblob": "outlive.drivers.azblob:AzureBlobFactory",
     "cosmos": "outlive.drivers.cosmos:CosmosFactory",
-    "etcd": "outlive.drivers.etcd:EtcdFactory",
-    "etcds": "outlive.drivers.etcd:EtcdFactory",
 }
 _GROUP = "outlive.drivers"
 
@@ -240,8 +238,8 @@ def connect(  # noqa: PLR0913 - the options are the public promise
     ``outlive.local.toml``, then ``outlive.toml``, then defaults.
 
     Args:
-        url: ``memory://``, ``sqlite:///path``, ``postgresql://…``, ``redis://…``, ``etcd://…``,
-            ``azblob://…``, ``cosmos://…``, or the scheme of a third party.
+        url: ``memory://``, ``sqlite:///path``, ``postgresql://…``, ``redis://…``, ``azblob://…``,
+            ``cosmos://…``, or the scheme of a third party.
         app: What ``run()`` does.
         name: A human name for this host; default the app's name, else the machine's.
         namespace: Separates tenants of one store; every statement carries it.

@@ -37,14 +37,12 @@ AMBIENT = (
 # A name-based id is a digest of its arguments.
 HARMLESS = frozenset({"random", "random.Random", "uuid", "uuid.UUID", "uuid.uuid5", "secrets"})
 # The composition root and the entry points, and the one module that hands ids and dice to the rest.
-# gRPC has a setting that it takes from the environment alone, while it is imported.
 MAY_LOOK_OUTSIDE = (
     "src/outlive/clock.py",
     "src/outlive/connect.py",
     "src/outlive/settings.py",
     "src/outlive/cli/",
     "src/outlive/demo",
-    "src/outlive/drivers/etcd/library.py",
     "src/outlive/runtime/runtime.py",
 )
 

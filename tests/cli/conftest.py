@@ -28,18 +28,15 @@ from outlive.cli.main import main
 from tests.cli.terminals import Terminal
 from tests.services.azurite import ACCOUNT, AzuriteServer
 from tests.services.cosmos import CosmosEmulator
-from tests.services.etcd import EtcdServer
 
 COMMAND = (sys.executable, "-m", "outlive.cli.main")
 
 # The stores that demo and wizard are tried on: "sqlite", or a fixture that gives a URL, or a
-# ``SharedStore`` where a secret is needed. A driver joins with one line. Where tests share a server
-# without a database of their own, ``environ`` names an OUTLIVE_NAMESPACE for each.
+# ``SharedStore`` where a secret is needed. A driver joins with one line.
 SHARED_STORES = [
     "sqlite",
     pytest.param("postgres_url", marks=pytest.mark.service),
     pytest.param("redis_url", marks=pytest.mark.service),
-    pytest.param("etcd_store", marks=pytest.mark.service),
     pytest.param("azblob_store", marks=pytest.mark.service),
     pytest.param("cosmos_store", marks=pytest.mark.service),
 ]
@@ -222,11 +219,6 @@ def outlive(tmp_path: Path) -> Iterator[Program]:
         process.communicate()
     for terminal in program.terminals:
         terminal.close()
-
-
-@pytest.fixture
-def etcd_store(etcd_server: EtcdServer) -> SharedStore:
-    return SharedStore(etcd_server.url, environ={"OUTLIVE_NAMESPACE": f"cli-{uuid.uuid4().hex}"})
 
 
 @pytest.fixture

@@ -58,7 +58,6 @@ def test_a_store_is_chosen_tried_and_written(shared):
         (("--backend", "redis"), {"url": "redis://localhost:6379/0"}),
         (("--url", "rediss://h:6380/1"), {"url": "rediss://h:6380/1"}),
         (("--backend", "redis", "--auth", "url", "--variable", "R"), {"url": "env:R"}),
-        (("--backend", "etcd", "--url", "etcd://h:2379"), {"url": "etcd://h:2379"}),
         (("--url", "azblob://account/container"), {"url": "azblob://account/container"}),
         (
             ("--url", "azblob://account/container", "--auth", "connection-string"),

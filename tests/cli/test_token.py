@@ -66,7 +66,7 @@ def test_wrong_use_is_said_with_its_code(shell):
     assert shell("token", "create", "ci", "--scope", "all").code == 2
     assert shell("token", "create", "c\x1bi", "--scope", "read").code == 2
     assert shell("token", "create", "x" * 101, "--scope", "read").code == 2
-    done = shell("token", "ls", "--url", "etcd://127.0.0.1:1")
+    done = shell("token", "ls", "--url", "redis://127.0.0.1:1")
     assert done.code in (2, 69)
 
 

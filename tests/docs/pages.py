@@ -7,7 +7,6 @@ not need to know:
     <!-- test: redis -->          the block speaks to a real Redis
     <!-- test: azblob -->         the block speaks to Azurite, the emulator of Azure Blob Storage
     <!-- test: cosmos -->         the block speaks to the emulator of Azure Cosmos DB
-    <!-- test: etcd -->           the block speaks to a real etcd
     <!-- test: until-stopped -->  a program that runs until SIGTERM, and must then end well
     <!-- test: shell -->          a script that a test of its own runs
 """
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = frozenset({"azblob", "cosmos", "etcd", "postgres", "redis"})
+SERVICES = frozenset({"azblob", "cosmos", "postgres", "redis"})
 MARKS = SERVICES | {"until-stopped", "shell"}
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`]*)$")

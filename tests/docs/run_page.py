@@ -39,7 +39,6 @@ DOCUMENTED_URLS = {
     "redis": "redis://redis.example:6379/0",
     "azblob": "azblob://shop/leases",
     "cosmos": "cosmos://shop/DistributedLeasing/Leases",
-    "etcd": "etcd://etcd.example:2379",
 }
 LIMIT_S = 60.0
 # A program that listens for SIGTERM has begun to work; this much more lets it do some.

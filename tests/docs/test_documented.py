@@ -151,9 +151,7 @@ def test_every_setting_is_documented():
     assert "OUTLIVE_OPTIONS_" in text
 
 
-@pytest.mark.parametrize(
-    "scheme", ["memory", "sqlite", "postgresql", "redis", "etcd", "azblob", "cosmos"]
-)
+@pytest.mark.parametrize("scheme", ["memory", "sqlite", "postgresql", "redis", "azblob", "cosmos"])
 def test_every_option_of_a_driver_is_documented_on_its_page(scheme):
     options = sorted(find_factory(scheme).options)
     text = page(f"drivers/{scheme.removesuffix('ql')}.md")

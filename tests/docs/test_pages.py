@@ -119,14 +119,6 @@ def test_every_block_for_azure_cosmos_db_runs(name, run_page, cosmos_emulator):
     assert sum(ran[language] for language in RUN) == count_wanted(page, "cosmos")
 
 
-@pytest.mark.service
-@pytest.mark.parametrize("name", pages_with("etcd"))
-def test_every_block_for_etcd_runs(name, run_page, etcd_server):
-    page = GUIDES[name]
-    ran = run_page(page, etcd=etcd_server.url)
-    assert sum(ran[language] for language in RUN) == count_wanted(page, "etcd")
-
-
 def test_every_block_has_a_language_that_is_run_or_only_shown():
     strange = {
         f"{page.name}:{block.line} {block.language!r}"
@@ -153,7 +145,6 @@ def test_there_is_something_to_run():
     assert len(pages_with("redis")) >= 1
     assert len(pages_with("azblob")) >= 1
     assert len(pages_with("cosmos")) >= 1
-    assert len(pages_with("etcd")) >= 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@
     redis_url         the URL of an empty database of it; tests run one at a time
     azurite_server    one Azure Blob Storage for the whole run; do not stop it
     cosmos_emulator   one Azure Cosmos DB account for the whole run; do not stop or crash it
-    etcd_server       one etcd for the whole run; do not stop or crash it
     compiler          the path of the C compiler, for tests that shift a process's wall clock
     openssl           the path of the program, for tests that need certificates
     services          `Services.start` gives a test a server of its own, to crash at will
@@ -32,7 +31,6 @@ from tests.plugins import backends
 from tests.services import Unavailable, install
 from tests.services.azurite import AzuriteServer
 from tests.services.cosmos import CosmosEmulator
-from tests.services.etcd import EtcdServer
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer
 from tests.services.redis import RedisServer
@@ -41,7 +39,6 @@ from tests.services.redis import RedisServer
 _NEEDS: dict[str, Callable[[], Path]] = {
     "postgres_server": install.postgres_bin,
     "pgbouncer": install.pgbouncer,
-    "etcd_server": install.etcd,
     "compiler": install.compiler,
     "redis_server": install.redis_server,
     "azurite_server": install.azurite,
@@ -140,23 +137,6 @@ def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
     server = _have(pytestconfig, RedisServer().start)
     yield server
     server.stop()
-
-
-@pytest.fixture(scope="session")
-def etcd_of_all(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
-    server = _have(pytestconfig, EtcdServer().start)
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def etcd_server(etcd_of_all: EtcdServer) -> Iterator[EtcdServer]:
-    yield etcd_of_all
-    if etcd_of_all.has_died:
-        # A server that breaks by itself costs the test that it served, not all that come after it.
-        last_words = etcd_of_all.log()[-2000:]
-        etcd_of_all.revive()
-        pytest.fail(f"the etcd server died: {last_words or 'without a word'}")
 
 
 @pytest.fixture(scope="session")

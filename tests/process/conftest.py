@@ -6,13 +6,11 @@ schema) and the ``cast``, which starts programs and ends all of them with the te
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
 from tests.process.actors import Actor
 from tests.process.nursery import Nursery
-from tests.process.stores import PostgresStore, ServerStore, SqliteStore, create_schema
+from tests.process.stores import PostgresStore, RedisStore, SqliteStore, create_schema
 
 
 class Cast:
@@ -69,7 +67,6 @@ def store(empty_store):
         "sqlite",
         pytest.param("postgres", marks=pytest.mark.service),
         pytest.param("redis", marks=pytest.mark.service),
-        pytest.param("etcd", marks=pytest.mark.service),
     ]
 )
 def shared_store(request):
@@ -86,14 +83,7 @@ def sqlite_store(tmp_path):
 
 @pytest.fixture
 def redis_store(redis_url):
-    return ServerStore("redis", redis_url, short_ttl_s=0.8)
-
-
-@pytest.fixture
-def etcd_store(etcd_server):
-    # Its leases count in whole seconds, and another run left its own in the same prefix.
-    prefix = f"test-{uuid.uuid4().hex}"
-    return ServerStore("etcd", f"{etcd_server.url}?prefix={prefix}", short_ttl_s=1.0)
+    return RedisStore(redis_url)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,8 +25,6 @@ class Store(Protocol):
 
     kind: str
     url: str
-    # Short enough to be waited out in a test, long enough to be renewed on a busy machine.
-    short_ttl_s: float
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement and give its rows, if it has any."""
@@ -42,7 +39,6 @@ class SqliteStore:
     """A file."""
 
     kind = "sqlite"
-    short_ttl_s = 0.8
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +63,6 @@ class PostgresStore:
     """A database."""
 
     kind = "postgres"
-    short_ttl_s = 0.8
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -82,13 +77,13 @@ class PostgresStore:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStore:
+class RedisStore:
     """A server that answers no questions in SQL: only processes look into it."""
 
-    kind: str
-    url: str
-    short_ttl_s: float
+    kind = "redis"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
 
 
 def create_schema(url: str) -> None:

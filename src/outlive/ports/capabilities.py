@@ -36,8 +36,6 @@ class Capabilities:
             be, or ``""`` for not at all.
         observes: A key is taken from a silent owner only by who has watched it for one ttl: a
             newcomer waits that long, whenever the owner died.
-        expiry_late_s: How much later than its ttl a grant may end that nobody renews: a backend
-            that sweeps is late, and none is ever early.
     """
 
     backend: str
@@ -60,4 +58,3 @@ class Capabilities:
     instances: bool = False
     transact: str = ""
     observes: bool = False
-    expiry_late_s: float = 0.0

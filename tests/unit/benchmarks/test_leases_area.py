@@ -26,7 +26,7 @@ def test_every_backend_has_the_same_measurements_but_contention():
 
 def test_a_part_of_a_name_chooses():
     assert area.chosen("sqlite/uncontended") == ["sqlite/uncontended"]
-    backends = ("sqlite", "postgres", "redis", "etcd", "azblob")
+    backends = ("sqlite", "postgres", "redis", "azblob")
     assert area.chosen("idle") == [f"{name}/idle" for name in backends]
     assert area.chosen("nothing") == []
     assert area.chosen(None) == area.names()

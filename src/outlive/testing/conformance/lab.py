@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import pytest
@@ -51,14 +51,13 @@ class Lab:
 
     Where the shortest ttl is too long to wait for, say ``expiry="broken"``: cases that only need an
     ended grant then break it, and those that need it to expire are skipped. Test those by other
-    means, once. Where the backend has a way to bring an expiry about that nobody can tell from it,
-    give that as ``expire`` instead: it ends every lease of ``short_s`` of this lab.
+    means, once.
 
     A backend whose wake-ups reach all listening hosts, noted or not, says ``rings="all"``: cases of
     who hears nothing of a job are skipped then.
     """
 
-    def __init__(  # noqa: PLR0913 - public options
+    def __init__(
         self,
         factory: DriverFactory,
         url: str,
@@ -67,15 +66,13 @@ class Lab:
         *,
         prefix: str = "",
         expiry: Literal["real", "broken"] = "real",
-        expire: Callable[[Lab], Awaitable[None]] | None = None,
         rings: Literal["noted", "all"] = "noted",
     ) -> None:
         self.factory = factory
         self.url = url
         self.clock: Clock = clock if clock is not None else SystemClock()
-        self.prefix = prefix
+        self._prefix = prefix
         self._expiry = expiry
-        self._expire = expire
         self._rings = rings
         self._options = dict(options or {})
         self._drivers: list[Driver] = []
@@ -121,7 +118,7 @@ class Lab:
         context = DriverContext(
             clock=self.clock,
             random=random.Random(host_id),  # noqa: S311 - jitter, not secrets
-            namespace=self.prefix + namespace,
+            namespace=self._prefix + namespace,
             host=host_id,
             role=role,
             options=dict(self._options),
@@ -146,10 +143,7 @@ class Lab:
         self.require_expiry()
         if self.capabilities.observes:
             await self._observe()
-        if self._expire is None:
-            await self.advance(self.short_s + self.capabilities.expiry_late_s + beyond_s)
-        else:
-            await self._expire(self)
+        await self.advance(self.short_s + beyond_s)
 
     async def _observe(self) -> None:
         for driver in self._drivers:
