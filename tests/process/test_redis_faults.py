@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -419,10 +418,7 @@ async def test_an_address_that_says_nothing_is_given_up(drivers) -> None:
             await drivers.open(url, options={"connect_timeout": 0.2})
 
 
-def _make_certificate(folder: Path) -> tuple[Path, Path]:
-    program = shutil.which("openssl")
-    if program is None:
-        pytest.skip("no openssl here to make a certificate with")
+def _make_certificate(program: Path, folder: Path) -> tuple[Path, Path]:
     key, certificate = folder / "key.pem", folder / "cert.pem"
     kind = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -432,9 +428,9 @@ def _make_certificate(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def tls(redis_server: RedisServer, tmp_path) -> Iterator[tuple[str, str]]:
+def tls(redis_server: RedisServer, openssl: Path, tmp_path) -> Iterator[tuple[str, str]]:
     """The URL of a server with TLS, and the file of its certificate."""
-    key, certificate = _make_certificate(tmp_path)
+    key, certificate = _make_certificate(openssl, tmp_path)
     files = {"tls-cert-file": certificate, "tls-key-file": key, "tls-ca-cert-file": certificate}
     settings = {name: str(path) for name, path in files.items()}
     server = RedisServer(settings={**settings, "tls-auth-clients": "no"}, tls=True)

@@ -61,7 +61,6 @@ class FaultProxy:
         self.port: int = self._reservation.getsockname()[1]
         self.delay_s = 0.0
         self.needle: bytes | None = None
-        self.swallowing = False
         self.flow = asyncio.Event()
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,13 +133,6 @@ class FaultProxy:
         """
         self._call(self._set(needle=needle))
 
-    def swallow_replies(self) -> None:
-        """Forward what clients send, and lose what the server answers.
-
-        A stream that lost some is of no use any more: `reset` it when the network heals.
-        """
-        self._call(self._set(swallowing=True))
-
     def wait_for(self, condition: Callable[[Counters], bool], limit_s: float = 10.0) -> None:
         """Block until the counters satisfy ``condition``. From a coroutine, use a thread."""
         with self._changed:
@@ -164,9 +156,7 @@ class FaultProxy:
         flowing: bool = True,
         listening: bool = True,
         needle: bytes | None = None,
-        swallowing: bool = False,
     ) -> None:
-        self.swallowing = swallowing
         self.delay_s = delay_s
         self.needle = needle
         for link in self._links:
@@ -298,9 +288,6 @@ class _Link:
     async def _pump_replies(self, server: asyncio.StreamReader) -> None:
         while data := await server.read(CHUNK):
             await self._pause()
-            if self._proxy.swallowing:
-                self._proxy.count(replies_dropped=1, bytes_dropped=len(data))
-                continue
             ready = self._replies.feed(data) if self._proxy.postgres else None
             if self._cut_at is None:
                 self._writers[0].write(data)

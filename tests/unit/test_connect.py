@@ -69,6 +69,11 @@ def test_a_location_never_shows_its_secret():
     assert str(location) == "postgresql://user@db/x"
 
 
+def test_a_location_shows_every_host_of_its_url():
+    location = parse_url("postgresql://user:s3cr3t-canary@one:5432,two:5433/x")
+    assert str(location) == "postgresql://user@one:5432,two:5433/x"
+
+
 @pytest.mark.parametrize("secret", ["canary/77", "1/canary", "a?canary", "a#canary", "1#canary"])
 def test_a_password_that_needs_escaping_is_refused_and_not_shown(secret):
     with pytest.raises(ConfigurationError, match="percent-encoded") as caught:

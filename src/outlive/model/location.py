@@ -42,7 +42,7 @@ def _hides_a_secret(parts: SplitResult) -> bool:
 
 
 def _address(parts: SplitResult) -> str:
-    """The hosts and ports, without the user. A cluster's URL names several, with commas.
+    """The hosts and ports, without the user. PostgreSQL's URL may name several, with commas.
 
     Raises:
         ValueError: A port is not a number.
