@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import pytest
 
@@ -47,6 +48,9 @@ def alone(monkeypatch, tmp_path):
 @pytest.fixture
 def short_sleep(monkeypatch):
     monkeypatch.setattr(sizes, "_PARK_S", 0.5)
+    # The row collects garbage while its host runs. What other tests left takes seconds to look
+    # through on a busy machine, in which the host could not renew its session.
+    gc.freeze()
 
 
 def in_flight(backend):
