@@ -1,4 +1,4 @@
-"""What contenders said, as a history that the checker of ``outlive.testing`` can judge.
+"""What contenders said, as a history that the oracle of ``tests.simulation`` can judge.
 
 Owns the translation only. Times are of the machine's boot-time clock, the same for all.
 """
@@ -9,10 +9,17 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
-from outlive.testing.checker import Facts, Violation, check_l1, check_l2, check_l3, check_l7
-from outlive.testing.history import Call, History
 from tests.process.actors import Actor, Message
 from tests.process.wall_clock import forward_steps
+from tests.simulation.oracles.history import Call, History
+from tests.simulation.oracles.lease_checker import (
+    Facts,
+    Violation,
+    check_l1,
+    check_l2,
+    check_l3,
+    check_l7,
+)
 
 # The events of a contender, as operations of a history.
 _OPS = {

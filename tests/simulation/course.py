@@ -22,10 +22,11 @@ from outlive.model.options import CLOCK_DRIFT
 from outlive.names import HostId
 from outlive.ports.driver import Driver, DriverFactory
 from outlive.testing.faults import FaultPlan, Faults
-from outlive.testing.history import History
-from outlive.testing.reference import Violation
 from outlive.testing.simulated_runtime import SimulatedStore
 from outlive.testing.simulation import DRIFT_BEYOND, SimHost, Simulation
+from tests.simulation.oracles.history import History
+from tests.simulation.oracles.lease_reference import Violation
+from tests.simulation.oracles.recorder import Recorder
 
 MACHINES = ("ant", "bee", "cat")
 
@@ -73,7 +74,9 @@ class Course:
         self.peace = asyncio.Event()
         self.end = asyncio.Event()
         url = f"memory://simulation-{next(_names)}"
-        self._store = SimulatedStore(factory or MemoryFactory(), url, self.faults, self.history)
+        self._store = SimulatedStore(
+            factory or MemoryFactory(), url, self.faults, Recorder(self.history)
+        )
 
     @property
     def stopping(self) -> bool:

@@ -17,11 +17,12 @@ from outlive.host import Host
 from outlive.model.options import CLOCK_DRIFT, LeaseOptions
 from outlive.names import HostId
 from outlive.ports.driver import Driver, DriverFactory
-from outlive.testing.checker import LIVENESS_BOUND_S, Violation, check
 from outlive.testing.faults import FaultPlan, Faults
-from outlive.testing.history import History
 from outlive.testing.simulated_runtime import SimulatedStore
 from outlive.testing.simulation import DRIFT_BEYOND, SimHost, Simulation
+from tests.simulation.oracles.history import History
+from tests.simulation.oracles.lease_checker import LIVENESS_BOUND_S, Violation, check
+from tests.simulation.oracles.recorder import Recorder
 from tests.simulation.worker import LOCKS, SEMAPHORE, SLOTS, TTL_S, Worker
 
 MACHINES = ("ant", "bee", "cat")
@@ -86,7 +87,9 @@ class Fleet:
         self.fenced = fenced
         self.several = several
         url = f"memory://lease-simulation-{next(_names)}"
-        self._store = SimulatedStore(factory or MemoryFactory(), url, self.faults, self.history)
+        self._store = SimulatedStore(
+            factory or MemoryFactory(), url, self.faults, Recorder(self.history)
+        )
 
     @property
     def now(self) -> float:

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import outlive
 from outlive import App, Retry
 from outlive.errors import StepOutcomeUnknown
-from outlive.testing.instance_history import InstanceHistory
 from outlive.testing.simulation import SimHost
+from tests.simulation.oracles.instance_history import InstanceHistory
 
 TTL_S = 2.0
 

@@ -16,14 +16,14 @@ from outlive.model.options import LeaseOptions
 from outlive.ports.driver import Driver, DriverFactory
 from outlive.ports.instance_desk import InstanceDesk
 from outlive.testing.faults import FaultPlan
-from outlive.testing.instance_checker import check_instances
-from outlive.testing.instance_history import InstanceHistory, Left
-from outlive.testing.reference import Violation
 from outlive.testing.replay import check_replay
 from outlive.testing.simulation import SimHost
 from tests.simulation.course import Course
 from tests.simulation.flow_cases import TTL_S, Program
 from tests.simulation.flow_client import FlowClient, Wish
+from tests.simulation.oracles.instance_checker import check_instances
+from tests.simulation.oracles.instance_history import InstanceHistory, Left
+from tests.simulation.oracles.lease_reference import Violation
 
 # After the chaos: sessions run out and are reaped (two ttls), stray claims are given back, the
 # longest nap and the retries come due (two ttls), and children wait for theirs.

@@ -9,10 +9,10 @@ from outlive.model.job import FINAL, JobFilter, JobState
 from outlive.names import HostId
 from outlive.ports.driver import Driver, DriverFactory
 from outlive.testing.faults import FaultPlan
-from outlive.testing.job_checker import check_jobs
 from outlive.testing.simulation import SimHost
 from tests.simulation.course import Course
 from tests.simulation.job_host import TTL_S, JobHost
+from tests.simulation.oracles.job_checker import check_jobs
 
 # After the chaos: sessions run out and are reaped (two ttls), strange claims are given back (two
 # sweeps), due times and retries come (one ttl), and a backlog of a few dozen jobs is worked off,

@@ -14,10 +14,10 @@ from outlive.model.lease import AcquireRequest, Grant
 from outlive.model.options import CLOCK_DRIFT
 from outlive.names import HostId, Owner
 from outlive.ports.lease_store import LeaseStore
-from outlive.testing.checker import LIVENESS_BOUND_S
-from outlive.testing.history import Call
 from outlive.testing.simulation import SimHost
 from tests.simulation.fleet import WORKERS, Fleet
+from tests.simulation.oracles.history import Call
+from tests.simulation.oracles.lease_checker import LIVENESS_BOUND_S
 from tests.simulation.worker import LOCKS, TTL_S
 
 SAFE_S = TTL_S * (1 - CLOCK_DRIFT) - min(0.5, TTL_S / 10)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import pytest
 
 import outlive
 from outlive import App, Retry
 from outlive.errors import OutcomeUnknown
-from outlive.testing import crash_at_every_commit
-from outlive.testing.crashing import HOST, CrashPoint
-from outlive.testing.simulation import SimHost
+from outlive.flows.recording import read_rows
+from outlive.model.instance import InstanceFilter
+from outlive.names import HostId
+from outlive.testing import crash_at_every_commit, every_commit
+from outlive.testing.every_commit import HOST, CrashPoint
 from outlive.testing.world import World
-
-T = TypeVar("T")
+from tests.simulation.oracles.history import History
+from tests.simulation.oracles.instance_checker import check_instances
+from tests.simulation.oracles.instance_history import Left
+from tests.simulation.oracles.recorder import Recorder
 
 app = App("crashing")
 
@@ -91,6 +93,37 @@ async def monitor(left: int) -> str:
 @app.flow
 async def forever() -> None:
     await outlive.wait_signal("never", int)
+
+
+class JudgedWorld(World):
+    """A world that keeps a history of its flows, and has the oracle judge it."""
+
+    def __init__(self, *, interceptor: CrashPoint) -> None:
+        self.history = History(0, lambda: self.simulation.now)
+        super().__init__(interceptor=Recorder(self.history, interceptor))
+        self._point = interceptor
+
+    def run(self, story):
+        async def seen_to_its_end(world):
+            result = await story(world)
+            driver = await self.store.open(HostId("oracle"))
+            left = {}
+            for record in await driver.instances.list(InstanceFilter(), after=None, limit=1000):
+                rows = await read_rows(driver.instances, record.id, after=record.base)
+                left[record.id] = Left(record, rows)
+            self.history.instances.left = left
+            await driver.close()
+            return result
+
+        result = super().run(seen_to_its_end)
+        found = check_instances(self.history.instances)
+        assert found == [], "\n".join((f"{self._point}:", *map(str, found[:5])))
+        return result
+
+
+@pytest.fixture(autouse=True)
+def _judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(every_commit, "World", JudgedWorld)
 
 
 async def approve(handle: outlive.FlowHandle) -> None:
@@ -216,12 +249,11 @@ def test_time_skips_by_itself_and_hosts_can_be_crashed():
 class LostReply(CrashPoint):
     """The chosen write is applied, and its host waits for the answer in vain."""
 
-    async def around(self, host: SimHost, write: str, apply: Callable[[], Awaitable[T]]) -> T:
-        answer = await apply()
-        if host.machine == self.machine:
+    async def on_store(self, host, operation, forward, args, kwargs):
+        answer = await forward(*args, **kwargs)
+        if host.machine == HOST and operation in every_commit.WRITES:
             self.seen += 1
             if self.seen == self.number:
-                self.died = write
                 await asyncio.sleep(5)
                 raise OutcomeUnknown("the reply was lost")
         return answer
@@ -254,7 +286,7 @@ def test_a_new_run_whose_beginning_was_not_heard_of_replays_by_its_time(number):
             await handle.result(timeout=300)
             return (world.now - began).total_seconds()
 
-    assert 120 <= World(crash=point).run(story) < 150
+    assert 120 <= World(interceptor=point).run(story) < 150
 
 
 def test_a_late_answer_to_a_repeat_does_not_set_the_clock_back():
@@ -271,5 +303,5 @@ def test_a_late_answer_to_a_repeat_does_not_set_the_clock_back():
             await (await host.flows.start(rests)).result()
             return (world.now - began).total_seconds()
 
-    heard, lost = World().run(story), World(crash=LostReply(1)).run(story)
+    heard, lost = World().run(story), World(interceptor=LostReply(1)).run(story)
     assert abs(heard - lost) < 1

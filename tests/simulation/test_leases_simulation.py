@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from outlive.testing.checker import check_abandoned
 from outlive.testing.faults import Fault
 from tests.simulation.fleet import CALM, Fleet, Outcome
+from tests.simulation.oracles.lease_checker import check_abandoned
 from tests.simulation.worker import TTL_S
 
 SEEDS = 300

@@ -20,9 +20,9 @@ from outlive.leases.acquiring import Acquirer
 from outlive.leases.leases import Leases
 from outlive.leases.tenure import Phase, Tenure
 from outlive.model.lease import Ended
-from outlive.testing.checker import check_abandoned
 from outlive.testing.faults import FaultPlan
 from tests.simulation.fleet import CALM, Fleet
+from tests.simulation.oracles.lease_checker import check_abandoned
 from tests.simulation.worker import TTL_S
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -25,7 +25,6 @@ from outlive.model.schedule import CatchUp, Fired, Firing
 from outlive.names import HostId
 from outlive.telemetry.events import Telemetry
 from outlive.testing.faults import FaultPlan, Faults
-from outlive.testing.history import History
 from outlive.testing.simulated_runtime import SimulatedRuntime, SimulatedStore
 from outlive.testing.simulation import SimHost, Simulation
 from outlive.work.definition import TICK_HEADER, Definition, JobPart
@@ -59,9 +58,8 @@ class Fleet:
         self.faults = Faults(self.simulation, plan)
         self.stopping = False
         self.seen: Counter[str] = Counter()
-        history = History(seed, lambda: self.simulation.now)
         url = f"memory://schedules-simulation-{next(_names)}"
-        self.store = SimulatedStore(MemoryFactory(), url, self.faults, history)
+        self.store = SimulatedStore(MemoryFactory(), url, self.faults)
 
     def run(self) -> dict[str, list[Tick]]:
         return self.simulation.run(lambda _: self._main())

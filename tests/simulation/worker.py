@@ -15,8 +15,8 @@ from outlive.host import Host
 from outlive.leases.events import Lost
 from outlive.leases.lease import Lease
 from outlive.testing.faults import Faults
-from outlive.testing.history import Call, History
 from outlive.testing.simulation import SimHost
+from tests.simulation.oracles.history import Call, History
 
 TTL_S = 2.0
 LOCKS = ("report", "ledger")

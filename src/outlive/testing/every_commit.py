@@ -1,7 +1,8 @@
 """``crash_at_every_commit``: a flow's host dies at each write it makes, and nothing may change.
 
-Owns the runs and their comparison. On a store in memory and in virtual time: a flow that sleeps
-for an hour is run dozens of times in a second.
+Owns the points at which a flow's host can die with something to lose, the runs, and their
+comparison. On a store in memory and in virtual time: a flow that sleeps for an hour is run dozens
+of times in a second.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from outlive.app import App
 from outlive.errors import UsageError
 from outlive.flows.attributes import STUCK
+from outlive.flows.events import Retried, Rewound, StepEnded, decode_events
 from outlive.flows.flow import Flow
 from outlive.flows.handle import FlowHandle
-from outlive.model.instance import FINAL, InstanceFilter, InstanceRecord
+from outlive.flows.recording import read_rows
+from outlive.model.instance import FINAL, HistoryRow, InstanceFilter, InstanceRecord
 from outlive.model.job import LIVE, JobFilter
-from outlive.names import HostId, InstanceId
+from outlive.names import HostId
 from outlive.ports.driver import Driver
 from outlive.serialization import decode_json
-from outlive.testing.crashing import HOST, CrashPoint
-from outlive.testing.instance_checker import check_instances
-from outlive.testing.instance_history import Left
+from outlive.testing.fault_proxy import Forward, Interceptor
 from outlive.testing.simulation import SimHost
 from outlive.testing.world import World
 
@@ -34,6 +35,15 @@ Drive = Callable[[FlowHandle[Any]], Awaitable[None]]
 
 _Side = tuple[int, bool]
 """A write, and whether it is applied when its host dies."""
+
+_Left = Sequence[tuple[InstanceRecord, Sequence[HistoryRow]]]
+"""Each flow at the end of a run, with the history of its current run."""
+
+HOST = "host"
+"""The machine that dies."""
+
+WRITES = frozenset(f"instances.{write}" for write in ("start", "commit", "transact", "release"))
+"""What advances an instance."""
 
 # A flow that has made no end by then waits for somebody: give it a ``drive``.
 LIMIT_S = 400 * 86_400.0
@@ -50,6 +60,53 @@ _LOOK_S = 1.0
 # Flows that did nothing between two looks so far apart, and have nothing to wait for that comes by
 # itself, stay as they are: whatever a host does without being told, it does within an hour.
 _STILL_S = 2 * 3600.0
+
+
+class CrashPoint(Interceptor):
+    """Which write of the host kills it, and on which side of it; ``None`` only counts them.
+
+    ``stuck`` is why a flow of the host could not go on at a time, also where it could the next.
+    """
+
+    def __init__(self, number: int | None = None, *, applied: bool = False) -> None:
+        self.number = number
+        self.applied = applied
+        self.seen = 0
+        self.died: str | None = None
+        self.stuck: str | None = None
+
+    def __str__(self) -> str:
+        if self.number is None:
+            return "without a crash"
+        side = "after" if self.applied else "before"
+        return f"with a crash {side} write {self.number} ({self.died or 'which never came'})"
+
+    async def on_store(
+        self,
+        host: SimHost,
+        operation: str,
+        forward: Forward,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Apply a write, and kill its host on the chosen side of the chosen one."""
+        if host.machine != HOST or operation not in WRITES:
+            return await forward(*args, **kwargs)
+        if operation == "instances.commit":
+            for commit in args[0]:
+                if commit.attributes is not None and STUCK in commit.attributes:
+                    self.stuck = str(decode_json(commit.attributes)[STUCK])
+        self.seen += 1
+        if self.seen != self.number:
+            return await forward(*args, **kwargs)
+        self.died = operation
+        if not self.applied:
+            host.crash()
+            # The request was lost with its host: nobody waits for an answer.
+            await asyncio.get_running_loop().create_future()
+        result = await forward(*args, **kwargs)
+        host.crash()
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +134,8 @@ def crash_at_every_commit(
 ) -> CrashReport:
     """Run ``flow`` once in peace, then with a crash on each side of each write of its host.
 
-    Every run must come to the same status, result or error, and keep every invariant: one record
-    for each step, no timer early, one owner at a time. Another host takes over after each crash.
+    Every run must come to the same status, result or error, do what its history says, record no
+    step twice and leave no gap in its history. Another host takes over after each crash.
     ``drive`` is called once in each run, from a host that never dies. Steps run at least once, so
     count effects by their idempotency key. A step with ``once=True`` is one that a crash changes
     by design, and a result that tells the time differs as well: test those by hand.
@@ -88,8 +145,8 @@ def crash_at_every_commit(
 
     Raises:
         UsageError: It is no flow of ``app``, or the arguments are not its own.
-        AssertionError: A run came to something else, did not do what its history says, or broke
-            an invariant; it says where the host died.
+        AssertionError: A run came to something else, did not do what its history says, or left a
+            history that is broken; it says where the host died.
         TimeoutError: The flow made no end within ``limit_s`` of its own time, or waits, after
             ``drive`` has returned, for what nobody is left to send.
     """
@@ -127,13 +184,21 @@ def _spread(sides: list[_Side], count: int, draw: random.Random) -> list[_Side]:
     return [sides[draw.randrange(a, b)] for a, b in itertools.pairwise(edges)]
 
 
-def _stuck_in(world: World) -> str | None:
-    """Why a flow could not go on at a time, also where it could the next."""
-    for served in world.history.instances.served:
-        attributes = getattr(served.asked, "attributes", None)
-        if served.op == "commit" and attributes is not None and STUCK in attributes:
-            return str(decode_json(attributes)[STUCK])
-    return None
+def _broken_in(record: InstanceRecord, rows: Sequence[HistoryRow]) -> Iterator[str]:
+    """What no crash may do to a history."""
+    versions = [row.version for row in rows]
+    if versions != list(range(record.base + 1, record.version + 1)):
+        yield f"{record.id!r} has the commits {versions}, not {record.base + 1}..{record.version}"
+    ended: set[str] = set()
+    for row in rows:
+        for event in decode_events(row.events):
+            if isinstance(event, (Rewound, Retried)):
+                # What is behind the cut may be done once more.
+                ended.clear()
+            elif isinstance(event, StepEnded):
+                if event.step in ended:
+                    yield f"{record.id!r} has two records of the step {event.step}"
+                ended.add(event.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +211,19 @@ class _Story:
     limit_s: float
 
     def run(self, point: CrashPoint) -> InstanceRecord:
-        world = World(crash=point)
-        record = world.run(self._tell)
-        stuck = _stuck_in(world)
-        if stuck is not None:
+        left = World(interceptor=point).run(self._tell)
+        if point.stuck is not None:
             raise AssertionError(
                 f"flow {self.flow.name!r} {point} was run again, and did not do what its history "
-                f"says, so that it depends on chance, on time or on what it remembers: {stuck}"
+                f"says, so that it depends on chance, on time or on what it remembers: "
+                f"{point.stuck}"
             )
-        broken = check_instances(world.history.instances)
+        broken = [text for record, rows in left for text in _broken_in(record, rows)]
         if broken:
-            said = "\n".join(str(violation) for violation in broken[:5])
-            raise AssertionError(f"flow {self.flow.name!r} {point}:\n{said}")
-        return record
+            raise AssertionError("\n".join((f"flow {self.flow.name!r} {point}:", *broken[:5])))
+        return next(record for record, _ in left if record.id == _ID)
 
-    async def _tell(self, world: World) -> InstanceRecord:
+    async def _tell(self, world: World) -> _Left:
         started = asyncio.Event()
         supervising = asyncio.ensure_future(self._supervise(world, started))
         watching = asyncio.ensure_future(self._watch(world, started))
@@ -182,7 +245,7 @@ class _Story:
                 task.cancel()
             await asyncio.wait(both)
 
-    async def _watch(self, world: World, started: asyncio.Event) -> InstanceRecord:
+    async def _watch(self, world: World, started: asyncio.Event) -> _Left:
         async with await world.connect() as user:
             await started.wait()
             if self.drive is not None:
@@ -209,8 +272,8 @@ class _Story:
             started.set()
             await running
 
-    async def _end(self, world: World) -> InstanceRecord:
-        """Wait until everything has ended, and show it to the checker."""
+    async def _end(self, world: World) -> _Left:
+        """Wait until everything has ended."""
         driver = await world.store.open(HostId("witness"))
         assert driver.instances is not None
         store = driver.instances
@@ -228,12 +291,11 @@ class _Story:
             before = records
             await asyncio.sleep(look_s)
             look_s *= 1.5
-        world.history.instances.left = {
-            record.id: Left(record, await store.history(record.id, after=record.base, limit=_PAGE))
-            for record in records
-        }
+        left = [
+            (record, await read_rows(store, record.id, after=record.base)) for record in records
+        ]
         await driver.close()
-        return next(record for record in records if record.id == InstanceId(_ID))
+        return left
 
     async def _stays(self, driver: Driver, records: Sequence[InstanceRecord]) -> bool:
         """Whether nothing is left that could wake a flow: no timer, no job, no role of the app."""

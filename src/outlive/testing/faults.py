@@ -40,6 +40,14 @@ class Fault(StrEnum):
     WAKEUP_LOST = "wake-up lost"
 
 
+class Repeat(StrEnum):
+    """When the network may carry a request out a second time."""
+
+    ALWAYS = "always"
+    UNANSWERED = "only if the reply was lost"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
     """Probabilities per request, and how often larger things happen (seconds between them)."""
@@ -127,13 +135,16 @@ class Faults:
             self.counts[Fault.CLOCK_RATE] += host.rate != 1.0
 
     async def call(
-        self, host: SimHost, operation: Callable[[], Awaitable[T]], *, answered_once: bool = False
+        self,
+        host: SimHost,
+        operation: Callable[[], Awaitable[T]],
+        *,
+        repeat: Repeat = Repeat.ALWAYS,
     ) -> T:
         """Send ``operation`` from ``host`` to the store's side and wait for the reply.
 
         The store's side goes on whatever becomes of the host. Cancelling the caller takes
-        nothing back that was sent. With ``answered_once`` it is carried out a second time only if
-        its reply was lost: no connection delivers twice what was answered.
+        nothing back that was sent.
 
         Raises:
             StoreUnavailable: It was not applied.
@@ -146,7 +157,7 @@ class Faults:
             raise StoreUnavailable("simulated: the request was refused")
         reply: asyncio.Future[T] = loop.create_future()
         fate = self._fate()
-        if answered_once and fate.lost is None:
+        if repeat is Repeat.NEVER or (repeat is Repeat.UNANSWERED and fate.lost is None):
             fate.again_after_s = None
         serving = self._serve(host, operation, reply, fate)
         loop.create_task(serving, name=f"serve/{host.name}", context=_world())

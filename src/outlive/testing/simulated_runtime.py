@@ -21,9 +21,8 @@ from outlive.model.options import LeaseOptions
 from outlive.names import HostId
 from outlive.ports.driver import Driver, DriverContext, DriverFactory
 from outlive.runtime.runtime import TICK_S, Background, Runtime
+from outlive.testing.fault_proxy import FaultyDriver, Interceptor
 from outlive.testing.faults import Faults
-from outlive.testing.faulty_driver import FaultyDriver
-from outlive.testing.history import History
 from outlive.testing.simulation import SimHost
 
 T = TypeVar("T")
@@ -93,17 +92,24 @@ class SimulatedRuntime(Runtime):
 class SimulatedStore:
     """One store that all hosts of a simulation reach through the faulty network.
 
-    The store runs on true time; every driver opened on it is wrapped for its host.
+    The store runs on true time; every driver opened on it is wrapped for its host. ``interceptor``
+    sees the calls of all hosts.
     """
 
-    def __init__(self, factory: DriverFactory, url: str, faults: Faults, history: History) -> None:
+    def __init__(
+        self,
+        factory: DriverFactory,
+        url: str,
+        faults: Faults,
+        interceptor: Interceptor | None = None,
+    ) -> None:
         self._factory = factory
         self._location = parse_url(url)
         self._connections = 0
         # The newest session of each host.
         self.sessions: dict[SimHost, HostId] = {}
         self.faults = faults
-        self.history = history
+        self._interceptor = interceptor
 
     async def open(self, host: HostId, *, role: str = "host") -> Driver:
         """A driver without faults, for the test itself and to keep a memory store alive."""
@@ -120,7 +126,7 @@ class SimulatedStore:
     async def open_for(self, host: SimHost, host_id: HostId, *, role: str = "host") -> Driver:
         """A driver behind the network of ``host``."""
         driver = await self.open(host_id, role=role)
-        return FaultyDriver(driver, self.faults, host, self.history)
+        return FaultyDriver(driver, self.faults, host, self._interceptor)
 
     async def connect(
         self,

@@ -19,11 +19,11 @@ from outlive.host import Host
 from outlive.model.flow_options import FlowOptions
 from outlive.model.options import Duration, LeaseOptions, seconds
 from outlive.names import HostId
-from outlive.testing.crashing import CrashingStore, CrashPoint
+from outlive.testing.fault_proxy import Interceptor
 from outlive.testing.faults import FaultPlan, Faults
-from outlive.testing.history import History
 from outlive.testing.loop import StepLimit
 from outlive.testing.loop_host import LoopHost, current_host
+from outlive.testing.simulated_runtime import SimulatedStore
 from outlive.testing.simulation import SimHost, Simulation
 from outlive.testing.standstill import NOBODY_SERVES, Standstill
 
@@ -60,7 +60,7 @@ class World:
     Args:
         seed: The order in which hosts take their turns; one seed is one run.
         session_ttl_s: How long after its crash a host's flows and jobs are taken over.
-        crash: Where a host is to die.
+        interceptor: Sees each call of a port that a host of this world makes.
         limit: The story has failed if nothing happened to any flow or job for so long, by the
             world's own time, though some are not done; it does not count while a host is at one,
             one has a time at which it goes on, a schedule has a tick to come, or a host runs an
@@ -72,19 +72,16 @@ class World:
         seed: int = 0,
         *,
         session_ttl_s: float = SESSION_TTL_S,
-        crash: CrashPoint | None = None,
+        interceptor: Interceptor | None = None,
         limit: Duration = LIMIT_S,
     ) -> None:
         self._limit_s = seconds(limit, "limit", zero=False)
         self.simulation = Simulation(seed, drift_max=0.0, wall_jumps=False)
         plan = FaultPlan(ttl_s=session_ttl_s, latency_s=_LATENCY_S, jitter=False)
         self.faults = Faults(self.simulation, plan)
-        self.history = History(seed, lambda: self.simulation.now)
         self._session_ttl_s = session_ttl_s
         url = f"memory://world-{next(_names)}"
-        self.store = CrashingStore(
-            MemoryFactory(), url, self.faults, self.history, crash or CrashPoint()
-        )
+        self.store = SimulatedStore(MemoryFactory(), url, self.faults, interceptor)
         self._serving: dict[str, tuple[SimHost, asyncio.Task[None]]] = {}
         self._burials: list[asyncio.Task[None]] = []
         # What hosts could run, also those that have crashed.

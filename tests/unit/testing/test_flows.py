@@ -10,12 +10,13 @@ import re
 from contextlib import closing
 
 import pytest
+from msgspec.structs import replace
 
 import outlive
 from outlive.errors import NonDeterminism, UsageError
-from outlive.flows.recording import recording_of
+from outlive.flows.recording import read_rows, recording_of
 from outlive.names import HostId
-from outlive.testing import World, check_replay, crash_at_every_commit
+from outlive.testing import World, check_replay, crash_at_every_commit, every_commit
 from outlive.testing.loop import Deadlock, StepLimit
 
 pytest_plugins = ["outlive.testing.flows"]
@@ -268,6 +269,23 @@ def test_a_flow_that_depends_on_what_no_history_holds_is_told_of():
 
     with pytest.raises(AssertionError, match=r"NonDeterminism.*(say|shout)#0, which has run"):
         crash_at_every_commit(app, fickle, "ann")
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (lambda rows: rows[1:], r"'crashed' has the commits \[2\], not 1..2"),
+        (lambda rows: [rows[0], replace(rows[0], version=2)], "two records of the step"),
+    ],
+)
+def test_a_broken_history_is_told_of(monkeypatch, broken, said):
+    async def read(*args, **how):
+        return broken(await read_rows(*args, **how))
+
+    app = make_app()
+    monkeypatch.setattr(every_commit, "read_rows", read)
+    with pytest.raises(AssertionError, match=rf"without a crash:\n.*{said}"):
+        crash_at_every_commit(app, app.flows["reminder"], "ann")
 
 
 def test_only_hosts_that_serve_crash(outlive_world):

@@ -12,7 +12,6 @@ from outlive.drivers.memory import MemoryFactory
 from outlive.model.options import CLOCK_DRIFT, LeaseOptions
 from outlive.names import HostId
 from outlive.testing.faults import FaultPlan, Faults
-from outlive.testing.history import History
 from outlive.testing.simulated_runtime import _SESSION_TTL_S as TTL_S
 from outlive.testing.simulated_runtime import SimulatedStore
 from outlive.testing.simulation import Simulation
@@ -30,9 +29,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.simulation = Simulation(seed, wall_jumps=False)
         faults = Faults(self.simulation, CALM)
-        history = History(seed, lambda: self.simulation.now)
         url = f"memory://takeover-{next(_stores)}"
-        self.store = SimulatedStore(MemoryFactory(), url, faults, history)
+        self.store = SimulatedStore(MemoryFactory(), url, faults)
         self.events: list[tuple[float, str, str]] = []
         self.calls = 0
 

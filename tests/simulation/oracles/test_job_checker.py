@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlive.model.job import Changed, Entry, JobState, Settled
-from outlive.testing.job_checker import check_jobs
-from outlive.testing.job_history import JobHistory, JobServed
+from tests.simulation.oracles.job_checker import check_jobs
+from tests.simulation.oracles.job_history import JobHistory, JobServed
 
 
 def served(op: str, job: str = "j", outcome: str = "", at: float = 0.0, **fields) -> JobServed:

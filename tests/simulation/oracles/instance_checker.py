@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from outlive.model.instance import FINAL
-from outlive.testing.instance_history import InstanceHistory, Left, Ran
-from outlive.testing.instance_reference import Life, Model
-from outlive.testing.instance_story import Finding
-from outlive.testing.reference import Violation
+from tests.simulation.oracles.instance_history import InstanceHistory, Left, Ran
+from tests.simulation.oracles.instance_reference import Life, Model
+from tests.simulation.oracles.instance_story import Finding
+from tests.simulation.oracles.lease_reference import Violation
 
 
 @dataclass(slots=True)

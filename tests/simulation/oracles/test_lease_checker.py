@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outlive.testing.checker import (
+from tests.simulation.oracles.history import History, Served
+from tests.simulation.oracles.lease_checker import (
     LIVENESS_BOUND_S,
     Facts,
     check,
@@ -20,8 +21,7 @@ from outlive.testing.checker import (
     check_l9,
     check_l10,
 )
-from outlive.testing.history import History, Served
-from outlive.testing.reference import check_served
+from tests.simulation.oracles.lease_reference import check_served
 
 TTL_S = 10.0
 

@@ -24,8 +24,8 @@ from outlive.model.instance import (
     Opened,
     Sent,
 )
-from outlive.testing.instance_history import InstanceServed
-from outlive.testing.instance_story import Finding, Row, Story
+from tests.simulation.oracles.instance_history import InstanceServed
+from tests.simulation.oracles.instance_story import Finding, Row, Story
 
 
 @dataclass(slots=True)

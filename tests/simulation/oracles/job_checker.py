@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from outlive.model.job import FINAL, Changed, Entry, JobState, Settled
-from outlive.testing.job_history import JobHistory, JobServed, Worked
-from outlive.testing.reference import EPSILON_S, Violation
+from tests.simulation.oracles.job_history import JobHistory, JobServed, Worked
+from tests.simulation.oracles.lease_reference import EPSILON_S, Violation
 
 
 @dataclass(slots=True)

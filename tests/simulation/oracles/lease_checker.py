@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from outlive.testing.history import Applied, Event, History
-from outlive.testing.reference import EPSILON_S, Violation, check_served
+from tests.simulation.oracles.history import Applied, Event, History
+from tests.simulation.oracles.lease_reference import EPSILON_S, Violation, check_served
 
 # After the chaos: a full ttl, the turn of each dead waiter, and one slow poll.
 LIVENESS_BOUND_S = 8.0

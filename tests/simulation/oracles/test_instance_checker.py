@@ -29,8 +29,8 @@ from outlive.model.instance import (
     Opened,
     Sent,
 )
-from outlive.testing.instance_checker import check_instances
-from outlive.testing.instance_history import InstanceHistory, InstanceServed, Left, Ran
+from tests.simulation.oracles.instance_checker import check_instances
+from tests.simulation.oracles.instance_history import InstanceHistory, InstanceServed, Left, Ran
 
 DONE = InstanceStatus.COMPLETED
 END = Ended(at=0, status="completed")

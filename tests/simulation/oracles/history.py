@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from outlive.testing.instance_history import InstanceHistory
-from outlive.testing.job_history import JobHistory
+from tests.simulation.oracles.instance_history import InstanceHistory
+from tests.simulation.oracles.job_history import JobHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class History:
         self.jobs = JobHistory(self.seed, self.clock)
         self.instances = InstanceHistory(self.seed, self.clock)
 
-    def start(  # noqa: PLR0913
+    def start(
         self,
         proc: str,
         op: str,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from outlive.testing.history import History, Served
+from tests.simulation.oracles.history import History, Served
 
 # Clocks are floats and stores count microseconds: one instant, computed twice, may differ so much.
 EPSILON_S = 2e-6
