@@ -61,10 +61,17 @@ class Course:
     chaos_s: float
 
     def __init__(
-        self, seed: int, *, factory: DriverFactory | None = None, plan: FaultPlan | None = None
+        self,
+        seed: int,
+        *,
+        factory: DriverFactory | None = None,
+        plan: FaultPlan | None = None,
+        wall_jumps: bool = True,
     ) -> None:
         drifted = seed % 5 == 4
-        self.simulation = Simulation(seed, drift_max=DRIFT_BEYOND if drifted else CLOCK_DRIFT)
+        self.simulation = Simulation(
+            seed, drift_max=DRIFT_BEYOND if drifted else CLOCK_DRIFT, wall_jumps=wall_jumps
+        )
         plan = plan or FaultPlan.drawn(self.simulation.stream("plan"), ttl_s=self.ttl_s)
         self.faults = Faults(self.simulation, plan)
         self.history = History(seed, lambda: self.simulation.now)
@@ -73,6 +80,7 @@ class Course:
         # When the chaos is over, and when everything is.
         self.peace = asyncio.Event()
         self.end = asyncio.Event()
+        self.healed_at = 0.0
         url = f"memory://simulation-{next(_names)}"
         self._store = SimulatedStore(
             factory or MemoryFactory(), url, self.faults, Recorder(self.history)
@@ -93,6 +101,7 @@ class Course:
         self.simulation.run(lambda _: self._main())
         for fault, count in self.faults.counts.items():
             self.seen[f"fault {fault}"] += count
+        self.seen["drifted"] += self.outcome.drifted
         self.judge()
         return self.outcome
 
@@ -108,6 +117,12 @@ class Course:
         """After the last fault: wait until all has ended or had time enough, and look at it."""
         raise NotImplementedError
 
+    async def look(self, keep: Driver) -> None:
+        """When no host works any more: look at what is left."""
+
+    def crashed(self, host: SimHost) -> None:
+        """A host has died."""
+
     async def _main(self) -> None:
         # A memory store lives as long as somebody has it open.
         keep = await self._store.open(HostId("world"))
@@ -116,10 +131,12 @@ class Course:
         await asyncio.sleep(self.chaos_s)
         self.peace.set()
         self.faults.heal()
+        self.healed_at = self.simulation.now
         disasters.cancel()
         await self.settle(keep)
         self.end.set()
         await asyncio.gather(*machines)
+        await self.look(keep)
         await keep.close()
 
     async def _machine(self, name: str) -> None:
@@ -130,6 +147,7 @@ class Course:
             if await host.join(task):
                 task.result()
             else:
+                self.crashed(host)
                 await asyncio.sleep(draw.uniform(0, 2 * self.ttl_s))
 
 

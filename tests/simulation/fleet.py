@@ -6,26 +6,19 @@ Owns the course of one seed, and its verdict.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
-from collections import Counter
-from dataclasses import dataclass, field
+from typing import Any
 
-from outlive.drivers.memory import MemoryFactory
 from outlive.errors import OutliveError
 from outlive.host import Host
-from outlive.model.options import CLOCK_DRIFT, LeaseOptions
-from outlive.names import HostId
-from outlive.ports.driver import Driver, DriverFactory
-from outlive.testing.faults import FaultPlan, Faults
-from outlive.testing.simulated_runtime import SimulatedStore
-from outlive.testing.simulation import DRIFT_BEYOND, SimHost, Simulation
-from tests.simulation.oracles.history import History
+from outlive.model.options import LeaseOptions
+from outlive.ports.driver import Driver
+from outlive.testing.faults import FaultPlan
+from outlive.testing.simulation import SimHost
+from tests.simulation.course import Course
 from tests.simulation.oracles.lease_checker import LIVENESS_BOUND_S, Violation, check
-from tests.simulation.oracles.recorder import Recorder
 from tests.simulation.worker import LOCKS, SEMAPHORE, SLOTS, TTL_S, Worker
 
-MACHINES = ("ant", "bee", "cat")
 WORKERS = 2
 CHAOS_S = 9 * TTL_S
 OPTIONS = LeaseOptions(ttl=TTL_S, acquire_retry=(0.3, 1.0))
@@ -33,63 +26,24 @@ OPTIONS = LeaseOptions(ttl=TTL_S, acquire_retry=(0.3, 1.0))
 # Nothing fails, and a machine's requests arrive in the order in which they were sent.
 CALM = FaultPlan(ttl_s=TTL_S, latency_s=0.04, jitter=False)
 
-_names = itertools.count()
 
-
-@dataclass
-class Outcome:
-    """What one seed did and broke."""
-
-    seed: int
-    drifted: bool
-    plan: FaultPlan
-    history: History
-    violations: list[Violation] = field(default_factory=list)
-    seen: Counter[str] = field(default_factory=Counter)
-    left: list[str] = field(default_factory=list)
-    steps: int = 0
-
-    def explain(self) -> str:
-        """The findings and how to see them again."""
-        lines = [str(violation) for violation in self.violations[:5]]
-        lines.append(f"plan: {self.plan}")
-        lines.append(f"repeat: OUTLIVE_SEED={self.seed} python -m pytest tests/simulation")
-        return "\n".join(lines)
-
-
-class Fleet:
+class Fleet(Course):
     """One seeded run of several machines against one store."""
 
+    ttl_s = TTL_S
+    chaos_s = CHAOS_S
+
     def __init__(
-        self,
-        seed: int,
-        *,
-        plan: FaultPlan | None = None,
-        wall_jumps: bool = True,
-        fenced: bool = True,
-        several: bool = True,
-        factory: DriverFactory | None = None,
+        self, seed: int, *, fenced: bool = True, several: bool = True, **options: Any
     ) -> None:
-        drifted = seed % 5 == 4
-        self.simulation = Simulation(
-            seed, drift_max=DRIFT_BEYOND if drifted else CLOCK_DRIFT, wall_jumps=wall_jumps
-        )
-        plan = plan or FaultPlan.drawn(self.simulation.stream("plan"), ttl_s=TTL_S)
-        self.faults = Faults(self.simulation, plan)
-        self.history = History(seed, lambda: self.simulation.now)
-        self.outcome = Outcome(seed, drifted, plan, self.history)
-        self.seen = self.outcome.seen
-        self.stopping = False
+        super().__init__(seed, **options)
         self.tokens: dict[str, int] = {}
         self.led_until: dict[tuple[str, int], float] = {}
         self.lost: set[str] = set()
         self.sessions: dict[str, str] = {}
+        self.left: list[str] = []
         self.fenced = fenced
         self.several = several
-        url = f"memory://lease-simulation-{next(_names)}"
-        self._store = SimulatedStore(
-            factory or MemoryFactory(), url, self.faults, Recorder(self.history)
-        )
 
     @property
     def now(self) -> float:
@@ -100,17 +54,14 @@ class Fleet:
         """A random stream of its own."""
         return self.simulation.stream(name)
 
-    def run(self) -> Outcome:
-        """Run the seed and judge it."""
-        healed_at = self.simulation.run(lambda _: self._main())
-        outcome = self.outcome
-        outcome.steps = self.simulation.loop.steps
-        for fault, count in self.faults.counts.items():
-            self.seen[f"fault {fault}"] += count
-        self._count_events()
-        outcome.violations += check(self.history, drifted=outcome.drifted, healed_at=healed_at)
-        outcome.violations += self._stepped_down_early()
-        return outcome
+    def judge(self) -> None:
+        for event in self.history.events():
+            self.seen[f"{event.op} {event.ok}"] += 1
+        for entry in self.history.applied():
+            self.seen["write accepted" if entry.accepted else "write fenced"] += 1
+        drifted = self.outcome.drifted
+        found = check(self.history, drifted=drifted, healed_at=self.healed_at)
+        self.outcome.violations += found + self._stepped_down_early()
 
     def _stepped_down_early(self) -> list[Violation]:
         return [
@@ -127,54 +78,27 @@ class Fleet:
             and served.grant not in self.lost
         ]
 
-    def _count_events(self) -> None:
-        for event in self.history.events():
-            self.seen[f"{event.op} {event.ok}"] += 1
-        for entry in self.history.applied():
-            self.seen["write accepted" if entry.accepted else "write fenced"] += 1
-
-    async def _main(self) -> float:
-        # A memory store lives as long as somebody has it open.
-        keep = await self._store.open(HostId("world"))
-        disasters = asyncio.create_task(self.faults.disasters())
-        machines = [asyncio.create_task(self._machine(name)) for name in MACHINES]
-        await asyncio.sleep(CHAOS_S)
-        self.stopping = True
-        self.faults.heal()
-        disasters.cancel()
-        healed_at = self.simulation.now
+    async def settle(self, keep: Driver) -> None:
         if self.faults.plan.crash and self.simulation.stream("end").random() < 0.5:
             for machine in list(self.simulation.hosts.values()):
                 machine.crash()
-        await asyncio.gather(*machines)
-        await self._look(keep)
-        await self._probe()
-        self.history.freeze()
-        await keep.close()
-        return healed_at
 
-    async def _look(self, driver: Driver) -> None:
-        """What a ttl after the end of all work is still owned or queued for."""
+    async def look(self, keep: Driver) -> None:
+        """What a ttl after the end of all work is still owned or queued for; then use each key."""
         await asyncio.sleep(TTL_S)
         for key in (*LOCKS, SEMAPHORE):
-            for record in await driver.leases.get(key):
+            for record in await keep.leases.get(key):
                 if record.active:
-                    self.outcome.left.append(f"{key!r} is still owned by {record.owner}")
+                    self.left.append(f"{key!r} is still owned by {record.owner}")
                 if record.waiters:
-                    self.outcome.left.append(f"{record.waiters} wait for {key!r}")
+                    self.left.append(f"{record.waiters} wait for {key!r}")
+        await self._probe()
+        self.history.freeze()
 
-    async def _machine(self, name: str) -> None:
-        draw = self.simulation.stream(f"machine/{name}/restarts")
-        while not self.stopping:
-            machine = self.simulation.start_host(name)
-            task = machine.spawn(self._host_main(machine), name="main")
-            if await machine.join(task):
-                task.result()
-            else:
-                self.history.crash(self.sessions.get(machine.name, machine.name))
-                await asyncio.sleep(draw.uniform(0, 2 * TTL_S))
+    def crashed(self, host: SimHost) -> None:
+        self.history.crash(self.sessions.get(host.name, host.name))
 
-    async def _host_main(self, machine: SimHost) -> None:
+    async def host_main(self, machine: SimHost) -> None:
         while not self.stopping:
             try:
                 host = await self._store.connect(machine, OPTIONS)
@@ -191,7 +115,7 @@ class Fleet:
 
     async def _work(self, machine: SimHost, host: Host, proc: str) -> None:
         """Let workers work, and cancel them wherever they stand when the time is over."""
-        draw = self.simulation.stream(f"session/{proc}")
+        draw = self.stream(f"session/{proc}")
         workers = [Worker(self, machine, host, proc, number) for number in range(WORKERS)]
         tasks = [asyncio.create_task(worker.run()) for worker in workers]
         done, pending = await asyncio.wait(tasks, timeout=draw.uniform(0.2, 1.2) * CHAOS_S)

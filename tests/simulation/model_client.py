@@ -151,7 +151,7 @@ class ModelClient:
 class StoreFleet(Fleet):
     """The same machines and faults, with model clients instead of the feature."""
 
-    async def _host_main(self, host: SimHost) -> None:
+    async def host_main(self, host: SimHost) -> None:
         store = (await self._store.open_for(host, HostId(host.name))).leases
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):

@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Iterable
-
 import pytest
 
 from outlive.testing.faults import Fault
-from tests.simulation.fleet import CALM, Fleet, Outcome
+from tests.simulation.course import ONLY, Run, outputs_in_other_processes
+from tests.simulation.fleet import CALM, Fleet
 from tests.simulation.oracles.lease_checker import check_abandoned
 from tests.simulation.worker import TTL_S
 
@@ -45,46 +40,24 @@ FLOORS = {
     "lost event broken": 100,
     "hold lost": 200,
     "probe": 4 * SEEDS,
+    "drifted": 1,
 }
-
-ONLY = os.environ.get("OUTLIVE_SEED")
-
-
-class Run:
-    """What many seeds did together."""
-
-    def __init__(self, seeds: Iterable[int]) -> None:
-        self.seen: Counter[str] = Counter()
-        self.broken: list[Outcome] = []
-        self.drifted = 0
-        for seed in seeds:
-            outcome = Fleet(seed).run()
-            self.seen += outcome.seen
-            self.drifted += outcome.drifted
-            if outcome.violations:
-                self.broken.append(outcome)
-
-    def explain(self) -> str:
-        return "\n\n".join(outcome.explain() for outcome in self.broken[:3])
 
 
 # One test, because workers of a test run would each run all seeds for a part of the verdict.
 @pytest.mark.timeout(600)
 def test_no_invariant_is_broken_and_enough_went_wrong_to_mean_something():
-    run = Run(range(SEEDS) if ONLY is None else [int(ONLY)])
+    run = Run(Fleet, range(SEEDS))
     assert not run.broken, run.explain()
-    if ONLY is not None:
-        # One seed alone reaches no floor.
-        return
-    short = {what: run.seen[what] for what, floor in FLOORS.items() if run.seen[what] < floor}
-    assert short == {}
-    assert 0 < run.drifted < SEEDS / 2
+    # One seed alone reaches no floor.
+    assert ONLY is not None or run.below(FLOORS) == {}
+    assert run.seen["drifted"] < SEEDS / 2
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_no_invariant_is_broken_in_a_long_run():
-    run = Run(SOAK_SEEDS)
+    run = Run(Fleet, SOAK_SEEDS)
     assert not run.broken, run.explain()
 
 
@@ -113,7 +86,7 @@ def test_calm_seeds_leave_no_grant_and_no_waiter_behind():
         granted += outcome.seen["store.acquire True"]
         outcome.violations += check_abandoned(fleet.history, patience_s=TTL_S / 4)
         assert not outcome.violations, outcome.explain()
-        assert outcome.left == [], outcome.explain()
+        assert fleet.left == [], outcome.explain()
     assert granted > 500
 
 
@@ -125,19 +98,6 @@ def test_one_seed_is_one_run_in_any_process():
         "fleet.run()\n"
         "print(fleet.simulation.loop.steps, len(fleet.history.events()), fleet.simulation.now)\n"
     )
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": hash_seed,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "2", "3")
-    }
+    printed = outputs_in_other_processes(program)
     assert len(printed) == 1
     assert printed != {""}

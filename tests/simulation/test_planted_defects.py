@@ -21,6 +21,7 @@ from outlive.leases.leases import Leases
 from outlive.leases.tenure import Phase, Tenure
 from outlive.model.lease import Ended
 from outlive.testing.faults import FaultPlan
+from tests.simulation.course import require_found
 from tests.simulation.fleet import CALM, Fleet
 from tests.simulation.oracles.lease_checker import check_abandoned
 from tests.simulation.worker import TTL_S
@@ -28,18 +29,8 @@ from tests.simulation.worker import TTL_S
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def seeds_until_found(rules: set[str], within: int, **fleet: object) -> int:
-    """Run seeds until one of ``rules`` is reported; how many it took."""
-    reported: set[str] = set()
-    for seed in range(within):
-        reported |= {violation.rule for violation in Fleet(seed, **fleet).run().violations}
-        if reported & rules:
-            return seed + 1
-    pytest.fail(f"{within} seeds did not find {sorted(rules)}; reported: {sorted(reported)}")
-
-
 def test_a_resource_without_fence_is_found():
-    assert seeds_until_found({"L5"}, within=20, fenced=False)
+    require_found(lambda seed: Fleet(seed, fenced=False), {"L5"}, seeds=20)
 
 
 def count_from_the_reply(patch: pytest.MonkeyPatch) -> None:
@@ -147,7 +138,7 @@ PLANS: dict[Plant, FaultPlan] = {
 )
 def test_a_planted_defect_is_found(monkeypatch, plant: Plant, rules, within):
     plant(monkeypatch)
-    assert seeds_until_found(rules, within, plan=PLANS.get(plant)) <= within
+    require_found(lambda seed: Fleet(seed, plan=PLANS.get(plant)), rules, seeds=within)
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-
 from outlive.testing.faults import Fault
+from tests.simulation.course import ONLY, Run
 from tests.simulation.model_client import StoreFleet
 from tests.simulation.worker import LOCKS
 
@@ -23,11 +21,6 @@ FLOORS = {
 
 
 def test_no_invariant_is_broken_at_the_port():
-    only = os.environ.get("OUTLIVE_SEED")
-    seen: Counter[str] = Counter()
-    for seed in range(SEEDS) if only is None else [int(only)]:
-        outcome = StoreFleet(seed).run()
-        assert not outcome.violations, outcome.explain()
-        seen += outcome.seen
-    if only is None:
-        assert {what: seen[what] for what, floor in FLOORS.items() if seen[what] < floor} == {}
+    run = Run(StoreFleet, range(SEEDS))
+    assert not run.broken, run.explain()
+    assert ONLY is not None or run.below(FLOORS) == {}

@@ -144,11 +144,6 @@ class SimHost(LoopHost):
             self._resume_at = 0.0
             loop.resume(self)
 
-    def restart(self) -> SimHost:
-        """The next incarnation on the same machine: same clocks, nothing remembered."""
-        self.crash()
-        return self._simulation.start_host(self.machine)
-
 
 class Simulation:
     """One seeded run.

@@ -128,7 +128,7 @@ def test_some_calls_are_not_carried_out_twice(port, method, reply_lost, times):
     assert seen.store.done == ["x"] * times
 
 
-def test_a_crash_leaves_what_was_sent_and_nobody_to_hear_of_it():
+def test_what_was_sent_is_carried_out_though_its_host_crashes():
     seen = call(lambda proxy: proxy.put("x"), crash=1.0)
     assert (seen.answer, seen.store.done) == (None, ["x"])
     assert seen.host is not None

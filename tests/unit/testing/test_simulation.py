@@ -40,7 +40,8 @@ def test_a_restart_is_a_new_incarnation_on_the_same_machine():
         first = simulation.start_host("a")
         task = first.spawn(asyncio.sleep(1000))
         await asyncio.sleep(1)
-        second = first.restart()
+        first.crash()
+        second = simulation.start_host("a")
         done = await first.join(task)
         return first, second, done
 
