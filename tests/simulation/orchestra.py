@@ -18,7 +18,7 @@ from outlive.charts.orchestrator import Group, Machine, Metrics, Orchestrator
 from outlive.charts.orchestrator.acceptance import ACCEPTED, Acceptance
 from outlive.errors import ChartError, GroupReleased, MailboxFull, RequestTimeout, UnknownTarget
 from outlive.runtime.runtime import Runtime
-from outlive.testing.loop_host import LoopHost, context_of
+from outlive.testing.loop import LoopHost, context_of
 from outlive.testing.simulation import Simulation, TrueClock
 
 SENDERS = 3

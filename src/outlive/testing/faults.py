@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from outlive.errors import OutcomeUnknown, OutliveError, StoreUnavailable
-from outlive.testing.loop_host import context_of
+from outlive.testing.loop import context_of
 from outlive.testing.simulation import SimHost, Simulation
 
 T = TypeVar("T")

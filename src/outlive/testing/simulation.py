@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 from outlive.errors import UsageError
 from outlive.model.options import CLOCK_DRIFT
 from outlive.runtime.running_loop import running_loop
-from outlive.testing.loop import STEPS_MAX, VirtualLoop
-from outlive.testing.loop_host import LoopHost, context_of
+from outlive.testing.loop import STEPS_MAX, LoopHost, VirtualLoop, context_of
 
 T = TypeVar("T")
 

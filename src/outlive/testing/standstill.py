@@ -23,8 +23,7 @@ from outlive.model.job import LIVE as LIVE_JOBS
 from outlive.model.job import JobFilter, JobRecord, JobState
 from outlive.model.schedule import ScheduleRecord
 from outlive.ports.driver import Driver
-from outlive.testing.loop import Deadlock
-from outlive.testing.loop_host import LoopHost
+from outlive.testing.loop import Deadlock, LoopHost
 from outlive.testing.simulation import Simulation
 
 T = TypeVar("T")

@@ -21,8 +21,7 @@ from outlive.model.options import Duration, LeaseOptions, seconds
 from outlive.names import HostId
 from outlive.testing.fault_proxy import Interceptor
 from outlive.testing.faults import FaultPlan, Faults
-from outlive.testing.loop import StepLimit
-from outlive.testing.loop_host import LoopHost, current_host
+from outlive.testing.loop import LoopHost, StepLimit, current_host
 from outlive.testing.simulated_runtime import SimulatedStore
 from outlive.testing.simulation import SimHost, Simulation
 from outlive.testing.standstill import NOBODY_SERVES, Standstill

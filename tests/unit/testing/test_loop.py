@@ -7,8 +7,14 @@ import contextlib
 
 import pytest
 
-from outlive.testing.loop import Deadlock, StepLimit, VirtualLoop
-from outlive.testing.loop_host import LoopHost, context_of, current_host
+from outlive.testing.loop import (
+    Deadlock,
+    LoopHost,
+    StepLimit,
+    VirtualLoop,
+    context_of,
+    current_host,
+)
 
 
 def run(main, **options):
