@@ -18,7 +18,7 @@ from unittest import mock
 from benchmarks.children import boot_time
 from benchmarks.leases.backend import TTL_S, Count, Floor, LeaseCount
 from outlive.drivers.sqlite import lease_sql as sql
-from outlive.drivers.sqlite.schema import bring_up, steps
+from outlive.drivers.sqlite.schema import bring_up, migrations
 from outlive.model.lease import HISTORY_MAX
 
 _TTL_US = int(TTL_S * 1e6)
@@ -99,7 +99,7 @@ def open_raw(path: Path, *, timeout_s: float = 0.0) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
-    bring_up(connection, steps())
+    bring_up(connection, migrations())
     return connection
 
 

@@ -67,11 +67,18 @@ def test_doctor_finds_a_healthy_store(shell):
         assert words in said
 
 
-def test_doctor_leaves_an_older_store_as_it_is_and_says_what_to_do(shell):
+def test_doctor_leaves_an_older_store_as_it_is_and_says_what_to_do(shell, monkeypatch):
+    assert shell("migrate", "-o", "json").document["before"] == 0
     path = shell.url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        schema.bring_up(connection, schema.steps()[:-1])
         before = schema.current(connection)
+        longer = (*schema.migrations(), (before.number + 1, "CREATE TABLE outlive_more (x);"))
+        hosts = schema.migrations("schema_hosts")
+        monkeypatch.setattr(
+            schema, "migrations", lambda name="schema": longer if name == "schema" else hosts
+        )
+        check = shell("migrate", "--check")
+        assert (check.code, check.stdout) == (78, "")
         done = shell("doctor", "-o", "json", OUTLIVE_MIGRATE="true")
         (error,) = [each for each in done.document["findings"] if each["level"] == "error"]
         assert (done.code, error["advice"]) == (1, "run `outlive migrate`")

@@ -15,7 +15,7 @@ from outlive.cli.output import emit_fields, say
 def migrate(check: bool) -> None:
     """Bring the schema of the store to this release, under a lock.
 
-    Stop old releases only if their notes say so: a schema serves the release before it as well.
+    Hosts that work meanwhile go on: a schema serves the release before it as well.
     """
     invocation = current()
     signals.run(lambda _: _check(invocation) if check else _migrate(invocation))

@@ -2,20 +2,21 @@
 
 Owns the migrations: numbered, forward only, run under an advisory lock in one transaction, so
 that five clients that start at once on an empty database create it once, and a migration that
-fails changes nothing. An older schema is changed only on request, because other hosts may still
-run the older release. A newer one is used as it is, if the migration that made it says so.
+fails changes nothing. An older schema is changed only on request, because other hosts may still use
+it. A newer one is used as it is, if the migration that made it says so.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 from outlive.drivers.postgres.connections import Connections
 from outlive.drivers.postgres.settings import PostgresSettings
-from outlive.errors import SchemaMismatch, UsageError
-from outlive.model.schema_version import SchemaVersion, compatible_with, too_new, too_old
+from outlive.errors import SchemaMismatch
+from outlive.model.schema_version import SchemaVersion, too_new, too_old, version_of
 from outlive.ports.driver import Migration
 
 # How errors and the log call the store.
@@ -30,14 +31,10 @@ SELECT EXISTS (
 ) AS there
 """
 _SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1) AS there"
-# The newest migration speaks for all before it. Read through JSON, because schemas before number 6
-# have no such column.
 _VERSION = """
-SELECT v.version, (to_jsonb(v) ->> 'compatible_with')::integer AS compatible_with
-FROM {s}.schema_version v ORDER BY v.version DESC LIMIT 1
+SELECT version, compatible_with FROM {s}.schema_version ORDER BY version DESC LIMIT 1
 """
-_RECORD = "INSERT INTO {s}.schema_version (version) VALUES ($1)"
-_DECLARE = "UPDATE {s}.schema_version SET compatible_with = $2 WHERE version = $1"
+_RECORD = "INSERT INTO {s}.schema_version (version, compatible_with) VALUES ($1, $2)"
 _STORE = "SELECT id::text AS id FROM {s}.store"
 _LOCK = "SELECT pg_advisory_xact_lock($1)"
 # A migration that waits for a table makes everybody behind it wait as well, also hosts that renew.
@@ -50,18 +47,13 @@ _PATIENCE = (
 )
 
 
-def migrations() -> list[tuple[int, str]]:
-    """Number and text of every migration, in order.
+def migrations() -> tuple[tuple[int, str], ...]:
+    """Number and script of each migration, in order.
 
-    Raises:
-        UsageError: The package was installed without its SQL files.
+    The schema is number 1. A later migration is a script of its own behind it.
     """
-    folder = resources.files("outlive.drivers.postgres") / "migrations"
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    steps = [(int(name[:4]), (folder / name).read_text(encoding="utf-8")) for name in found]
-    if [number for number, _ in steps] != list(range(1, len(steps) + 1)) or not steps:
-        raise UsageError("the migrations of the PostgreSQL driver are incomplete; reinstall it")
-    return steps
+    script = resources.files("outlive.drivers.postgres").joinpath("schema.sql")
+    return ((1, script.read_text(encoding="utf-8")),)
 
 
 async def prepare(
@@ -70,7 +62,7 @@ async def prepare(
     *,
     migrate: bool,
     create: bool = True,
-    steps: list[tuple[int, str]] | None = None,
+    steps: Sequence[tuple[int, str]] | None = None,
 ) -> Migration:
     """Check the schema; create it in an empty database; with ``migrate``, bring it up to date.
 
@@ -111,14 +103,13 @@ async def _version_in(tx: Any, settings: PostgresSettings) -> SchemaVersion | No
     there = await tx.one(_TABLE_THERE, settings.schema)
     if not there["there"]:
         return None
-    row = await tx.one(settings.sql(_VERSION))
-    return SchemaVersion(0) if row is None else SchemaVersion(*row)
+    return SchemaVersion(*await tx.one(settings.sql(_VERSION)))
 
 
 async def _run(
     connections: Connections,
     settings: PostgresSettings,
-    steps: list[tuple[int, str]],
+    steps: Sequence[tuple[int, str]],
     *,
     migrate: bool,
 ) -> Migration:
@@ -135,21 +126,15 @@ async def _run(
             return _judge(found, expected)
         await tx.run(_PATIENCE)
         before = 0 if found is None else found.number
-        for number, text in steps:
+        for number, script in steps:
             if number > before:
-                await _apply(tx, settings, number, text)
+                await tx.run(settings.sql(script), timeout_s=_STEP_MAX_S)
+                version = version_of(number, script)
+                await tx.fetch(settings.sql(_RECORD), version.number, version.compatible_with)
         return Migration(before=before, after=expected)
 
     # Hosts that work meanwhile lock the same tables in orders of their own.
     return await connections.transact(body)
-
-
-async def _apply(tx: Any, settings: PostgresSettings, number: int, text: str) -> None:
-    await tx.run(settings.sql(text), timeout_s=_STEP_MAX_S)
-    await tx.fetch(settings.sql(_RECORD), number)
-    oldest = compatible_with(text)
-    if oldest is not None:
-        await tx.fetch(settings.sql(_DECLARE), number, oldest)
 
 
 async def _create_schema(tx: Any, settings: PostgresSettings) -> None:
@@ -164,9 +149,5 @@ def _judge(found: SchemaVersion, expected: int) -> Migration:
     if found.serves(expected):
         return Migration(before=found.number, after=found.number)
     if found.number < expected:
-        advice = (
-            "run `outlive migrate`; hosts of older releases go on meanwhile, unless the changelog "
-            "says that they are to be stopped"
-        )
-        raise too_old(STORE, found.number, expected, advice=advice)
+        raise too_old(STORE, found.number, expected)
     raise too_new(STORE, found, expected)

@@ -6,6 +6,7 @@ Owns the tokens and the log of acts. Each method is one statement.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from outlive.drivers.postgres.connections import Connections
@@ -21,45 +22,52 @@ from outlive.model.bearer import (
 )
 from outlive.names import BearerId
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 # least() passes over nulls: the earlier of both ends counts.
 _CREATE = """
-WITH forgotten AS (
-    DELETE FROM {s}.bearer
-    WHERE namespace = $1 AND id <> $2
-      AND least(expires_at, revoked_at) < clock_timestamp() - $7::bigint * interval '1 microsecond'
+WITH clock AS MATERIALIZED (
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us
+), forgotten AS (
+    DELETE FROM {s}.bearer USING clock
+    WHERE namespace = $1 AND id <> $2 AND least(expires_at_us, revoked_at_us) < now_us - $7::bigint
 ), made AS (
-    INSERT INTO {s}.bearer (namespace, id, name, digest, scopes, created_at, expires_at)
-    VALUES ($1, $2, $3, $4, $5, clock_timestamp(),
-        clock_timestamp() + $6::bigint * interval '1 microsecond')
+    INSERT INTO {s}.bearer (namespace, id, name, digest, scopes, created_at_us, expires_at_us)
+    SELECT $1, $2, $3, $4, $5, now_us, now_us + $6::bigint FROM clock
     ON CONFLICT DO NOTHING
-    RETURNING id
+    RETURNING id, created_at_us
 )
-INSERT INTO {s}.act (namespace, at, actor, action, subject)
-SELECT $1, clock_timestamp(), $8, 'token create', id FROM made
+INSERT INTO {s}.act (namespace, at_us, actor, action, subject)
+SELECT $1, created_at_us, $8, 'token create', id FROM made
 """
 
 _SELECT = """
-SELECT id, name, digest, scopes, created_at, expires_at, revoked_at,
-    revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()) AS active
+SELECT id, name, digest, scopes, created_at_us, expires_at_us, revoked_at_us,
+    revoked_at_us IS NULL AND (
+        expires_at_us IS NULL
+        OR expires_at_us > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    ) AS active
 FROM {s}.bearer WHERE namespace = $1
 """
 _FIND = _SELECT + "AND digest = $2"
-_LIST = _SELECT + "ORDER BY created_at DESC, id LIMIT $2"
+_LIST = _SELECT + "ORDER BY created_at_us DESC, id LIMIT $2"
 
 # What follows sees the row as it was before, and so finds it only if it was revoked already.
 _REVOKE = """
 WITH revoked AS (
-    UPDATE {s}.bearer SET revoked_at = clock_timestamp()
-    WHERE namespace = $1 AND id = $2 AND revoked_at IS NULL
-    RETURNING id, name, digest, scopes, created_at, expires_at, revoked_at, false AS active
-), noted AS (
-    INSERT INTO {s}.act (namespace, at, actor, action, subject)
-    SELECT $1, clock_timestamp(), $3, 'token revoke', id FROM revoked
+    UPDATE {s}.bearer
+    SET revoked_at_us = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    WHERE namespace = $1 AND id = $2 AND revoked_at_us IS NULL
+    RETURNING id, name, digest, scopes, created_at_us, expires_at_us, revoked_at_us,
+        false AS active
+), recorded AS (
+    INSERT INTO {s}.act (namespace, at_us, actor, action, subject)
+    SELECT $1, revoked_at_us, $3, 'token revoke', id FROM revoked
 )
 SELECT * FROM revoked
 UNION ALL
-SELECT id, name, digest, scopes, created_at, expires_at, revoked_at, false AS active
-FROM {s}.bearer WHERE namespace = $1 AND id = $2 AND revoked_at IS NOT NULL
+SELECT id, name, digest, scopes, created_at_us, expires_at_us, revoked_at_us, false AS active
+FROM {s}.bearer WHERE namespace = $1 AND id = $2 AND revoked_at_us IS NOT NULL
 """
 
 # The row that is found is the first to go; those written at the same moment may let one more stay.
@@ -71,11 +79,12 @@ WITH forgotten AS (
         ORDER BY seq DESC LIMIT 1 OFFSET $5
     )
 )
-INSERT INTO {s}.act (namespace, at, actor, action, subject)
-VALUES ($1, clock_timestamp(), $2, $3, $4)
+INSERT INTO {s}.act (namespace, at_us, actor, action, subject)
+VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $2, $3, $4)
 """
 _ACTS = """
-SELECT at, actor, action, subject FROM {s}.act WHERE namespace = $1 ORDER BY seq DESC LIMIT $2
+SELECT at_us, actor, action, subject FROM {s}.act
+WHERE namespace = $1 ORDER BY seq DESC LIMIT $2
 """
 
 
@@ -97,7 +106,7 @@ class PostgresTokenStore:
             bearer.id,
             bearer.name,
             bearer.digest,
-            [str(scope) for scope in bearer.scopes],
+            " ".join(bearer.scopes),
             bearer.ttl_us,
             ENDED_KEPT_US,
             actor,
@@ -134,7 +143,10 @@ class PostgresTokenStore:
     async def acts(self, *, limit: int) -> Sequence[Act]:
         """The log, newest first; see the port."""
         rows = await self._fetch(self._sql(_ACTS), self._namespace, _page(limit), write=False)
-        return [Act(**dict(row)) for row in rows]
+        return [
+            Act(at=_instant(at), actor=actor, action=action, subject=subject)
+            for at, actor, action, subject in rows
+        ]
 
 
 def _page(limit: int) -> int:
@@ -142,7 +154,18 @@ def _page(limit: int) -> int:
 
 
 def _record_of(row: Any) -> BearerRecord:
-    fields = dict(row)
-    fields["id"] = BearerId(fields["id"])
-    fields["scopes"] = tuple(Scope(scope) for scope in fields["scopes"])
-    return BearerRecord(**fields)
+    bearer, name, digest, scopes, created, expires, revoked, active = row
+    return BearerRecord(
+        id=BearerId(bearer),
+        name=name,
+        digest=digest,
+        scopes=tuple(Scope(scope) for scope in scopes.split()),
+        created_at=_instant(created),
+        expires_at=None if expires is None else _instant(expires),
+        revoked_at=None if revoked is None else _instant(revoked),
+        active=active,
+    )
+
+
+def _instant(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)

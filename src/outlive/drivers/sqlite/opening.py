@@ -68,20 +68,22 @@ def open_files(
             opened.callback(connection.close)
             return connection
 
-        main, migration = _open(paths.main, "", settings, jitter, may_migrate=may_migrate)
+        main, migration = _open(paths.main, "schema", settings, jitter, may_migrate=may_migrate)
         keep(main)
         reader = keep(open_reader(paths.main))
         reads = keep(open_reader(paths.main))
-        hosts, beside = _open(paths.hosts, "hosts", settings, jitter, may_migrate=may_migrate)
+        hosts, beside = _open(
+            paths.hosts, "schema_hosts", settings, jitter, may_migrate=may_migrate
+        )
         keep(hosts)
         sessions = keep(open_reader(paths.hosts))
         opened.pop_all()
-    newer = _newer(migration, "") or _newer(beside, "hosts")
+    newer = _newer(migration, "schema") or _newer(beside, "schema_hosts")
     return Connections(main, reader, reads, hosts, sessions, migration, newer)
 
 
-def _newer(migration: Migration, folder: str) -> str | None:
-    known = schema.steps(folder)[-1].number
+def _newer(migration: Migration, name: str) -> str | None:
+    known = schema.migrations(name)[-1][0]
     if migration.after <= known:
         return None
     return newer_served(schema.STORE, migration.after, known)
@@ -89,7 +91,7 @@ def _newer(migration: Migration, folder: str) -> str | None:
 
 def _refuse_nothing(path: Path) -> None:
     """Refuse a path where no store is."""
-    newest = schema.steps()[-1].number
+    newest = schema.migrations()[-1][0]
     if not path.exists():
         raise schema.nothing_there(f"there is no file {path}", newest)
     if not path.is_file() or path.is_symlink():
@@ -100,22 +102,22 @@ def _refuse_nothing(path: Path) -> None:
             found = schema.current(reader)
     except sqlite3.Error as error:
         raise refusal(path, error) from error
-    if found.number == 0:
+    if found is None:
         raise schema.nothing_there(f"{path} holds no store of Outlive", newest)
 
 
 def _open(
-    path: Path, folder: str, settings: Settings, jitter: random.Random, *, may_migrate: bool
+    path: Path, name: str, settings: Settings, jitter: random.Random, *, may_migrate: bool
 ) -> tuple[sqlite3.Connection, Migration]:
     files.prepare(path, allow_network_fs=settings.allow_network_fs)
-    ladder = schema.steps(folder)
+    steps = schema.migrations(name)
     asleep = threading.Event()
     waited_s = 0.0
     while True:
         try:
             connection = open_writer(path, synchronous=settings.synchronous)
             try:
-                return connection, schema.bring_up(connection, ladder, may_migrate=may_migrate)
+                return connection, schema.bring_up(connection, steps, may_migrate=may_migrate)
             except BaseException:
                 connection.close()
                 raise

@@ -41,7 +41,7 @@ NOW = 1_000_000
 @pytest.fixture(params=["plain", "analyzed"])
 def connection(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as opened:
-        schema.bring_up(opened, schema.steps())
+        schema.bring_up(opened, schema.migrations())
         if request.param == "analyzed":
             # Statistics of a user's own ANALYZE must not turn a look-up into a walk.
             sleep(opened, 400, "old")
