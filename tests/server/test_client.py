@@ -84,26 +84,6 @@ async def test_what_is_too_large_is_not_sent():
         assert heard == []
 
 
-async def test_a_heartbeat_that_an_older_server_refuses_is_sent_as_it_knows_it():
-    beaten = answer(200, b'{"claims": [], "expires_in": 30}')
-    answers = [problem(400, "invalid-request"), beaten, beaten]
-    async with listening(answers) as (url, heard), Client(url) as client:
-        for _ in range(2):
-            _, states = await client.heartbeat([], complete=True)
-            assert states == {}
-    assert [b'"complete":true' in request for request in heard] == [True, False, False]
-
-
-async def test_a_refusal_for_another_reason_does_not_make_a_server_old():
-    beaten = answer(200, b'{"claims": [], "expires_in": 30}')
-    refused = problem(400, "invalid-request")
-    async with listening([refused, refused, beaten]) as (url, heard), Client(url) as client:
-        with pytest.raises(UsageError):
-            await client.heartbeat([], complete=True)
-        await client.heartbeat([], complete=True)
-    assert [b'"complete":true' in request for request in heard] == [True, False, True]
-
-
 async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch):
     ends: list[int] = []
     connect = Http._connect

@@ -1,6 +1,6 @@
 """A machine as JSON and back: snapshot, timers, children, deferred events.
 
-Owns the stored form. Readers accept what older releases wrote (``format``). Never evaluates what it
+Owns the stored form; a form that it does not know (``format``) is refused. Never evaluates what it
 reads: names in it refer to the chart's states and services only.
 """
 

@@ -52,7 +52,7 @@ def commit_row(row: HistoryRow, info: FlowInfo) -> dict[str, Any]:
 def _told(event: Event, why: str) -> str:
     match event:
         case Ended(by=by) if why or by:
-            causes = ", ".join(each.replace("/", " ", 1) for each in by or ())
+            causes = ", ".join(each.replace("/", " ", 1) for each in by)
             return f"{told(event)}: {why or causes}"
         case StepEnded(error=Failure() as error):
             return f"step {event.step} failed: {_short(error.type, error.message)}"
@@ -141,7 +141,7 @@ def _causes(failure: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _members(failure: Mapping[str, Any]) -> Iterator[str]:
-    """The first errors in a group, and how many more there are; older releases kept none."""
+    """The first errors in a group, and how many more there are."""
     members = _part(_part(failure, "details"), "members")
     first: Any = members.get("first")
     if not isinstance(first, list):

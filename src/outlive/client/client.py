@@ -73,7 +73,6 @@ class Client:
         self._runtime = runtime or Runtime()
         self.worker_id = worker_id
         self.ttl = ttl
-        self._old_server = False
         # With a nonce of its own, every server of a fleet knows this worker's session.
         self._session = self._runtime.new_id()
 
@@ -226,22 +225,14 @@ class Client:
             "worker_id": self.worker_id,
             "session": self._session,
             "ttl": self.ttl,
+            "complete": complete,
             "claims": [
                 {"claim_id": item.claim_id, "progress": (progress or {}).get(item.id)}
                 for item in items
             ],
         }
         timeout = min(_TIMEOUT_S, self.ttl / 3)
-        if complete and not self._old_server:
-            document["complete"] = True
         answer = await self._http.request("POST", "/worker/heartbeat", document, timeout=timeout)
-        if answer.status == 400 and document.pop("complete", False):  # noqa: PLR2004
-            # A server of the release before this one refuses what it does not know. Something else
-            # may be wrong, too: only one that takes the rest is old.
-            answer = await self._http.request(
-                "POST", "/worker/heartbeat", document, timeout=timeout
-            )
-            self._old_server = answer.status == 200  # noqa: PLR2004
         found = _expect(answer, 200)
         states = zip(items, found["claims"], strict=True)
         return begun + found["expires_in"], {item.id: beat["state"] for item, beat in states}

@@ -15,7 +15,7 @@ from msgspec import structs
 from outlive.errors import HistoryTooLong, UsageError
 from outlive.flows.calls import ChildCall, StepCall
 from outlive.flows.ending import Restart
-from outlive.flows.events import Patched, Ruled, SignalSent
+from outlive.flows.events import Patched, SignalSent
 from outlive.flows.letters import signal
 from outlive.flows.scheduling import Scheduling, scheduled
 from outlive.names import InstanceId
@@ -142,16 +142,6 @@ class Asking:
     def patched(self, patch: str) -> bool:
         """Whether code that is new goes this way: one answer for the whole run."""
         self.check()
-        return self._takes_new_way(patch, Patched)
-
-    def keeps(self, rule: str) -> bool:
-        """The same for a rule of our own, which older releases did not keep.
-
-        What they have recorded is replayed by what they did.
-        """
-        return self._takes_new_way(rule, Ruled)
-
-    def _takes_new_way(self, patch: str, kind: type[Patched]) -> bool:
         run, known = self._run, self._patches.get(patch)
         if known is None:
             known = not run.replaying or patch in self.patches_recorded
@@ -159,7 +149,7 @@ class Asking:
             if known and run.replaying:
                 run.out.events += 1
             elif known:
-                run.out.put(kind(at=run.at_us, id=patch))
+                run.out.put(Patched(at=run.at_us, id=patch))
         return known
 
     def restart(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Restart:

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from outlive.flows.run import FlowRun, Heard
 
 
-# The rule for what goes on when the main coroutine has ended: sagas undo to their end, and nobody
-# waits in vain.
-ENDS_IN_ORDER = "outlive.ends-in-order"
-
 # Tasks are told so often that what they wait for is gone: once for each thing that a saga undoes.
 # One that has more of them, or swallows what it is told, keeps its flow from ending until somebody
 # terminates it.
@@ -52,7 +48,7 @@ class FlowCode:
         self._loop = loop
         self._asked_to_cancel = False
         self._warned = False
-        # Whether more than one cancel is needed to end its tasks.
+        # Whether its tasks are told more than once: they were spared, or wait for nothing.
         self._ends_in_order = False
         self._spins: tuple[Exception, Heard] | None = None
         self.ending: Ending | None = None
@@ -146,8 +142,7 @@ class FlowCode:
         self.ending = ending_of(self._run.flow, main, self._run.out.failed_last)
         self._loop.forget(main)
         if self._loop.living:
-            spares = self._loop.protecting and self._run.asking.keeps(ENDS_IN_ORDER)
-            self._loop.cancel_tasks(all_of_them=not spares)
+            self._loop.cancel_tasks()
             self._loop.run()
             self._wind_on()
 
@@ -157,8 +152,7 @@ class FlowCode:
         if not loop.living:
             return
         if not self._ends_in_order:
-            wanted = loop.protecting or not run.expects
-            self._ends_in_order = wanted and run.asking.keeps(ENDS_IN_ORDER)
+            self._ends_in_order = loop.protecting or not run.expects
             if not self._ends_in_order:
                 return
         for _ in range(_IN_VAIN_MAX):

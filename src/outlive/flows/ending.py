@@ -38,8 +38,7 @@ class Restart(BaseException):
 class Ending(msgspec.Struct, frozen=True):
     """What a run ends with: a status with a result or a failure, or the input of the next run.
 
-    ``by`` are the steps and children that it failed by. ``misfit``: it failed because the result
-    does not fit the annotated type, of which earlier releases took no notice.
+    ``by`` are the steps and children that it failed by.
     """
 
     status: InstanceStatus | None = None
@@ -47,7 +46,6 @@ class Ending(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     restart: str | None = None
     by: tuple[str, ...] = ()
-    misfit: bool = False
 
     @property
     def outcome(self) -> str | None:
@@ -90,8 +88,7 @@ def ending_of(
         result = encode(value, f"the result of flow {flow.name}", canonical=True)
         _check_fits(flow, value, result)
     except UsageError as wrong:
-        misfit = isinstance(wrong, InvalidPayload)
-        return Ending(InstanceStatus.FAILED, failure=failure_of(wrong), misfit=misfit)
+        return Ending(InstanceStatus.FAILED, failure=failure_of(wrong))
     return Ending(InstanceStatus.COMPLETED, result)
 
 

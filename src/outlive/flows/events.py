@@ -5,9 +5,9 @@ flow's code decided on it. Replay feeds the same things in the same order, and c
 decides the same. Instants are the store's wall clock in microseconds. Values are JSON as it was
 encoded when it was written; nothing here looks into it.
 
-Histories are read by other releases than wrote them. A field that a reader does not know is left
-out of what it sees, so that a field may be added only if whoever does not see it still does right;
-whatever else is new is a new kind of event, which an older release refuses to read.
+A release may meet histories that a newer one wrote. A field that it does not know is left out of
+what it sees, so that a field may be added only where that does no harm; whatever else is new is a
+new kind of event, which a release that does not know it refuses to read.
 """
 
 from __future__ import annotations
@@ -148,14 +148,14 @@ class TimerSet(_Event, frozen=True, tag="timer-set"):
 class ChildStarted(_Event, frozen=True, tag="child-started"):
     """A child flow was started; ``child`` is its identity here, ``id`` its own.
 
-    ``abandon``: whether it outlives this flow; ``None`` where an older release wrote it.
+    ``abandon``: whether it outlives this flow.
     """
 
     child: str
     id: str
     input: msgspec.Raw = NULL
     detached: bool = False
-    abandon: bool | None = None
+    abandon: bool = False
 
 
 class SignalSent(_Event, frozen=True, tag="signal-sent"):
@@ -172,13 +172,6 @@ class Patched(_Event, frozen=True, tag="patched"):
     id: str
 
 
-class Ruled(Patched, frozen=True, tag="ruled"):
-    """The same of a rule of ours, by which the code went another way than in older releases.
-
-    They do not know this event, and leave the flow to hosts that keep the rule.
-    """
-
-
 class Ended(_Event, frozen=True, tag="ended"):
     """The flow ended with this status; its outcome stands in its row.
 
@@ -186,25 +179,16 @@ class Ended(_Event, frozen=True, tag="ended"):
     get over; none of them if it was an error of its own code. ``undid`` is the last of them that a
     saga called to undo something, or empty if it did so by other means. ``begun`` are local steps
     that were begun and have no end in the history, with digests of their inputs. A flow that
-    completed says none of it, and releases that did not know of it left out ``by``.
+    completed says none of it.
     """
 
     status: str
-    by: tuple[str, ...] | None = None
+    by: tuple[str, ...] = ()
     undid: str | None = None
     begun: dict[str, str] | None = None
 
 
 # -- done by operators --------------------------------------------------------------------------
-
-
-class Rewound(_Event, frozen=True, tag="rewound"):
-    """What was committed after the version ``to`` is void, except for the letters it read.
-
-    Older releases wrote it for a retry; it is read, and not written any more.
-    """
-
-    to: int
 
 
 class Retried(_Event, frozen=True, tag="retried"):
@@ -223,13 +207,13 @@ class Forked(_Event, frozen=True, tag="forked"):
     """What stands before was copied from another flow: inputs of its steps are not compared.
 
     ``base`` is the one of the run that it was copied from; ``edited`` says whether the copy has
-    another input, ``None`` where an older release wrote it.
+    another input.
     """
 
     id: str
     version: int
     base: int = 0
-    edited: bool | None = None
+    edited: bool = False
 
 
 Fed = (
@@ -242,10 +226,10 @@ Fed = (
     | ChildEnded
     | CancelRequested
 )
-Decided = StepIntended | StepSent | TimerSet | ChildStarted | SignalSent | Patched | Ruled | Ended
-Event = Fed | Decided | Rewound | Retried | Forked
+Decided = StepIntended | StepSent | TimerSet | ChildStarted | SignalSent | Patched | Ended
+Event = Fed | Decided | Retried | Forked
 
-DECIDED = (StepIntended, StepSent, TimerSet, ChildStarted, SignalSent, Patched, Ruled, Ended)
+DECIDED = (StepIntended, StepSent, TimerSet, ChildStarted, SignalSent, Patched, Ended)
 """The kinds of events that flow code decides."""
 
 

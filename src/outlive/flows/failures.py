@@ -24,7 +24,6 @@ from outlive.errors import (
 )
 from outlive.flows.arguments import encoded, text_of
 from outlive.flows.events import Failure
-from outlive.model.instance import InstanceStatus
 from outlive.serialization import decode_plain, describe, masked, name_of, printable
 
 # What an error was raised from explains it; a longer chain is a loop or a framework.
@@ -119,15 +118,6 @@ def encode_failure(failure: Failure) -> str:
 def decode_failure(text: str | None) -> Failure:
     """The failure of an outcome."""
     return Failure("unknown", "") if text is None else _decoder.decode(text)
-
-
-def failure_of_end(status: InstanceStatus, outcome: str | None) -> Failure:
-    """What is told of a flow that ended so, and did not complete.
-
-    Older releases kept it of a flow that failed as if that had been stopped, when a child was.
-    """
-    failure = decode_failure(outcome)
-    return failed_with(failure) if status is InstanceStatus.FAILED else failure
 
 
 def step_error(
@@ -239,10 +229,7 @@ def update_error(id: str, name: str, failure: Failure) -> Exception:  # noqa: A0
 
 
 def _stopped(failure: Failure) -> tuple[str, str] | None:
-    """Which flow was stopped, and why, if the failure is of another flow than it is kept of.
-
-    Older releases did not say it.
-    """
+    """Which flow was stopped, and why, if the failure is of another flow than it is kept of."""
     details: Any = decode_plain(text_of(failure.details))
     if not isinstance(details, dict):
         return None

@@ -105,8 +105,8 @@ class FormerChildren:
 
 
 def outlives(child: VoidChild) -> bool:
-    """Whether a child goes on without its flow. Older releases did not say: its call decides."""
-    return child.started.detached or child.started.abandon is not False
+    """Whether a child goes on without its flow."""
+    return child.started.detached or child.started.abandon
 
 
 def new_starts(out: Iterable[tuple[object, Effect | None]]) -> Iterable[ChildStarted]:

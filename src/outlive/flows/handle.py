@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from outlive.errors import FlowEnded, FlowNotFound, InvalidPayload, MailboxFull, StoreError
 from outlive.flows import letters
 from outlive.flows.desk import within
-from outlive.flows.failures import failure_of_end, flow_error, update_error
+from outlive.flows.failures import decode_failure, flow_error, update_error
 from outlive.flows.flow import Flow
 from outlive.flows.info import FlowCommit, FlowInfo, commit_of, info_of, running_of
 from outlive.flows.operating import Operations
@@ -77,7 +77,7 @@ class FlowHandle(Generic[R]):
         except TimeoutError as late:
             status, outcome = await self._end_so_far(late)
         if status is not InstanceStatus.COMPLETED:
-            raise flow_error(self.id, failure_of_end(status, outcome))
+            raise flow_error(self.id, decode_failure(outcome))
         codec = codec_of(Any) if self._flow is None else self._flow.arguments.returns
         try:
             return codec.decode(outcome or "null")

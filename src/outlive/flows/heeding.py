@@ -13,7 +13,7 @@ import msgspec
 
 from outlive.errors import FlowNotFound, OutliveError
 from outlive.flows.events import ChildEnded
-from outlive.flows.failures import failure_of, failure_of_end
+from outlive.flows.failures import decode_failure, failure_of
 from outlive.flows.intake import Taken
 from outlive.flows.letters import Told
 from outlive.model.instance import FINAL, InstanceRecord, InstanceStatus
@@ -56,7 +56,7 @@ def _told(id: InstanceId, record: InstanceRecord | None) -> Told | None:  # noqa
         return None
     if record.status is InstanceStatus.COMPLETED:
         return Told(msgspec.Raw(record.outcome or "null"))
-    return Told(error=failure_of_end(record.status, record.outcome))
+    return Told(error=decode_failure(record.outcome))
 
 
 async def _records(

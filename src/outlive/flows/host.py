@@ -75,7 +75,6 @@ class FlowHost:
         self._ended: asyncio.Future[None] | None = None
         self._heed_no_more: Callable[[], object] = lambda: None
         home.freed = self._on_freed
-        home.yielding.over = self._on_all_names
         home.comes_due = self.look_in
 
     @property
@@ -160,13 +159,6 @@ class FlowHost:
         if left_s:
             await self._alarm.sleep(left_s)
             return
-        names = self._names
-        if away := self.home.yielding.names:
-            names = tuple(name for name in names if name not in away)
-            if not names:
-                # It is over by a ring.
-                await self._alarm.sleep(lookout.poll_s)
-                return
         poll_s = POLL_DEAF_S if self._bell.deaf else lookout.poll_s
         limit = lookout.limit(free)
         lookout.asks()
@@ -174,7 +166,7 @@ class FlowHost:
         try:
             wait_s = self._noting.wait_s(self._clock.monotonic(), poll_s)
             session, claimed = await self._claimer.ask(
-                names, limit, wait_s=wait_s, unwanted=self._return
+                self._names, limit, wait_s=wait_s, unwanted=self._return
             )
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
@@ -237,9 +229,8 @@ class FlowHost:
     def _on_ring(self, name: str) -> None:
         if name in self._names:
             self._noting.gone()
-            if name not in self.home.yielding.names:
-                self._rung = True
-                self._on_all_names()
+            self._rung = True
+            self._on_all_names()
 
     def _on_gone(self) -> None:
         # Its notes are rung in vain, but never before ours if ours ends later.

@@ -14,7 +14,6 @@ from typing import Any
 
 from outlive.errors import OutliveError
 from outlive.flows.activation import LiveFlow
-from outlive.flows.bell import claimable
 from outlive.flows.committing import Writes
 from outlive.flows.decision import StepTask
 from outlive.flows.desk import FlowDesk
@@ -26,7 +25,6 @@ from outlive.flows.run import FlowRun
 from outlive.flows.store_clock import StoreClock
 from outlive.flows.stuck import Stuck
 from outlive.flows.transacting import transact
-from outlive.flows.yielding import Yielding
 from outlive.model.instance import (
     LETTERS_MAX,
     ClaimedInstance,
@@ -75,7 +73,6 @@ class Household:
             at_once=None if at_once is None else at_once.commit_at_once,
         )
         self.releases: Writes[Handback, bool] = Writes(desk.runtime, store.release, log)
-        self.yielding = Yielding(self)
         self.stuck_flows = Stuck(self)
         self._logs = desk.logs
         self._wakeups = desk.wakeups
@@ -245,21 +242,9 @@ class Household:
         else:
             self.commits.put(parting, live.session, _parted)
 
-    def give_up(
-        self, live: LiveFlow, *, due: bool, then: Callable[[str], None] | None = None
-    ) -> None:
-        """Write that it is not ours any more; tell its name to ``then`` when that is written."""
-
-        def heard(released: bool | None) -> None:  # noqa: FBT001 - it is an answer
-            # Whoever took it from us before we gave it up has it.
-            if released and then is not None:
-                then(live.row.name)
-
-        self.releases.put(Handback(live.id, live.row.token, due), live.session, heard)
-
-    def ring(self, name: str) -> None:
-        """Tell every host that there is a flow of this name to be claimed."""
-        self.spawn(self._wakeups.ring(claimable(name)), "outlive-flow-ring")
+    def give_up(self, live: LiveFlow, *, due: bool) -> None:
+        """Write that it is not ours any more."""
+        self.releases.put(Handback(live.id, live.row.token, due), live.session, _given_up)
 
     def not_started(self, live: LiveFlow, starts: Sequence[NewInstance]) -> None:
         """These were to be started, but others have their ids."""
@@ -276,8 +261,7 @@ class Household:
     def ended(self, live: LiveFlow, status: InstanceStatus, outcome: str | None) -> None:
         """It has ended, and its end is stored."""
         self._waiters.ended(live.id, status, outcome)
-        if self.stuck_flows.any:
-            self.stuck_flows.recovered(live.id)
+        self.stuck_flows.recovered(live.id)
         self._forget(live)
         if status is InstanceStatus.FAILED:
             failure = decode_failure(outcome)
@@ -365,3 +349,7 @@ def _nothing_in(seconds: float) -> None:
 
 def _parted(committed: Committed | None) -> None:
     """The same."""
+
+
+def _given_up(released: bool | None) -> None:  # noqa: FBT001 - it is an answer
+    """Whoever took it from us before we gave it up has it."""

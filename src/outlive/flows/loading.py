@@ -11,6 +11,7 @@ from functools import partial
 
 from outlive.errors import OutliveError
 from outlive.flows.activation import LiveFlow
+from outlive.flows.attributes import STUCK, unstuck
 from outlive.flows.heeding import look_for_taken
 from outlive.flows.household import Household
 from outlive.flows.letters import CANCEL
@@ -45,7 +46,9 @@ async def load(home: Household, live: LiveFlow, claimed: ClaimedInstance) -> Non
         return
     if rows and home.telemetry.active:
         home.telemetry.flows_counted("replayed")
-    home.stuck_flows.enter(live)
+    if STUCK in live.row.attributes:
+        # If it is replayed, it is not stuck any more.
+        live.mark(unstuck(live.row.attributes))
     live.begin(rows, letters)
     live.write_mark()
     await look_for_taken(home, live)

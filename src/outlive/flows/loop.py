@@ -235,7 +235,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """Whether one of those has not ended."""
         return any(number in self.living for number in self._protected.values())
 
-    def cancel_tasks(self, *, all_of_them: bool = False) -> None:
+    def cancel_tasks(self) -> None:
         """Cancel the tasks that have not ended, in order of creation, each of them once.
 
         What one of them makes then, to clean up, is not cancelled.
@@ -243,7 +243,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         for number, task in list(self.living.items()):
             if number in self._cancelled:
                 continue
-            if all_of_them or self._protected.get(number) not in self.living:
+            if self._protected.get(number) not in self.living:
                 self._cancelled.add(number)
                 task.cancel()
 

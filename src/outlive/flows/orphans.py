@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from outlive.errors import OutliveError
-from outlive.flows.events import Retried, Rewound, StepEnded, StepSent, decode_events
+from outlive.flows.events import Retried, StepEnded, StepSent, decode_events
 from outlive.flows.recording import read_rows
 from outlive.model.instance import InstanceFilter, InstanceStatus
 from outlive.names import InstanceId, JobId
@@ -97,7 +97,7 @@ async def _open_jobs(desk: FlowDesk, flow: InstanceId) -> list[JobId]:
                 jobs[event.step] = JobId(event.job)
             elif isinstance(event, StepEnded):
                 jobs.pop(event.step, None)
-            elif isinstance(event, (Retried, Rewound)):
+            elif isinstance(event, Retried):
                 # A retry waits for none of them: it begins them again, as jobs of other ids.
                 orphans.extend(jobs.values())
                 jobs.clear()

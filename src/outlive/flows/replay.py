@@ -18,7 +18,6 @@ from outlive.flows.events import (
     Fed,
     Forked,
     Patched,
-    Retried,
     SignalSent,
     StepEnded,
     StepIntended,
@@ -119,7 +118,7 @@ class Replay:
 
     def _take(self, item: Item) -> None:
         if isinstance(item, Rewind):
-            self._rewind(item)
+            self._retry(item)
         elif isinstance(item, Forked):
             self._fork(item)
         elif isinstance(item, DECIDED):
@@ -237,15 +236,9 @@ class Replay:
                     *(found.number, found.to, found.name),
                 )
             case Ended(), Ended():
-                return recorded.status == found.status or self._was_completed(recorded)
+                return recorded.status == found.status
             case _:
                 return False
-
-    def _was_completed(self, recorded: Ended) -> bool:
-        """Whether an earlier release took a result that does not fit its type."""
-        ending = self._run.code.ending
-        completed = recorded.status == InstanceStatus.COMPLETED
-        return completed and ending is not None and ending.misfit
 
     def _same_child(self, recorded: ChildStarted, found: ChildStarted) -> bool:
         call = self._run.children.open.get(found.child)
@@ -278,35 +271,10 @@ class Replay:
 
     # -- operators --------------------------------------------------------------------------------
 
-    def _rewind(self, rewind: Rewind) -> None:
-        run = self._run
+    def _retry(self, rewind: Rewind) -> None:
+        run, calling, retried = self._run, self._run.calling, rewind.event
         run.rewinds = rewind.number
         run.out.events += 1
-        if isinstance(rewind.event, Retried):
-            self._retry(rewind, rewind.event)
-            return
-        for event in rewind.kept:
-            # An update whose handler the code sets up only later finds none.
-            self._apply(cast("Fed", event))
-        run.advance(rewind.event.at)
-        calling = run.calling
-        # The end of the flow cancelled its jobs, and took with it the children that were not to
-        # outlive it: nobody would ever tell of them.
-        steps = [
-            step
-            for step, call in calling.steps.items()
-            if step in rewind.begun_steps and (call.job is not None or step in rewind.failed_steps)
-        ]
-        children = [
-            child
-            for child, call in run.children.open.items()
-            if child in rewind.begun_children
-            and (not call.abandon or child in rewind.failed_children)
-        ]
-        self._begin_again(steps, children)
-
-    def _retry(self, rewind: Rewind, retried: Retried) -> None:
-        run, calling = self._run, self._run.calling
         self._announce(rewind)
         # The end of the flow cancelled its jobs, and took with it the children that were not to
         # outlive it: nobody would ever tell of them. What the code decided here and is not in the
@@ -487,7 +455,7 @@ def _retries_after(rows: Sequence[Sequence[Item]]) -> dict[int, Rewind]:
         if not row:
             continue
         first = row[0]
-        if isinstance(first, Rewind) and isinstance(first.event, Retried):
+        if isinstance(first, Rewind):
             retries[before] = first
         before = number
     return retries

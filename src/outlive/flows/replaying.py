@@ -23,8 +23,6 @@ from outlive.flows.events import (
     Forked,
     Patched,
     Retried,
-    Rewound,
-    Ruled,
     SignalReceived,
     SignalSent,
     StepEnded,
@@ -83,7 +81,7 @@ def script_of(rows: Sequence[HistoryRow], base: int = 0) -> Script:
         # The commit that ended the run before is the first of this one.
         carried = _taken_signals(kept[0][1])
     patches = frozenset(item.id for item in flat(everything) if isinstance(item, Patched))
-    edited = any(fork.edited is not False for fork in forks)
+    edited = any(fork.edited for fork in forks)
     return Script([items for _, items in kept], carried, patches, seed, len(forks), edited)
 
 
@@ -163,9 +161,7 @@ _WORDS: dict[type[Any], Callable[[Any], str]] = {
     UpdateReceived: lambda event: f"update {event.name!r} coming in",
     CancelRequested: lambda _: "a wish to cancel",
     Patched: lambda event: f"patch {event.id!r}",
-    Ruled: lambda event: f"rule {event.id!r}",
     Ended: lambda event: f"the flow's end ({event.status})",
-    Rewound: lambda event: f"a retry from version {event.to}",
     Retried: lambda event: f"a retry from version {event.to}",
     Forked: lambda event: f"a copy of flow {event.id!r}",
 }

@@ -6,7 +6,7 @@ cancel it, or its own code; everything that happened before that stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,16 +17,13 @@ from outlive.flows.events import (
     ChildEnded,
     ChildStarted,
     Ended,
-    Failure,
     Retried,
     StepEnded,
-    StepIntended,
-    StepSent,
     decode_events,
     failure_in,
     origin_of,
 )
-from outlive.flows.failures import OUTCOME_UNKNOWN, decode_failure
+from outlive.flows.failures import OUTCOME_UNKNOWN
 from outlive.flows.letters import CHILD
 from outlive.flows.rewinding import Item, Rewind, standing
 from outlive.model.instance import HistoryRow, InstanceRecord, InstanceStatus, Letter
@@ -113,8 +110,6 @@ def _causes(record: InstanceRecord, ended: Ended, told: Sequence[Place]) -> list
     if record.status is InstanceStatus.CANCELLED:
         asked = [n for n, place in enumerate(told) if isinstance(place.item, CancelRequested)]
         return asked[:1]
-    if ended.by is None:
-        return list(_guessed(decode_failure(record.outcome), told))
     failed = _failed(told)
     return [failed[origin] for origin in ended.by if origin in failed]
 
@@ -130,39 +125,6 @@ def _failed(told: Sequence[Place]) -> dict[str, int]:
             if origin is not None:
                 failed[origin] = number
     return failed
-
-
-def _guessed(failure: Failure, told: Sequence[Place]) -> Iterator[int]:
-    """What ended a flow of a release that did not record it, by the error that it ended with."""
-    ids = {
-        place.item.child: place.item.id for place in told if isinstance(place.item, ChildStarted)
-    }
-    chain: list[Failure] = []
-    link: Failure | None = failure
-    while link is not None:
-        chain.append(link)
-        link = link.cause
-    for number in range(len(told) - 1, -1, -1):
-        item = told[number].item
-        if not isinstance(item, (StepEnded, ChildEnded)) or item.error is None:
-            continue
-        whose = (
-            f"step {item.step} "
-            if isinstance(item, StepEnded)
-            else f"flow {ids.get(item.child)!r} "
-        )
-        if any(each.message.startswith(whose) or _same(each, item.error) for each in chain):
-            yield number
-            return
-    happened = [n for n, place in enumerate(told) if not isinstance(place.item, DECIDED)]
-    if happened:
-        item = told[happened[-1]].item
-        if not isinstance(item, Rewind) and failure_in(item) is not None:
-            yield happened[-1]
-
-
-def _same(failure: Failure, error: Failure) -> bool:
-    return failure.type == error.type and failure.message.startswith(error.message)
 
 
 def _after_what_happened(told: Sequence[Place], base: int) -> tuple[int, int]:
@@ -218,8 +180,7 @@ def check_unheard(
             f"its parent {parent.id!r} has gone on as new since it ended, and nobody knows any "
             "more whether that had heard of it: fork this one to run it by itself",
         )
-    # A parent that completed is never retried. Older releases did not say which children outlive
-    # it: those count as stopped, since a fork of one is right in any case.
+    # A parent that completed is never retried.
     retryable = parent.status is not InstanceStatus.COMPLETED
     if started is not None and not started.abandon and retryable:
         raise RetryRefused(
@@ -285,10 +246,6 @@ def _has_undone(end: _End) -> bool:
     code failed nothing tells which of the two it was, and it counts.
     """
     ended, told, cause = end.ended, end.told, min(end.causes, default=None)
-    if ended.by is None:
-        # Not recorded: whatever was done after a failure may have undone something.
-        later = told[len(told) if cause is None else cause + 1 :]
-        return any(isinstance(p.item, (StepEnded, StepSent, StepIntended)) for p in later)
     if ended.undid is None or cause is None:
         return ended.undid is not None
     last = [n for n, p in enumerate(told) if _is_of(p.item, ended.undid)]

@@ -23,7 +23,6 @@ from outlive.flows.events import (
     Forked,
     Patched,
     Retried,
-    Rewound,
     SignalReceived,
     StepEnded,
     StepIntended,
@@ -61,7 +60,7 @@ class Rewind:
     ``number`` counts the retries, void ones as well: what each of them begins has ids of its own.
     """
 
-    event: Rewound | Retried
+    event: Retried
     number: int
     kept: list[Event] = field(default_factory=list[Event])
     failed_steps: set[str] = field(default_factory=set[str])
@@ -92,11 +91,9 @@ def standing(rows: Sequence[HistoryRow], forks: list[Forked] | None = None) -> S
     for row in rows:
         items: list[Item] = []
         for event in decode_events(row.events):
-            retries += isinstance(event, (Retried, Rewound))
             if isinstance(event, Retried):
+                retries += 1
                 items.append(_retried(event, kept, retries))
-            elif isinstance(event, Rewound):
-                items.append(_rewound(event, kept, retries))
             else:
                 if forks is not None and isinstance(event, Forked):
                     forks.append(event)
@@ -140,14 +137,14 @@ def _join(called: dict[str, set[str]], more: dict[str, set[str]]) -> None:
         called.setdefault(origin, set()).update(digests)
 
 
-def _new_rewind(event: Rewound | Retried, kept: Standing, number: int) -> Rewind:
+def _new_rewind(event: Retried, kept: Standing, number: int) -> Rewind:
     before = [item for _, items in kept for item in items]
     steps = frozenset(item.step for item in before if isinstance(item, (StepSent, StepIntended)))
     children = frozenset(item.child for item in before if isinstance(item, ChildStarted))
     return Rewind(event, number, begun_steps=steps, begun_children=children)
 
 
-# -- as it is now ---------------------------------------------------------------------------------
+# -- retries --------------------------------------------------------------------------------------
 
 
 def _retried(event: Retried, kept: Standing, number: int) -> Rewind:
@@ -173,8 +170,7 @@ def _causes_in(void: Sequence[Item]) -> frozenset[str] | None:
     """The failures that ended the flow. ``None``: each of them counts as one."""
     for item in reversed(void):
         if isinstance(item, Ended):
-            failed = item.status == InstanceStatus.FAILED and item.by is not None
-            return frozenset(item.by or ()) if failed else None
+            return frozenset(item.by) if item.status == InstanceStatus.FAILED else None
     return None
 
 
@@ -187,7 +183,7 @@ class _Salvage:
     def __init__(self, rewind: Rewind, causes: frozenset[str] | None) -> None:
         self._rewind = rewind
         self._causes = causes
-        self._rerun_unknown = isinstance(rewind.event, Retried) and rewind.event.rerun_unknown
+        self._rerun_unknown = rewind.event.rerun_unknown
         self._inputs: dict[str, msgspec.Raw] = {}
         # Steps with ``once`` that were begun, and did not end for all that is known.
         self._open: dict[str, StepIntended] = {}
@@ -344,34 +340,6 @@ class _Salvage:
                 self._keep(StepEnded(at=intent.at, step=step, input=intent.input, error=error))
 
 
-# -- as older releases wrote it -------------------------------------------------------------------
-
-
-def _rewound(event: Rewound, kept: Standing, number: int) -> Rewind:
-    """Take what is void out of ``kept``: whole commits, with steps that succeeded in them."""
-    rows: list[list[Event]] = []
-    while kept and kept[-1][0] > event.to:
-        rows.append(flat(kept.pop()[1]))
-    rewind = _new_rewind(event, kept, number)
-    for item in chain.from_iterable(reversed(rows)):
-        match item:
-            case SignalReceived() | UpdateReceived():
-                rewind.kept.append(item)
-            case StepEnded(step=step, error=error) if step in rewind.begun_steps:
-                if error is None:
-                    rewind.kept.append(item)
-                else:
-                    rewind.failed_steps.add(step)
-            case ChildEnded(child=child, error=error) if child in rewind.begun_children:
-                if error is None:
-                    rewind.kept.append(item)
-                else:
-                    rewind.failed_children.add(child)
-            case _:
-                pass
-    return rewind
-
-
 # -- copies ---------------------------------------------------------------------------------------
 
 
@@ -428,14 +396,14 @@ def _versions(rows: Sequence[HistoryRow], base: int) -> str:
 
 def _copied(row: HistoryRow, rows: Sequence[HistoryRow]) -> str:
     events = decode_events(row.events)
-    if not any(isinstance(event, (Rewound, Retried)) for event in events):
+    if not any(isinstance(event, Retried) for event in events):
         # As it was written: there may be more in it than this release knows.
         return row.events
     # Versions begin anew in the copy.
     return encode_events(
         [
             msgspec.structs.replace(event, to=sum(other.version <= event.to for other in rows))
-            if isinstance(event, (Rewound, Retried))
+            if isinstance(event, Retried)
             else event
             for event in events
         ]

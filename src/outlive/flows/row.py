@@ -19,8 +19,8 @@ _RUNNING = InstanceStatus.RUNNING
 class FlowRow:
     """One row, from the claim that made it ours. ``noted`` says whether a commit of ours stands.
 
-    What is claimed is due, and stays so until a commit says what the flow waits for. ``found`` is
-    the version that it was claimed at.
+    What is claimed is due, and stays so until a commit says what the flow waits for. ``stored`` are
+    the attributes that the store has.
     """
 
     __slots__ = (
@@ -28,12 +28,12 @@ class FlowRow:
         "attributes",
         "base",
         "custom",
-        "found",
         "headers",
         "id",
         "name",
         "noted",
         "parent",
+        "stored",
         "token",
         "version",
     )
@@ -42,12 +42,12 @@ class FlowRow:
         self.id = claimed.id
         self.name = claimed.name
         self.token = claimed.token
-        self.found = self.version = claimed.version
+        self.version = claimed.version
         self.base = claimed.base
         self.parent = claimed.parent
         self.headers = claimed.headers
         self.custom = claimed.custom
-        self.attributes = claimed.attributes
+        self.attributes = self.stored = claimed.attributes
         # Attributes that the next commit writes though the flow's code did not ask for it.
         self._marked: str | None = None
         self.noted = False
@@ -133,5 +133,5 @@ class FlowRow:
         if commit.custom is not None:
             self.custom = commit.custom
         if commit.attributes is not None:
-            self.attributes = commit.attributes
+            self.attributes = self.stored = commit.attributes
             self._marked = None

@@ -18,9 +18,6 @@ from outlive.runtime.entering import AwaitedBlock
 
 P = ParamSpec("P")
 
-# The rule that a cancel which came while a failure was undone is heard afterwards.
-HEARS_CANCEL = "outlive.saga.hears-cancel"
-
 
 class Saga(AwaitedBlock):
     """A block of a flow whose effects are undone if it does not get to its end."""
@@ -73,9 +70,7 @@ class Saga(AwaitedBlock):
                 cancelled = asked
         run.asking.undoing -= 1
         undoing.result()
-        if cancelled is None or isinstance(error, asyncio.CancelledError):
-            return
-        if run.asking.keeps(HEARS_CANCEL):
+        if cancelled is not None and not isinstance(error, asyncio.CancelledError):
             # Whoever asked waits for it: code that gets over the error would never hear of it.
             raise asyncio.CancelledError(*cancelled.args) from error
 

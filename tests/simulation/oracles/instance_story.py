@@ -13,7 +13,6 @@ from outlive.flows.events import (
     Ended,
     Event,
     Retried,
-    Rewound,
     SignalReceived,
     StepEnded,
     StepIntended,
@@ -70,7 +69,7 @@ class Story:
         """Take one more row in, and tell what it contradicts."""
         events = decode_events(row.events)
         for event in events:
-            if self.ended is not None and not isinstance(event, (Rewound, Retried)):
+            if self.ended is not None and not isinstance(event, Retried):
                 yield "O7", f"{self.name} has {event} after its end as {self.ended}"
             yield from self._add(event, row)
         self.rows.append(row)
@@ -108,8 +107,6 @@ class Story:
                 self.signals[signal] = None
             case Ended(status=status):
                 self.ended = status
-            case Rewound(to=version):
-                self._rewind(version)
             case Retried(to=version, kept=count):
                 self._rewind(version, count)
             case _:
@@ -145,7 +142,7 @@ class Story:
             early_us = timer.due_us - row.at_us
             yield "O6", f"{self.name} fired the timer {number} {early_us} us early"
 
-    def _rewind(self, version: int, count: int = 0) -> None:
+    def _rewind(self, version: int, count: int) -> None:
         # Void rows stay in the store, and what they read stays read.
         kept = [row for row in self.rows if row.version <= version]
         if count:

@@ -8,7 +8,7 @@ import pytest
 
 from outlive.flows.events import (
     Ended,
-    Rewound,
+    Retried,
     SignalReceived,
     StepEnded,
     StepIntended,
@@ -153,7 +153,7 @@ def kept(*story: InstanceServed) -> list[HistoryRow]:
 
 
 def test_a_life_with_every_turn_is_sound():
-    rewound = encode_events([Rewound(at=9, to=3)])
+    retried = encode_events([Retried(at=9, to=3)])
     fired = [TimerFired(at=9, timer=1), StepIntended(at=9, step="o#0")]
     story = [
         started(),
@@ -176,7 +176,7 @@ def test_a_life_with_every_turn_is_sound():
         claimed(4, 3),
         finished(4, step("o#0"), token=4),
         sent("late", Sent.ENDED),
-        served("reopen", Opened.CHANGED, token=4, version=5, events=rewound),
+        served("reopen", Opened.CHANGED, token=4, version=5, events=retried),
         claimed(5, 5),
         finished(6, step("o#0"), token=5),
     ]

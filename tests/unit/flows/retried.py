@@ -6,14 +6,11 @@ from types import SimpleNamespace
 
 from outlive import App, Retry
 from outlive.flows.events import (
-    Ended,
     Retried,
     StepEnded,
-    decode_events,
-    encode_events,
 )
 from outlive.flows.retrying import retry_of
-from outlive.model.instance import HistoryRow, InstanceStatus
+from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import SECOND, Driven
 
 app = App("retries")
@@ -91,18 +88,6 @@ def retry(driven: Driven, *, rerun_unknown: bool = False) -> Retried:
     broken[0] = False
     driven.crash()
     return event
-
-
-def as_of_old(driven: Driven) -> None:
-    """The history as a release wrote it that did not say what a flow failed by."""
-    for place, row in enumerate(driven.rows):
-        events = [
-            Ended(at=event.at, status=event.status) if isinstance(event, Ended) else event
-            for event in decode_events(row.events)
-        ]
-        driven.rows[place] = HistoryRow(
-            row.version, row.token, row.worker, row.at_us, encode_events(events)
-        )
 
 
 def replays(driven: Driven) -> bool:

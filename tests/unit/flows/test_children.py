@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import msgspec
 import pytest
 
 import outlive
 from outlive import App
-from outlive.flows.failures import failure_of_end, flow_error
+from outlive.flows.failures import decode_failure, flow_error
 from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
@@ -147,7 +146,7 @@ def test_a_flow_whose_child_was_stopped_has_failed_and_tells_its_parent_so(kind,
     stopped = {"error": {"type": f"outlive.errors.{kind}", "message": "enough"}}
     decision = middle.letter("child", "p/child#0", stopped)
     assert decision.ended is InstanceStatus.FAILED
-    error = flow_error("p", failure_of_end(decision.ended, decision.outcome))
+    error = flow_error("p", decode_failure(decision.outcome))
     assert isinstance(error, outlive.FlowFailed)
     assert (error.message, str(error.cause)) == (said, said)
     assert type(error.cause) is getattr(outlive, kind)
@@ -158,27 +157,3 @@ def test_a_flow_whose_child_was_stopped_has_failed_and_tells_its_parent_so(kind,
     top.letter("child", "top/child#0", msgspec.json.decode(letter.payload))
     failed = f"flow 'top/child#0' failed: outlive.errors.FlowFailed: {said}"
     assert top.outcome == ["FlowFailed", failed, kind, said]
-
-
-@pytest.mark.parametrize(("kind", "said"), STOPPED)
-def test_what_an_older_release_recorded_of_a_child_is_seen_as_it_was(kind, said):
-    failure = {
-        "type": f"outlive.errors.{kind}",
-        "message": said,
-        "details": {"traceback": "somewhere"},
-    }
-    seen: list[list[str]] = []
-
-    async def code() -> str:
-        seen.append(await told())
-        return await outlive.wait_signal("go", str)
-
-    driven = Driven(flow(code), id="top")
-    driven.letter("child", "top/child#0", {"error": failure})
-    driven.crash()
-    word = "cancelled" if kind == "FlowCancelled" else "terminated"
-    assert seen == [[kind, f"flow 'top/child#0' was {word}: {said}", "NoneType", "None"]] * 2
-    # By its status it has failed, and nobody says otherwise.
-    error = flow_error("p", failure_of_end(InstanceStatus.FAILED, json.dumps(failure)))
-    assert isinstance(error, outlive.FlowFailed)
-    assert (error.message, error.cause) == (said, None)

@@ -28,7 +28,7 @@ def broken_at_first():
 
 
 def copy_of(
-    driven: Driven, function, *, at: int, more: int = 0, edited: bool | None = None, to: str = "g"
+    driven: Driven, function, *, at: int, more: int = 0, edited: bool = False, to: str = "g"
 ) -> Driven:
     mark = Forked(at=driven.now_us, id=driven.id, version=at, base=driven.base, edited=edited)
     texts = fork_history(driven.rows, mark, more=more)

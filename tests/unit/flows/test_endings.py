@@ -82,22 +82,6 @@ def test_a_result_that_does_not_fit_its_type_fails_the_flow():
     assert driven.crash().ended
 
 
-def test_an_end_that_an_earlier_release_recorded_is_what_it_is():
-    async def code(number: int) -> int:
-        await add(number)
-        return "x"
-
-    driven = Driven(flow(code), (4,))
-    driven.end("add#0", 5)
-    assert driven.status is InstanceStatus.FAILED
-    (row,) = driven.rows
-    ended = row.events.replace('"failed"', '"completed"')
-    assert ended != row.events
-    driven.rows = [msgspec.structs.replace(row, events=ended)]
-    assert driven.crash().ended
-    assert driven.decisions[-1].events == ()
-
-
 def test_a_result_that_reads_as_its_type_completes_the_flow():
     async def code() -> float | None:
         return 5

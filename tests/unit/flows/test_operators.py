@@ -8,7 +8,7 @@ import pytest
 
 import outlive
 from outlive import App
-from outlive.flows.events import Forked, Rewound
+from outlive.flows.events import Forked, Retried
 from outlive.flows.rewinding import fork_history
 from outlive.model.instance import HistoryRow, InstanceStatus
 from outlive.names import Token
@@ -136,7 +136,7 @@ def test_a_retry_goes_on_from_before_the_failure_and_keeps_what_was_sent():
     driven.signal("unread", 1)
     driven.end("other#0", RuntimeError("no"))
     assert driven.status is InstanceStatus.FAILED
-    driven.write(Rewound(at=driven.now_us + SECOND, to=1))
+    driven.write(Retried(at=driven.now_us + SECOND, to=1))
     driven.crash()
     assert list(driven.steps) == ["other#0"]
     driven.work()
@@ -153,14 +153,15 @@ def test_a_retry_keeps_signals_that_were_read_in_the_void_part():
     driven = run_of(code)
     driven.signal("go", "now")
     driven.end("other#0", RuntimeError("no"))
-    driven.write(Rewound(at=driven.now_us + SECOND, to=0))
+    driven.write(Retried(at=driven.now_us + SECOND, to=0))
     driven.crash()
     driven.work()
     assert driven.outcome == "now"
-    # And again: the retry itself becomes void.
-    driven.write(Rewound(at=driven.now_us + SECOND, to=0))
+    # And again: the retry itself becomes void, and the step has succeeded meanwhile.
+    driven.write(Retried(at=driven.now_us + SECOND, to=0))
     driven.crash()
-    assert list(driven.steps) == ["other#0"]
+    assert list(driven.steps) == []
+    assert driven.outcome == "now"
 
 
 def test_a_retry_sends_a_failed_job_again_under_another_id():
@@ -171,7 +172,7 @@ def test_a_retry_sends_a_failed_job_again_under_another_id():
     dead = {"state": "dead", "outcome": {"message": "x"}}
     driven.letter("step", "remote#0", dead, "job/f/remote#0")
     assert driven.status is InstanceStatus.FAILED
-    driven.write(Rewound(at=driven.now_us + SECOND, to=1))
+    driven.write(Retried(at=driven.now_us + SECOND, to=1))
     driven.crash()
     (job,) = driven.decisions[-1].jobs
     assert job.id == "f/remote#0@0.1"
@@ -192,7 +193,7 @@ def test_a_retry_keeps_a_job_that_succeeded_in_the_void_part():
     driven = run_of(code)
     driven.letter("step", "remote#0", {"state": "done", "outcome": 8}, "job/f/remote#0")
     driven.end("add#0", RuntimeError("no"))
-    driven.write(Rewound(at=driven.now_us + SECOND, to=1))
+    driven.write(Retried(at=driven.now_us + SECOND, to=1))
     driven.crash()
     assert driven.decisions[-1].jobs == ()
     driven.work()

@@ -22,7 +22,6 @@ from outlive.model.instance import HistoryRow, InstanceStatus
 from outlive.names import Token
 from tests.unit.flows.driving import SECOND
 from tests.unit.flows.retried import (
-    as_of_old,
     broken,
     charge,
     flaky,
@@ -40,8 +39,7 @@ from tests.unit.flows.retried import (
 # -- what stays -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_step_that_succeeded_in_the_commit_of_the_end_never_runs_again(old):
+def test_a_step_that_succeeded_in_the_commit_of_the_end_never_runs_again():
     async def code() -> int:
         charged = await charge()
         if broken[0]:
@@ -51,8 +49,6 @@ def test_a_step_that_succeeded_in_the_commit_of_the_end_never_runs_again(old):
     driven = run_of(code)
     assert ran(driven) == ["charge#0"]
     assert driven.told() == ["StepEnded", "Ended"]
-    if old:
-        as_of_old(driven)
     retry(driven)
     assert ran(driven) == ["charge#1"]
     assert driven.outcome == 6
@@ -81,8 +77,7 @@ def test_code_that_was_not_mended_fails_as_before_and_can_be_retried_again():
     assert replays(driven)
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_what_shares_a_commit_with_the_failure_stays(old):
+def test_what_shares_a_commit_with_the_failure_stays():
     async def code() -> list[object]:
         return list(await asyncio.gather(charge(), ship()))
 
@@ -90,8 +85,6 @@ def test_what_shares_a_commit_with_the_failure_stays(old):
     driven.run.feed(StepEnded(at=driven.now_us, step="charge#0", result=msgspec.Raw(b"1")))
     driven.end("ship#0", ValueError("no truck"))
     assert len(driven.rows) == 1
-    if old:
-        as_of_old(driven)
     event = retry(driven)
     assert (event.to, event.kept) == (0, 1)
     assert ran(driven) == ["ship#0"]
@@ -99,8 +92,7 @@ def test_what_shares_a_commit_with_the_failure_stays(old):
     assert replays(driven)
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_failure_that_the_code_got_over_stays(old):
+def test_a_failure_that_the_code_got_over_stays():
     async def code() -> str:
         try:
             await ship()
@@ -112,8 +104,6 @@ def test_a_failure_that_the_code_got_over_stays(old):
 
     driven = run_of(code)
     assert ran(driven) == ["ship#0", "charge#0"]
-    if old:
-        as_of_old(driven)
     retry(driven)
     assert ran(driven) == []
     assert driven.outcome == "fixed"

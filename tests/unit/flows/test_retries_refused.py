@@ -13,7 +13,6 @@ from outlive.flows.events import (
 )
 from outlive.model.instance import InstanceStatus
 from tests.unit.flows.retried import (
-    as_of_old,
     broken,
     charge,
     ran,
@@ -65,24 +64,19 @@ async def undone_without_a_step() -> None:
         await ship()
 
 
-# In the history of an older release nothing tells of the last two.
 @pytest.mark.parametrize(
-    ("code", "old"),
+    "code",
     [
-        (shipped_in_a_saga, False),
-        (shipped_in_a_saga, True),
-        (saga_beside_the_failure, False),
-        (saga_beside_the_failure, True),
-        (own_error_in_a_saga, False),
-        (undone_without_a_step, False),
+        shipped_in_a_saga,
+        saga_beside_the_failure,
+        own_error_in_a_saga,
+        undone_without_a_step,
     ],
 )
-def test_what_was_undone_is_not_taken_for_done(code, old):
+def test_what_was_undone_is_not_taken_for_done(code):
     driven = run_of(code)
     driven.work()
     assert driven.status is InstanceStatus.FAILED
-    if old:
-        as_of_old(driven)
     with pytest.raises(RetryRefused, match=r"fork it on purpose") as refused:
         retry(driven)
     assert refused.value.reason == "undone"
@@ -90,8 +84,7 @@ def test_what_was_undone_is_not_taken_for_done(code, old):
         assert "that undid earlier ones (refund#0), and would count as done" in str(refused.value)
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_cancelled_saga_is_not_taken_for_done(old):
+def test_a_cancelled_saga_is_not_taken_for_done():
     async def code() -> None:
         async with outlive.saga() as saga:
             await charge()
@@ -103,8 +96,6 @@ def test_a_cancelled_saga_is_not_taken_for_done(old):
     driven.cancel()
     driven.work()
     assert driven.status is InstanceStatus.CANCELLED
-    if old:
-        as_of_old(driven)
     with pytest.raises(RetryRefused, match="undid"):
         retry(driven)
 
@@ -133,13 +124,10 @@ async def wired() -> int:
     return await wire() + await charge()
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_step_with_once_of_unknown_outcome_runs_again_only_if_one_says_so(old):
+def test_a_step_with_once_of_unknown_outcome_runs_again_only_if_one_says_so():
     driven = run_of(wired)
     driven.crash()
     assert driven.outcome["type"].endswith("StepOutcomeUnknown")
-    if old:
-        as_of_old(driven)
     with pytest.raises(RetryRefused, match="rerun_unknown=True") as refused:
         retry(driven)
     assert refused.value.reason == "unknown"

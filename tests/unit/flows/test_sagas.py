@@ -10,7 +10,6 @@ import pytest
 
 import outlive
 from outlive import App, UsageError
-from outlive.flows.events import Ended, SignalReceived, StepEnded
 from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
@@ -201,39 +200,6 @@ def test_time_that_runs_out_while_a_failure_is_undone_ends_the_block_when_that_i
     driven.work()
     assert driven.outcome.startswith("too long, after step book#2 failed")
     assert Driven(flow(code), rows=driven.rows).run.ended
-
-
-def test_what_older_releases_recorded_of_sagas_is_replayed_by_what_they_did():
-    async def swallows() -> str:
-        try:
-            await trip()
-        except outlive.StepFailed:
-            await add(1)
-        return "got over it"
-
-    driven = Driven(flow(swallows))
-    driven.work(2)
-    driven.end("book#2", RuntimeError("no car"))
-    driven.cancel("enough")
-    driven.work(1)
-    # As the release before wrote it: the cancel is heard no more, and the code goes on.
-    driven.write(StepEnded(at=driven.now_us, step="unbook#1", input=msgspec.Raw(b"null")))
-    driven.rows = [row for row in driven.rows if "ruled" not in row.events]
-    driven.write(StepEnded(at=driven.now_us, step="add#0", result=msgspec.Raw(b"2")))
-    driven.write(Ended(at=driven.now_us, status="completed"))
-    assert Driven(flow(swallows), rows=driven.rows).run.ended
-
-    async def broken_off() -> None:
-        branch = asyncio.create_task(part("hotel"))
-        await outlive.wait_signal("over")
-        del branch
-
-    driven = Driven(flow(broken_off))
-    driven.end("book#0", "booked")
-    driven.end("add#0", ValueError("full"))
-    over = SignalReceived(at=driven.now_us, id="m", name="over", payload=msgspec.Raw(b"null"))
-    driven.write(over, Ended(at=driven.now_us, status="completed"))
-    assert Driven(flow(broken_off), rows=driven.rows).run.ended
 
 
 def test_plain_functions_undo_as_well_and_what_cannot_be_called_is_refused():

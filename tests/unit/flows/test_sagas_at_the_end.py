@@ -10,7 +10,7 @@ import pytest
 
 import outlive
 from outlive import App
-from outlive.flows.events import Ruled, StepEnded
+from outlive.flows.events import StepEnded
 from tests.unit.flows.driving import Driven
 
 YEARS_S = 10 * 365 * 86_400
@@ -93,7 +93,6 @@ def test_what_an_undo_left_behind_before_the_flow_ended_is_cancelled_with_it():
     driven.end("bad#0", ValueError("no"))
     driven.end("unbook#0", 0)
     assert driven.outcome == "done"
-    assert "Ruled" not in driven.told()
 
 
 def test_an_update_that_comes_while_an_ended_flow_undoes_does_not_keep_it():
@@ -273,23 +272,5 @@ def test_an_undo_may_wait_for_what_an_update_brings():
     driven = failed(code, crashes=True)
     assert not driven.run.ended
     driven.letter("update", "confirm", {})
-    driven.end("unbook#0", 1)
-    assert driven.outcome == "done"
-
-
-def test_hosts_that_do_not_keep_the_rule_leave_the_flow_to_others():
-    """They know no such event, and so go no other way from it than the flow has."""
-
-    async def code() -> str:
-        task = asyncio.create_task(part(unbook, 1))
-        await outlive.wait_signal("over")
-        del task
-        return "done"
-
-    driven = failed(code)
-    (rule,) = [event for event in driven.history() if isinstance(event, Ruled)]
-    assert rule.id == "outlive.ends-in-order"
-    assert '"event":"ruled"' in driven.rows[-1].events
-    driven.crash()
     driven.end("unbook#0", 1)
     assert driven.outcome == "done"

@@ -280,8 +280,6 @@ def _lose(step: InstanceStep, id_: InstanceId) -> ReclaimedInstance:
     step.leave(row)
     row.token += 1
     row.due_us = step.now_us
-    # As in stores that hosts of older releases share, which claim without doing so.
-    step.begin_by_now(row)
     step.place(row)
     return ReclaimedInstance(row.id, row.new.kind, row.new.name)
 

@@ -240,8 +240,6 @@ CROSS JOIN LATERAL (
 # Those of sessions that have ended or are unknown, found by walking over the sessions that own any,
 # also in other namespaces, where they are unknown here and have nothing to be taken.
 # A session that ended never lives again, so there is nothing to lock.
-# A host of an older release claims without moving the time at which a run begins, and may have had
-# one before its time: what it lost begins now, if nothing is recorded, as the next claim would say.
 RECLAIM = compose(
     """
 WITH RECURSIVE {instant}, owner AS (
@@ -270,9 +268,7 @@ WITH RECURSIVE {instant}, owner AS (
     LIMIT $2
 ), freed AS (
     UPDATE {s}.instance i SET token = i.token + 1, session = NULL, host = NULL, worker = NULL,
-        request = NULL, due_at_us = c.now_us, updated_at_us = c.now_us,
-        began_at_us = CASE WHEN i.version = i.base
-            THEN least(i.began_at_us, c.now_us) ELSE i.began_at_us END
+        request = NULL, due_at_us = c.now_us, updated_at_us = c.now_us
     FROM held h CROSS JOIN instant c WHERE i.ctid = h.row
     RETURNING i.id, i.kind, i.name, i.suspended, i.due_at_us
 ), topic AS MATERIALIZED ({topic}

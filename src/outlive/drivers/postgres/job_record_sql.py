@@ -185,7 +185,7 @@ SELECT m.namespace, m.queue, clock_timestamp(), m.claims FROM made m
 
 # Limits are put, and the operator puts them or has none there.
 _MAY_LIMIT = """$9 AND (
-        $10 OR held.limits_by IS DISTINCT FROM 'operator'
+        $10 OR held.limits_by <> 'operator'
         OR num_nonnulls(held.concurrency, held.rate) = 0
     )"""
 

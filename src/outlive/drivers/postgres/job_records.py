@@ -141,7 +141,7 @@ def _settings(row: Any) -> QueueSettings:
         concurrency=row["concurrency"],
         rate=row["rate"],
         rate_period_us=row["rate_period_us"],
-        limits_by=LimitsBy(row["limits_by"] or LimitsBy.HANDLER),
+        limits_by=LimitsBy(row["limits_by"]),
     )
 
 

@@ -110,7 +110,7 @@ CREATE TABLE {s}.queue (
     concurrency integer,
     rate integer,
     rate_period_us bigint NOT NULL,
-    limits_by text,
+    limits_by text NOT NULL,
     PRIMARY KEY (namespace, name)
 );
 

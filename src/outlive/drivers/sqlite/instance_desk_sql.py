@@ -167,13 +167,10 @@ OWNERS = """
 SELECT DISTINCT session FROM outlive_instance INDEXED BY outlive_instance_live
 WHERE namespace = ? AND ended_at_us IS NULL AND session IS NOT NULL
 """
-# A host of an older release claims without moving the time at which a run begins, and may have had
-# one before its time: what it lost begins now, if nothing is recorded, as the next claim would say.
 RECLAIM = """
 UPDATE outlive_instance
 SET session = NULL, claim = NULL, token = token + 1, updated_at_us = ?1,
-    due_at_us = min(?1, coalesce(due_at_us, ?1)),
-    began_at_us = CASE WHEN version = base THEN min(began_at_us, ?1) ELSE began_at_us END
+    due_at_us = min(?1, coalesce(due_at_us, ?1))
 WHERE number IN (
     SELECT i.number FROM outlive_instance AS i INDEXED BY outlive_instance_live
     WHERE i.namespace = ?2 AND i.ended_at_us IS NULL

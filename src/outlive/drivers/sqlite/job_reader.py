@@ -112,7 +112,7 @@ def settings_of(row: _Row) -> QueueSettings:
         concurrency=concurrency,
         rate=rate,
         rate_period_us=period,
-        limits_by=LimitsBy(limits_by or LimitsBy.HANDLER),
+        limits_by=LimitsBy(limits_by),
     )
 
 

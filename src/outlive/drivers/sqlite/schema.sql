@@ -256,7 +256,7 @@ CREATE TABLE outlive_queue (
     concurrency    INTEGER,
     rate           INTEGER,
     rate_period_us INTEGER NOT NULL,
-    limits_by      TEXT,                         -- 'operator', or 'handler': a declaration
+    limits_by      TEXT    NOT NULL,             -- 'operator', or 'handler': a declaration
     PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
 

@@ -150,13 +150,13 @@ class ReopenCases:
         held = await a.own("i")
         held = await a.advance(held, custom='"c"')
         await a.finish(held, InstanceStatus.FAILED, '"boom"')
-        assert await a.reopen("i", 3, '[{"event":"rewound","at":1,"to":1}]') is Opened.CHANGED
+        assert await a.reopen("i", 3, '[{"event":"retried","at":1,"to":1}]') is Opened.CHANGED
         found = await a.record("i")
         assert found.status in (InstanceStatus.RUNNING, InstanceStatus.PENDING)
         assert (found.outcome, found.ended_at, found.version) == (None, None, 3)
         assert await a.versions("i") == [1, 2, 3]
         *_, row = await a.history("i")
-        assert row.events == '[{"event":"rewound","at":1,"to":1}]'
+        assert row.events == '[{"event":"retried","at":1,"to":1}]'
         claimed = await b.claim_one()
         assert (claimed.version, claimed.custom) == (3, '"c"')
         assert claimed.token > held.token

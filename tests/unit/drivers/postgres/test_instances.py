@@ -246,23 +246,6 @@ async def test_what_somebody_keeps_locked_costs_one_look_for_each_claim(
     await other.close()
 
 
-async def test_what_an_older_release_had_before_its_time_begins_when_it_is_lost(
-    driver: PostgresDriver, postgres_url: str
-) -> None:
-    store = driver.instances
-    _, begun = await store.start([mine("unbegun"), mine("begun")])
-    assert (await store.commit([step(begun)]))[0].ok
-    other = await asyncpg.connect(postgres_url)
-    await other.execute("UPDATE outlive.instance SET began_at_us = $1", 2**60)
-    await other.close()
-    await driver.hosts.close(HostId("h"))
-    assert len(await store.reclaim(limit=10)) == 2
-    for name, moved in (("unbegun", True), ("begun", False)):
-        found = await store.get(InstanceId(name))
-        assert found is not None
-        assert (found.began_at_us < 2**60) is moved
-
-
 async def test_what_lies_in_a_mailbox_is_claimed_by_it(driver: PostgresDriver) -> None:
     store = driver.instances
     (one,) = await store.start([mine("a")])

@@ -172,25 +172,6 @@ async def test_a_session_that_does_not_live_owns_nothing_new(tmp_path: Path) -> 
     await driver.close()
 
 
-async def test_what_an_older_release_had_before_its_time_begins_when_it_is_lost(
-    tmp_path: Path,
-) -> None:
-    one, two = await open_store(tmp_path, "host-1"), await open_store(tmp_path, "host-2")
-    await open_session(one, "host-1")
-    await one.instances.start([owned("unbegun"), owned("begun")])
-    await one.instances.commit([step("begun", 1)])
-    with closing(sqlite3.connect(one.paths.main, isolation_level=None)) as connection:
-        connection.execute("UPDATE outlive_instance SET began_at_us = ?", (2**60,))
-    await one.hosts.close(HostId("host-1"))
-    assert len(await two.instances.reclaim(limit=10)) == 2
-    for name, moved in (("unbegun", True), ("begun", False)):
-        found = await two.instances.get(InstanceId(name))
-        assert found is not None
-        assert (found.began_at_us < 2**60) is moved
-    await one.close()
-    await two.close()
-
-
 async def test_what_a_dead_host_owned_is_claimed_with_a_greater_token(tmp_path: Path) -> None:
     one, two = await open_store(tmp_path, "host-1"), await open_store(tmp_path, "host-2")
     await open_session(one, "host-1")
@@ -416,7 +397,7 @@ async def test_a_reopened_instance_is_known_when_it_is_asked_for_again(
     await driver.instances.start([owned("f")])
     f = InstanceId("f")
     await driver.instances.commit([step("f", 1, status=InstanceStatus.FAILED, outcome="1")])
-    reopen = {"version": 2, "events": '["rewound"]'}
+    reopen = {"version": 2, "events": '["retried"]'}
     assert await driver.instances.reopen(f, **reopen) is Opened.CHANGED
     assert await driver.instances.reopen(f, **reopen) is Opened.CHANGED
     assert await driver.instances.reopen(f, version=2, events="[]") is Opened.REFUSED

@@ -19,8 +19,6 @@ from outlive.errors import (
     UpdateRejected,
     UsageError,
 )
-from outlive.flows.events import Failure
-from outlive.flows.failures import update_error
 from outlive.model.instance import LETTERS_MAX
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
@@ -330,13 +328,6 @@ async def test_who_sends_to_a_flow_that_ended_learns_how_it_did(fleet):
     with pytest.raises(FlowNotFound, match="no flow 'g'") as caught:
         await host.flows.get("g").signal("go")
     assert not isinstance(caught.value, FlowEnded)
-
-
-def test_replies_of_older_releases_are_read():
-    rejected = update_error("f", "u", Failure("outlive.errors.UpdateRejected", "the flow ended"))
-    assert isinstance(rejected, UpdateRejected)
-    assert rejected.reason == "the flow ended"
-    assert isinstance(update_error("f", "u", Failure("ValueError", "no")), UpdateFailed)
 
 
 @pytest.mark.parametrize("url", ["memory", "sqlite"])

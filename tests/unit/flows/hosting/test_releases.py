@@ -1,9 +1,8 @@
-"""Flows that a newer release wrote: never failed, left to its hosts, and in nobody's way."""
+"""Flows that a newer release wrote: never failed, given back, and in nobody's way."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from itertools import count
 
@@ -24,7 +23,6 @@ from outlive.model.instance import (
 )
 from outlive.model.session import HostSession
 from outlive.names import HostId, InstanceId, Token
-from outlive.ports.wakeups import Wakeup
 from tests.unit.work.conftest import until
 
 FUTURE = '[{"event":"from-the-future","at":1}]'
@@ -70,113 +68,12 @@ async def continue_newer(host, name="sum_up", flow="newer", events=FUTURE):
     return host.flows.get(flow)
 
 
-def left(caplog):
-    return [record for record in caplog.records if "left to hosts" in record.getMessage()]
-
-
-async def test_what_a_newer_release_wrote_is_given_back_and_not_failed(fleet, caplog):
-    app = make_app()
-    host, spy = await fleet.spied(app)
-    handle = await continue_newer(host)
-    await until(lambda: spy.calls["release"] >= 1, 5)
-    (record,) = left(caplog)
-    assert record.levelno == logging.WARNING
-    assert "from-the-future" in record.getMessage()
-    assert record.exc_info is None
-    status = await handle.status()
-    assert status.status is InstanceStatus.RUNNING
-    assert "outlive.stuck" not in status.attributes
-    # Nobody of that release is there: it comes back, is marked, and held for longer and longer.
-    await until(lambda: _stuck(handle), 10)
-    assert (await handle.status()).status is InstanceStatus.RUNNING
-    assert "HistoryTooNew" in (await handle.status()).attributes["outlive.stuck"]
-    assert len(left(caplog)) == 1
-
-
-async def _stuck(handle):
-    return "outlive.stuck" in (await handle.status()).attributes
-
-
-async def test_one_that_went_on_elsewhere_and_comes_back_is_left_again_and_is_not_stuck(
-    fleet, caplog
-):
-    host, _ = await fleet.spied(make_app())
-    handle = await continue_newer(host)
-    store, session = host._driver.instances, await newer_session(host)
-    for visit in (1, 2, 3):
-        await until(lambda visit=visit: len(left(caplog)) == visit, 10)
-        (claimed,) = await claim_newer(store, session, f"visit-{visit}")
-        commit = Commit(
-            id=claimed.id,
-            token=claimed.token,
-            version=claimed.version + 1,
-            commit=f"visit-{visit}",
-            events=FUTURE,
-            due_at_us=1,
-            release=True,
-        )
-        (answer,) = await store.commit([commit])
-        assert answer.ok
-    assert not await _stuck(handle)
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-    # Nobody of that release comes any more.
-    await until(lambda: _stuck(handle), 20)
-    assert len(left(caplog)) == 4
-
-
-async def test_what_another_old_host_says_of_it_is_not_that_it_went_on(fleet, caplog):
-    """Two old releases do not know two things; each would overwrite what the other says."""
-    host, _ = await fleet.spied(make_app())
-    handle = await continue_newer(host)
-    await until(lambda: _stuck(handle), 20)
-    store, session = host._driver.instances, await newer_session(host)
-    (claimed,) = await claim_newer(store, session, "other")
-    other = {"outlive.stuck": "HistoryTooNew: something else"}
-    commit = Commit(
-        id=claimed.id,
-        token=claimed.token,
-        version=claimed.version + 1,
-        commit="other",
-        events="[]",
-        attributes=json.dumps(other),
-        due_at_us=1,
-        release=True,
-    )
-    (answer,) = await store.commit([commit])
-    assert answer.ok
-    tried = len(held(caplog))
-    await until(lambda: len(held(caplog)) > tried, 20)
-    assert len(left(caplog)) == 1
-    assert (await handle.status()).attributes == other
-    assert len(await store.history(InstanceId("newer"), after=0, limit=10)) == 3
-
-
-async def test_what_its_host_does_with_it_is_not_that_it_went_on_elsewhere(fleet, caplog):
-    """A letter is not understood here; others are, and are read each time the flow is claimed."""
-    app = App("collecting")
-
-    @app.flow
-    async def collect() -> list[int]:
-        return [await outlive.wait_signal("go", int) for _ in range(100)]
-
-    host, _ = await fleet.spied(app)
-    handle = await host.flows.start(collect, id="c")
-    store = host._driver.instances
-    await store.send([Message(InstanceId("c"), "m", "postcard", "", "1")])
-    for number in range(1, 4):
-        await until(lambda number=number: len(left(caplog)) + len(held(caplog)) >= number, 20)
-        await handle.signal("go", number)
-    await until(lambda: _stuck(handle), 20)
-    assert len(left(caplog)) == 1
-    # The mark is there again though what was read had taken it away.
-    tried = len(held(caplog))
-    await handle.signal("go", 4)
-    await until(lambda: len(held(caplog)) > tried, 20)
-    await until(lambda: _stuck(handle), 20)
-
-
 def held(caplog):
     return [record for record in caplog.records if "cannot go on" in record.getMessage()]
+
+
+async def is_stuck(handle):
+    return "outlive.stuck" in (await handle.status()).attributes
 
 
 async def claim_newer(store, session, request):
@@ -197,28 +94,67 @@ async def claim_newer(store, session, request):
         await asyncio.sleep(0.01)
 
 
-async def test_while_it_is_left_to_others_its_host_does_not_ask_for_it(fleet):
-    """Every other host is rung, also one that left no note in the store."""
-    app = make_app()
-    one, spy = await fleet.spied(app, "one")
-    yielding = one._desk.host.home.yielding
-    asked: list[tuple[set[str], frozenset[str]]] = []
-    spy.before["claim"] = lambda request: asked.append((set(request.names), yielding.names))
-    rung: list[str] = []
-    other = await fleet.host("other")
-    other._driver.wakeups.subscribe(lambda wakeup: rung.append(wakeup.topic))
-    await continue_newer(one)
-    await until(lambda: "instances/flow/sum_up" in rung, 5)
-    assert yielding.names == {"sum_up"}
-    await one.flows.start("wait", id="w")
-    await other._driver.wakeups.ring(Wakeup("instances/flow/sum_up"))
-    await other._driver.wakeups.ring(Wakeup("instances/flow/wait"))
-    await until(lambda: bool(asked) and asked[-1][1], 5)
-    record = await one._driver.instances.get(InstanceId("newer"))
-    assert record.owner is None
-    await until(lambda: not yielding.names, 5)
-    assert any(away for _, away in asked)
-    assert not any(names & away for names, away in asked)
+async def test_what_a_newer_release_wrote_is_kept_as_it_is_and_not_failed(fleet, caplog):
+    host, spy = await fleet.spied(make_app())
+    handle = await continue_newer(host)
+    await until(lambda: is_stuck(handle), 10)
+    (record, *_) = held(caplog)
+    assert record.levelno == logging.ERROR
+    assert "from-the-future" in record.getMessage()
+    assert record.exc_info is None
+    status = await handle.status()
+    assert status.status is InstanceStatus.RUNNING
+    assert "HistoryTooNew" in status.attributes["outlive.stuck"]
+    # It is given back, and tried again; that adds nothing to its history.
+    await until(lambda: spy.calls["release"] >= 1 and len(held(caplog)) >= 3, 20)
+    store = host._driver.instances
+    events = [row.events for row in await store.history(InstanceId("newer"), after=0, limit=10)]
+    assert events == [FUTURE, "[]"]
+    assert (await handle.status()).status is InstanceStatus.RUNNING
+
+
+async def test_a_host_of_that_release_goes_on_with_it(fleet, caplog):
+    host, _ = await fleet.spied(make_app())
+    handle = await continue_newer(host)
+    await until(lambda: is_stuck(handle), 10)
+    store, session = host._driver.instances, await newer_session(host)
+    (claimed,) = await claim_newer(store, session, "visit")
+    # Nothing but the mark stands behind what that release wrote.
+    assert (claimed.base, claimed.version) == (0, 2)
+    commit = Commit(
+        id=claimed.id,
+        token=claimed.token,
+        version=claimed.version + 1,
+        commit="visit",
+        events=FUTURE,
+        attributes="{}",
+        due_at_us=1,
+        release=True,
+    )
+    (answer,) = await store.commit([commit])
+    assert answer.ok
+    # Its mark is gone, until a host meets it that does not know what it says.
+    tried = len(held(caplog))
+    await until(lambda: len(held(caplog)) > tried, 20)
+    await until(lambda: is_stuck(handle), 20)
+
+
+async def test_a_mark_that_was_taken_away_is_there_again(fleet, caplog):
+    """A letter is not understood here; others are, and are read each time the flow is claimed."""
+    app = App("collecting")
+
+    @app.flow
+    async def collect() -> list[int]:
+        return [await outlive.wait_signal("go", int) for _ in range(100)]
+
+    host, _ = await fleet.spied(app)
+    handle = await host.flows.start(collect, id="c")
+    store = host._driver.instances
+    await store.send([Message(InstanceId("c"), "m", "postcard", "", "1")])
+    for number in range(1, 4):
+        await until(lambda number=number: len(held(caplog)) >= number, 20)
+        await until(lambda: is_stuck(handle), 20)
+        await handle.signal("go", number)
 
 
 async def test_flows_of_the_same_name_are_not_held_up(fleet):
@@ -239,8 +175,8 @@ async def test_a_letter_of_a_newer_release_stays_in_the_mailbox(fleet, caplog):
     handle = await host.flows.start(app.flows["wait"], id="w")
     store = host._driver.instances
     await store.send([Message(InstanceId("w"), "m", "postcard", "", "1")])
-    await until(lambda: bool(left(caplog)), 5)
-    assert "postcard" in left(caplog)[0].getMessage()
+    await until(lambda: bool(held(caplog)), 5)
+    assert "postcard" in held(caplog)[0].getMessage()
     assert [letter.kind for letter in await store.letters(InstanceId("w"), after=0, limit=9)] == [
         "postcard"
     ]
