@@ -68,6 +68,11 @@ async def continue_newer(host, name="sum_up", flow="newer", events=FUTURE):
     return host.flows.get(flow)
 
 
+@pytest.fixture(autouse=True)
+def tried_again_soon(monkeypatch):
+    monkeypatch.setattr("outlive.flows.stuck._FIRST_S", 0.05)
+
+
 def held(caplog):
     return [record for record in caplog.records if "cannot go on" in record.getMessage()]
 

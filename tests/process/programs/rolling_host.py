@@ -1,13 +1,9 @@
-"""One host of a fleet in a rolling upgrade: of the release that is imported, told by the test.
-
-The application is one for both releases; on the next one it uses what only that release knows.
-"""
+"""One host of a fleet that is restarted host by host: a guest asks for work, and others do it."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Any
 
 import outlive
@@ -17,8 +13,6 @@ app = outlive.App("rolling")
 
 # Between two flows that are started: the machine of a test runs other tests as well.
 _PACE_S = 0.03
-
-IS_NEXT = Path(outlive.__file__).parents[1].name == "next"
 
 
 @app.step
@@ -45,12 +39,10 @@ async def toil(name: str) -> None:
 
 @app.flow
 async def order(steps: int, seconds: float) -> int:
-    """Local steps, something that only the next release writes, a timer, and a step elsewhere."""
+    """Local steps, a timer, and a step elsewhere."""
     total = 0
     for number in range(steps):
         total += await work(number)
-    if IS_NEXT:
-        outlive.patched("new-way")
     await asyncio.sleep(seconds)
     return total + await aside(steps)
 
@@ -63,12 +55,6 @@ class Desk:
         self._lease: outlive.Lease | None = None
         self._pouring: asyncio.Task[list[str]] | None = None
         self._ceasing = False
-
-    async def start(self, told: dict[str, Any]) -> dict[str, Any]:
-        """Start flows, each under its own id."""
-        for name in told["ids"]:
-            await self._host.flows.start(order, *told["args"], id=name)
-        return {}
 
     async def pour(self, told: dict[str, Any]) -> dict[str, Any]:
         """Start flows and enqueue jobs, one after the other, until told to cease."""
@@ -110,18 +96,16 @@ class Desk:
             await self._lease.release()
 
 
-async def main(url: str, manner: str, migrate: str = "") -> None:
+async def main(url: str, manner: str) -> None:
     """Work until the test closes its end."""
     speak_the_log()
     ears = Ears()
     # Flows go from host to host as often as they wait.
-    options: dict[str, Any] = {"flows": outlive.FlowOptions(park_grace=0.05)}
-    if migrate:
-        options["migrate"] = True
-    async with outlive.connect(url, app=app, **options) as host:
+    options = outlive.FlowOptions(park_grace=0.05)
+    async with outlive.connect(url, app=app, flows=options) as host:
         running = None if manner == "guest" else asyncio.ensure_future(host.run())
         await asyncio.sleep(0)
-        say("ready", is_next=IS_NEXT)
+        say("ready")
         desk = Desk(host)
         await serve(desk, ears)
         await desk.close()
