@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
 import outlive
@@ -107,12 +104,3 @@ def test_an_error_that_names_its_step_names_it_once(shell, errors):
     _, line = outcome_of(shell, "grouper")
     assert line.startswith("with outlive.errors.StepFailed: step fail#0 failed: ValueError: ")
     assert line.count("fail#0") == 1
-
-
-def test_a_group_that_an_older_release_kept_is_shown_without_its_errors(shell, errors):
-    run_to_the_end(shell, errors, "fetcher", '{"numbers": 2}')
-    with closing(sqlite3.connect(shell.folder / "leases.db", isolation_level=None)) as connection:
-        connection.execute(
-            "UPDATE outlive_instance SET outcome = json_remove(outcome, '$.details.members')"
-        )
-    assert outcome_of(shell, "fetcher") == ["ExceptionGroup: several (2 sub-exceptions)"]

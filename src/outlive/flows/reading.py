@@ -46,7 +46,7 @@ def event_of(run: FlowRun, letter: Letter, at_us: int) -> Fed | None:
     try:
         return _read(run, letter, at_us)
     except msgspec.MsgspecError:
-        # Whoever wrote it is not of this release; there is nobody to be told.
+        # Nothing of ours wrote it; there is nobody to be told.
         return None
 
 
