@@ -46,7 +46,7 @@ class Actor(Interpreter):
                 machine has failed.
         """
         if self._phase != NEW:
-            raise UsageError(f"machine {self.id!r} was started before; make another Actor")
+            raise UsageError(f"machine {self.id!r} was already started; make another Actor")
         self._phase = BUSY
         self._settle(self._begin())
         return self

@@ -113,7 +113,7 @@ class Binder:
             UsageError: It has no such form, or names go in a circle.
         """
         if depth == 0:
-            raise UsageError(f"{what}: guards refer to each other in a circle")
+            raise UsageError(f"{what}: guards refer to each other in a cycle")
         if isinstance(given, str):
             return self._named(given, None, what, depth)
         if isinstance(given, composed.And):
@@ -130,7 +130,7 @@ class Binder:
             refuse_async(given, what)
             name = getattr(given, "__name__", "(function)")
             return composed.Named(name, adapt(given, PURE, what))
-        raise UsageError(f"{what}: {given!r} is no guard")
+        raise UsageError(f"{what}: {given!r} is not a guard")
 
     def _named(self, name: str, params: Any, what: str, depth: int) -> Guard:
         computed = None
@@ -168,10 +168,10 @@ class Binder:
         if isinstance(state, str) and state.startswith("#"):
             order = self._find_node(state)
             if order is None:
-                raise UsageError(f"{what}: there is no state {state!r} to be in")
+                raise UsageError(f"{what}: the chart has no state {state!r}")
             return composed.Active(state, order)
         if not isinstance(cast("object", state), (str, Mapping)):
-            raise UsageError(f"{what}: stateIn needs a state, not {state!r}")
+            raise UsageError(f"{what}: stateIn needs a state or its id, not {state!r}")
         return composed.Active(state)
 
     # -- actions --------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Binder:
         if given is None:
             return []
         if depth == 0:
-            raise UsageError(f"{what}: actions refer to each other in a circle")
+            raise UsageError(f"{what}: actions refer to each other in a cycle")
         if isinstance(given, (list, tuple)):
             listed = cast("list[Any]", given)
             return [each for one in listed for each in self._each(one, what, params, depth)]
@@ -201,7 +201,7 @@ class Binder:
             return [self._described(given, what, params, depth)]
         if callable(given):
             return [self._function(getattr(given, "__name__", "(function)"), given, params)]
-        raise UsageError(f"{what}: {given!r} is no action")
+        raise UsageError(f"{what}: {given!r} is not an action")
 
     def _action(self, name: str, what: str, params: Value | None, depth: int) -> list[Operation]:
         if name in self._actions:
@@ -218,7 +218,7 @@ class Binder:
     def _function(self, name: str, found: Callable[..., Any], params: Value | None) -> Operation:
         what = f"action {name!r}"
         if "enqueue" in parameters_of(found):
-            refuse_async(found, f"{what} asks for enqueue and")
+            refuse_async(found, f"{what} has a parameter enqueue and")
             return Decide(name, adapt(found, ACTION, what), params, self)
         return Run(name, adapt(found, ACTION[:4], what), is_async(found), params)
 
@@ -274,7 +274,7 @@ class Binder:
         if callable(updates):
             return AssignAll(self.value(updates, what, params))
         if not isinstance(updates, Mapping):
-            raise UsageError(f"{what}: an assign is a mapping of changes, not {updates!r}")
+            raise UsageError(f"{what}: an assign must be a mapping of changes, not {updates!r}")
         given = cast("Mapping[str, Any]", updates)
         constants = {key: value for key, value in given.items() if not callable(value)}
         computed = tuple(
@@ -310,7 +310,7 @@ def milliseconds(value: Any, what: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds() * 1000
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
-        raise UsageError(f"{what} is {value!r}; a delay is milliseconds or a timedelta")
+        raise UsageError(f"{what} must be a delay in milliseconds or a timedelta, not {value!r}")
     return value
 
 

@@ -259,8 +259,8 @@ def _context_of(document: Mapping[str, Any], problems: Problems) -> Callable[[An
     if not callable(context):
         return context
     try:
-        refuse_async(context, "the context's function")
-        return adapt(context, ("input",), "the context's function")
+        refuse_async(context, "the context function")
+        return adapt(context, ("input",), "the context function")
     except UsageError as error:
         problems.add("/context", str(error))
         return None
@@ -275,7 +275,7 @@ def _offered(given: Mapping[str, Any], problems: Problems) -> dict[str, Chart | 
             elif callable(found):
                 offered[name] = Service(name, found)
             else:
-                raise UsageError(f"service {name!r} is neither a function nor a Chart")
+                raise UsageError(f"service {name!r} must be a function or a Chart")
         except UsageError as error:
             problems.add("", str(error))
     return offered
@@ -290,7 +290,7 @@ def _report_unused(
     for kind, name in (*binder.unused(), *unused):
         wanted = [other for each, other, _ in binder.missing if each == kind]
         hint = did_you_mean(name, wanted)
-        problems.warn("", f"{kind} {name!r} is given, and the chart names it nowhere{hint}")
+        problems.warn("", f"{kind} {name!r} is given, but the chart does not use it{hint}")
 
 
 def _report_missing(
@@ -306,8 +306,8 @@ def _report_missing(
         hint = did_you_mean(name, known[kind] or {})
         place = pointer if pointer.startswith("/") else ""
         where = "" if place else f" (in {pointer})"
-        problems.add(place, f"there is no {kind} {name!r}{where}{hint}")
+        problems.add(place, f"{kind} {name!r} is not implemented{where}{hint}")
     for name, pointer in compilation.services:
         if name not in services:
             hint = did_you_mean(name, services)
-            problems.add(pointer, f"there is no service {name!r}{hint}")
+            problems.add(pointer, f"service {name!r} is not implemented{hint}")

@@ -70,7 +70,7 @@ class Compilation:
         node.id = config.get("id") or ".".join((root.id, *node.path))
         if node.id in self.by_id:
             other = self.by_id[node.id].pointer or "/"
-            self.problems.add(at(pointer, "id"), f"the id {node.id!r} is also that of {other}")
+            self.problems.add(at(pointer, "id"), f"the id {node.id!r} is already used by {other}")
         else:
             self.by_id[node.id] = node
         states: Mapping[str, Any] = config.get("states") or {}
@@ -105,7 +105,7 @@ class Compilation:
                 )
         elif (found := self._child_named(node, target)) is None:
             hint = did_you_mean(str(target), node.states)
-            self.problems.add(pointer, f"{target!r} is no state of {node.id!r}{hint}")
+            self.problems.add(pointer, f"{target!r} is not a state of {node.id!r}{hint}")
         elif node.kind == "compound":
             node.initial = found
         if node.kind == "compound" and not node.states:
@@ -117,7 +117,9 @@ class Compilation:
     def _history(self, node: Node, config: Config) -> None:
         parent = node.parent
         if parent is None or parent.kind not in ("compound", "parallel"):
-            self.problems.add(node.pointer, "a history state belongs inside a compound state")
+            self.problems.add(
+                node.pointer, "a history state must be inside a compound or parallel state"
+            )
             return
         targets = [target for target in as_list(config.get("target")) if target != ""]
         found: list[Node] = []
@@ -149,7 +151,7 @@ class Compilation:
         elif node.parent is None:
             self.problems.add(
                 pointer,
-                f"{target!r} is no valid target of the root; did you mean {'.' + target!r}?",
+                f"{target!r} is not a valid target of the root; did you mean {'.' + target!r}?",
             )
             return None
         else:
@@ -168,7 +170,7 @@ class Compilation:
         else:
             known = list(node.states if node.parent is None else node.parent.states)
         hint = did_you_mean(target, known)
-        self.problems.add(pointer, f"there is no state {target!r} to go to{hint}")
+        self.problems.add(pointer, f"unknown target state {target!r}{hint}")
 
     # -- behaviour ------------------------------------------------------------------------------
 

@@ -52,8 +52,8 @@ def picks(function: Callable[..., Any], names: tuple[str, ...], what: str) -> tu
         return tuple(known)
     if known or len(strange) > len(names) or any(_by_name_only(item) for item in needed):
         raise UsageError(
-            f"{what} asks for {', '.join(map(repr, strange))}; it can be given "
-            f"{', '.join(names)}, by name, or all of its parameters by position in that order"
+            f"{what} has unknown parameters {', '.join(map(repr, strange))}; it can take "
+            f"{', '.join(names)} by name, or all parameters by position in that order"
         )
     return names[: len(strange)]
 
@@ -134,6 +134,6 @@ def refuse_async(function: Callable[..., Any], what: str) -> None:
     """
     if is_async(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
-            f"{what} is async; guards, assigns, delays and other decisions are plain functions: "
-            "await in an action or a service"
+            f"{what} is async; guards, assigns, delays and other decisions must be plain "
+            "functions: await in an action or a service"
         )

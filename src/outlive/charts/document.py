@@ -38,7 +38,7 @@ def read(source: Source) -> dict[str, Any]:
     else:
         document = _parse(source)
     if not isinstance(document, Mapping):
-        raise UsageError(f"a chart is a JSON object, not {type(document).__name__}")
+        raise UsageError(f"a chart must be a JSON object, not {type(document).__name__}")
     _check_size(cast("object", document))
     return dict(cast("Mapping[str, Any]", document))
 
@@ -49,11 +49,13 @@ def _parse(source: str | bytes | Path) -> object:
         text = _read_file(Path(source))
     assert isinstance(text, (str, bytes))
     if len(text) > DOCUMENT_BYTES_MAX:
-        raise UsageError(f"the chart is {len(text)} bytes; at most {DOCUMENT_BYTES_MAX} are read")
+        raise UsageError(
+            f"the chart is {len(text)} bytes; at most {DOCUMENT_BYTES_MAX} are allowed"
+        )
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"the chart is no valid JSON: {error}") from error
+        raise UsageError(f"the chart is not valid JSON: {error}") from error
 
 
 def _is_json(text: str) -> bool:
@@ -84,7 +86,7 @@ def _check_size(document: object) -> None:
         value, depth = waiting.pop()
         left -= 1
         if left < 0:
-            raise UsageError(f"the chart holds more than {VALUES_MAX} values")
+            raise UsageError(f"the chart has more than {VALUES_MAX} values")
         inside: Iterable[object] = ()
         if isinstance(value, Mapping):
             inside = cast("Mapping[object, object]", value).values()

@@ -169,7 +169,7 @@ def start_child(actor: Interpreter, effect: StartChild, saved: Any = None) -> No
     if effect.system_id is not None:
         taken = actor.registry.get(effect.system_id)
         if taken is not None and not taken.ended:
-            raise UsageError(f"the system id {effect.system_id!r} is taken")
+            raise UsageError(f"the system id {effect.system_id!r} is already used")
         actor.registry[effect.system_id] = child
     try:
         stop_child(actor, effect.id)

@@ -27,7 +27,7 @@ def _log_error(actor: Any, error: BaseException) -> None:
 
 
 def _log_dead_letter(actor: Any, event: Event) -> None:
-    _log.warning("machine %s: nothing takes event %r", actor.id, event.type)
+    _log.warning("machine %s: no transition for event %r", actor.id, event.type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,4 +64,4 @@ class Environment:
 def _check_policy(what: str, policy: str, among: Any) -> None:
     policies = get_args(among)
     if policy not in policies:
-        raise UsageError(f"{what} is one of {', '.join(policies)}, not {policy!r}")
+        raise UsageError(f"{what} must be one of {', '.join(policies)}, not {policy!r}")

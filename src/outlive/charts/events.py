@@ -73,9 +73,13 @@ def as_event(value: EventLike, what: str = "an event") -> Event:
         data = {key: item for key, item in value.items() if key != "type"}
         event = Event(value["type"], data) if data else Event(value["type"])
     else:
-        raise UsageError(f"{what} is a type, an Event or a mapping with a 'type', not {value!r}")
+        raise UsageError(
+            f"{what} must be a type, an Event or a mapping with a 'type', not {value!r}"
+        )
     if event.type in {"*", ""}:
-        raise UsageError(f"{what} cannot have the type {event.type!r}; it names no event")
+        raise UsageError(
+            f"{what} cannot have the type {event.type!r}, which is not the name of an event"
+        )
     return event
 
 

@@ -222,12 +222,16 @@ class Interpreter(ABC):
             UsageError: It was not started, is busy, or its data cannot be said in JSON.
         """
         if self._phase == NEW or self.busy:
-            raise UsageError(f"machine {self.id!r} is not at rest; persist it between events")
+            raise UsageError(
+                f"machine {self.id!r} is busy or was not started; persist it between events"
+            )
         kept = persistence.to_json(self, list(self._deferred or ()))
         try:
             json.dumps(kept, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"machine {self.id!r} holds what is no JSON: {error}") from error
+            raise UsageError(
+                f"machine {self.id!r} contains a value that is not JSON: {error}"
+            ) from error
         return kept
 
     def adopt(self, saved: persistence.Saved) -> None:
@@ -325,7 +329,8 @@ class Interpreter(ABC):
                 self._deferred = self._deferred or []
                 if len(self._deferred) >= DEFERRED_MAX:
                     raise ChartError(
-                        f"machine {self.id!r} has deferred {DEFERRED_MAX} events already"
+                        f"machine {self.id!r} has already deferred {DEFERRED_MAX} events, the "
+                        "maximum"
                     )
                 self._deferred.append(event)
 

@@ -58,7 +58,7 @@ def _call(function: Callable[[Any], Any], value: object) -> None:
     try:
         function(value)
     except Exception:  # noqa: BLE001 - a listener must not harm the machine it looks at
-        _log.exception("a listener of a machine failed")
+        _log.exception("a machine listener failed")
 
 
 def _forget(entries: list[Any], entry: object) -> None:
@@ -83,7 +83,10 @@ async def wait_for(
                 found.set_result(snapshot)
             elif snapshot.status != "active":
                 found.set_exception(
-                    ChartError(f"machine {actor.id!r} ended ({snapshot.status}) before that")
+                    ChartError(
+                        f"machine {actor.id!r} ended ({snapshot.status}) before it reached the "
+                        "expected state"
+                    )
                 )
         except Exception as error:  # noqa: BLE001 - the waiter's own function; it hears of it
             found.set_exception(error)

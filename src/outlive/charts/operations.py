@@ -102,7 +102,7 @@ class AssignAll:
         """Make a new context."""
         update = self.value.of(frame)
         if update is not None and not hasattr(update, "keys"):
-            raise ChartError(f"an assign returned {update!r}; it returns a mapping of changes")
+            raise ChartError(f"an assign must return a mapping of changes, not {update!r}")
         frame.context = {**frame.context, **(update or {})}
         frame.changed = True
 
@@ -141,7 +141,7 @@ class SendEvent:
         target = self.target.of(frame)
         if self.scope == "child" and target not in frame.children:
             if target not in frame.expected:
-                raise UnknownTarget(str(target), f"no child of {frame.chart_id!r}")
+                raise UnknownTarget(str(target), f"{frame.chart_id!r} has no such child")
             if self.delay is None:
                 frame.held.append(Send(target, event, self.scope))
                 return

@@ -89,7 +89,9 @@ def snapshot_from_json(chart: Chart, data: Mapping[str, Any]) -> Snapshot:
         kept = [by_id.get(_text(each, "a state")) for each in _list(given, name)]
         known = by_id.get(name)
         if known is None or not all(_remembers(known, node) for node in kept):
-            raise UsageError(f"chart {chart.id!r} has no history {name!r} of {given[name]!r}")
+            raise UsageError(
+                f"chart {chart.id!r} cannot restore history {name!r} as {given[name]!r}"
+            )
         history[name] = tuple(node.order for node in kept if node is not None)
     children = {name: _child(each) for name, each in _mapping(data, "children").items()}
     error = data.get("error")
@@ -120,10 +122,14 @@ def configuration_of(chart: Chart, value: Any) -> Configuration:
         elif isinstance(inside, Mapping):
             wanted = dict(cast("Mapping[str, Any]", inside))
         elif inside is not None:
-            raise UsageError(f"state {node.id!r} of chart {chart.id!r} has no place {inside!r}")
+            raise UsageError(
+                f"state {node.id!r} of chart {chart.id!r} has no child state {inside!r}"
+            )
         strange = wanted.keys() - {child.key for child in node.children}
         if strange or (node.kind == "compound" and len(wanted) > 1):
-            raise UsageError(f"state {node.id!r} of chart {chart.id!r} has no place {inside!r}")
+            raise UsageError(
+                f"state {node.id!r} of chart {chart.id!r} has no child state {inside!r}"
+            )
         if node.kind == "compound" and not wanted:
             assert node.initial is not None
             wanted = {node.initial.key: {}}
@@ -140,7 +146,7 @@ def _mapping(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise UsageError(f"{key!r} of a snapshot is an object, not {found!r}")
+        raise UsageError(f"{key!r} of a snapshot must be an object, not {found!r}")
     return dict(cast("Mapping[str, Any]", found))
 
 
@@ -149,19 +155,19 @@ def _list(data: Mapping[str, Any], key: str) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, (list, tuple)):
-        raise UsageError(f"{key!r} of a snapshot is a list, not {found!r}")
+        raise UsageError(f"{key!r} of a snapshot must be a list, not {found!r}")
     return list(cast("list[Any]", found))
 
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{what} of a snapshot is a text, not {value!r}")
+        raise UsageError(f"{what} of a snapshot must be text, not {value!r}")
     return value
 
 
 def _number(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise UsageError(f"{what} of a snapshot is a number, not {value!r}")
+        raise UsageError(f"{what} of a snapshot must be a number, not {value!r}")
     return value
 
 
@@ -246,9 +252,9 @@ def from_json(chart: Chart, data: Mapping[str, Any], policy: TimerPolicy) -> Sav
         UsageError: It is of a newer format, of another chart, or does not fit the chart.
     """
     if not isinstance(cast("object", data), Mapping):
-        raise UsageError(f"a machine is kept as an object, not as {data!r}")
+        raise UsageError(f"a persisted machine must be an object, not {data!r}")
     if policy not in get_args(TimerPolicy):
-        raise UsageError(f"timers are absolute, remaining or restart, not {policy!r}")
+        raise UsageError(f"timers must be absolute, remaining or restart, not {policy!r}")
     if data.get("format", FORMAT) != FORMAT:
         raise UsageError(f"this release reads machines of format {FORMAT}, not {data['format']!r}")
     if data.get("chart", chart.id) != chart.id:

@@ -53,7 +53,7 @@ class Shape:
 
     def wrong(self, pointer: str, what: str, wanted: str, given: Any) -> Any:
         """Note that something is of the wrong kind."""
-        self.problems.add(pointer, f"{what} is {wanted}, not {_shown(given)}")
+        self.problems.add(pointer, f"{what} must be {wanted}, not {_shown(given)}")
         return _NOTHING
 
     def state(self, given: Any, pointer: str, known: Mapping[str, Checker]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Shape:
         for key, value in cast("Mapping[Any, Any]", given).items():
             place = at(pointer, key)
             if not isinstance(key, str) or not key:
-                self.problems.add(place, f"a name in {what} is a text that is not empty")
+                self.problems.add(place, f"a name in {what} must be text that is not empty")
                 continue
             kept = each(self, value, place)
             if kept is not _NOTHING:
@@ -95,7 +95,7 @@ def _any(_shape: Shape, given: Any, _pointer: str) -> Any:
 
 def _text(shape: Shape, given: Any, pointer: str) -> Any:
     if not isinstance(given, str) or not given:
-        return shape.wrong(pointer, "this", "a text that is not empty", given)
+        return shape.wrong(pointer, "this", "text that is not empty", given)
     return given
 
 
@@ -111,7 +111,7 @@ def _one_of(*choices: Any) -> Checker:
             return given
         hint = did_you_mean(str(given), [str(choice) for choice in choices])
         wanted = "one of " + ", ".join(str(choice) for choice in choices)
-        shape.problems.add(pointer, f"this is {wanted}, not {_shown(given)}{hint}")
+        shape.problems.add(pointer, f"this must be {wanted}, not {_shown(given)}{hint}")
         return _NOTHING
 
     return check
@@ -179,7 +179,7 @@ def _on(shape: Shape, given: Any, pointer: str) -> Any:
     for name in names:
         if "*" in name and name != "*" and (not name.endswith(".*") or "*" in name[:-1]):
             shape.problems.warn(
-                at(pointer, name), "a wildcard stands alone or at the end, as in 'order.*'"
+                at(pointer, name), "a wildcard must be alone or at the end, as in 'order.*'"
             )
     return cast("Any", found)
 

@@ -29,7 +29,7 @@ def modernised(document: Mapping[str, Any], problems: Problems) -> dict[str, Any
     for key in _IGNORED:
         if key in found:
             del found[key]
-            _warn(problems, at("", key), f"{key!r} means nothing here; remove it")
+            _warn(problems, at("", key), f"{key!r} has no effect; remove it")
     return _state(found, "", problems)
 
 
@@ -137,7 +137,7 @@ def _invoke(given: Any, pointer: str, problems: Problems) -> Any:
     invoke = dict(cast("Mapping[str, Any]", given))
     _renamed(invoke, {"data": "input"}, pointer, problems)
     if isinstance(invoke.get("src"), Mapping):
-        _warn(problems, at(pointer, "src"), "write the name of the service alone")
+        _warn(problems, at(pointer, "src"), "write only the name of the service")
         invoke["src"] = _name_of(invoke["src"])
     for key in ("onDone", "onError", "onSnapshot"):
         if key in invoke:

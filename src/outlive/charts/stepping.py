@@ -198,7 +198,7 @@ def context_of(document: Any, given: Any) -> Any:
     if callable(document):
         made = document(given)
         if made is not None and not isinstance(made, Mapping):
-            raise ChartError(f"the context's function returned {made!r}; it returns a mapping")
+            raise ChartError(f"the context function must return a mapping, not {made!r}")
         return EMPTY_CONTEXT if made is None else cast("Any", made)
     return _copied(document) or EMPTY_CONTEXT
 

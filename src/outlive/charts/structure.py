@@ -30,7 +30,7 @@ def judge(nodes: list[Node], problems: Problems) -> None:
         for transition in (*node.always, *(t for ts in node.transitions.values() for t in ts)):
             _judge_targets(transition, problems)
         if node.kind in ("final", "history") and (node.transitions or node.always):
-            problems.warn(node.pointer, f"a {node.kind} state takes no transitions")
+            problems.warn(node.pointer, f"a {node.kind} state must not have transitions")
 
 
 def _judge_history(start: Node, problems: Problems) -> None:
@@ -49,7 +49,9 @@ def _judge_history(start: Node, problems: Problems) -> None:
         if node.kind == "history":
             histories += 1
             if histories > HISTORIES_MAX:
-                problems.add(start.pointer, "this leads through too many history states")
+                problems.add(
+                    start.pointer, "this history state leads through too many history states"
+                )
                 return
             waiting += default_targets(node)
         elif node.kind == "parallel":
@@ -159,7 +161,9 @@ def _follow(node: Node, problems: Problems) -> Node | None:
         return None
     if not transition.targets:
         if any(isinstance(each, (AssignAll, AssignParts)) for each in transition.actions):
-            problems.add(transition.pointer, "this is taken again and again: it needs a guard")
+            problems.add(
+                transition.pointer, "this eventless transition repeats without end: add a guard"
+            )
         return None
     return _next_certain(transition.targets[0])
 
@@ -172,7 +176,7 @@ def _report_circle(circle: list[Node], problems: Problems) -> None:
     turned = [*circle[first:], *circle[: first + 1]]
     problems.add(
         at(turned[0].pointer, "always"),
-        "a circle of eventless transitions without guards: "
+        "a cycle of eventless transitions without guards: "
         + " -> ".join(node.id for node in turned),
     )
 

@@ -104,7 +104,9 @@ class SimulatedClock:
             ValueError: ``seconds`` is negative.
         """
         if seconds < 0:
-            raise ValueError(f"time only moves forward; {seconds!r} is negative")
+            raise ValueError(
+                f"time only moves forward: seconds must not be negative, not {seconds!r}"
+            )
         end_us = self._now_us + round(seconds * 1_000_000)
         while self._calls and self._calls[0][0] <= end_us:
             due_us, _, call = heapq.heappop(self._calls)

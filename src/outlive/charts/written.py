@@ -56,11 +56,11 @@ def written_out(name: str, params: Any, what: str) -> Description:
         UsageError: There is no such action, or it lacks what it needs.
     """
     if name not in _KNOWN:
-        raise UsageError(f"{what}: there is no built-in action {name!r}")
+        raise UsageError(f"{what}: unknown built-in action {name!r}")
     given: Params = cast("Any", params) if isinstance(params, Mapping) else {}
     for key in _TEXTS & given.keys() if name != "xstate.assign" else ():
         if not isinstance(given[key], str) and not callable(given[key]):
-            raise UsageError(f"{what}: {key!r} of {name} is a text, not {given[key]!r}")
+            raise UsageError(f"{what}: {key!r} of {name} must be text, not {given[key]!r}")
     if "event" in given and name != "xstate.assign" and not callable(given["event"]):
         as_event(given["event"], f"{what}: the event of {name}")
     try:

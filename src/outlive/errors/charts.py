@@ -30,8 +30,8 @@ class MicrostepLimit(ChartError):
 
     def __init__(self, chart: str, limit: int) -> None:
         super().__init__(
-            f"chart {chart!r} did not come to rest within {limit} microsteps; look for eventless "
-            "transitions or raised events that lead to each other in a circle"
+            f"chart {chart!r} did not reach a stable state within {limit} microsteps; look for "
+            "eventless transitions or raised events that form a cycle"
         )
         self.chart, self.limit = chart, limit
 
@@ -40,7 +40,9 @@ class UnknownTarget(ChartError):
     """An event was sent to somebody who does not exist; it was not delivered."""
 
     def __init__(self, target: str, detail: str = "") -> None:
-        super().__init__(f"there is no {target!r} to send to" + (f": {detail}" if detail else ""))
+        super().__init__(
+            f"cannot send to {target!r}: unknown target" + (f": {detail}" if detail else "")
+        )
         self.target = target
 
 
@@ -48,7 +50,7 @@ class EventUnhandled(ChartError):
     """No transition took the event, and the machine's policy calls that an error."""
 
     def __init__(self, event: str, state: object) -> None:
-        super().__init__(f"nothing takes event {event!r} in state {state!r}")
+        super().__init__(f"no transition for event {event!r} in state {state!r}")
         self.event, self.state = event, state
 
 
@@ -56,7 +58,9 @@ class WaitTimeout(ChartError, TimeoutError):
     """A machine did not get to what was waited for in the time allowed. Nothing was changed."""
 
     def __init__(self, machine: str, timeout_s: float) -> None:
-        super().__init__(f"machine {machine!r} did not get there within {timeout_s:g} s")
+        super().__init__(
+            f"machine {machine!r} did not reach the expected state within {timeout_s:g} s"
+        )
         self.machine, self.timeout_s = machine, timeout_s
 
 
@@ -68,9 +72,10 @@ class RequestTimeout(ChartError, TimeoutError):
     """
 
     def __init__(self, machine: str, event: str, timeout_s: float, *, begun: bool) -> None:
-        state = "is being handled" if begun else "was not handled"
+        state = "is still being handled" if begun else "was not handled"
         super().__init__(
-            f"machine {machine!r} did not answer {event!r} within {timeout_s:g} s; it {state}"
+            f"machine {machine!r} did not reply to event {event!r} within {timeout_s:g} s; the "
+            f"event {state}"
         )
         self.machine, self.event = machine, event
         self.timeout_s, self.begun = timeout_s, begun
@@ -80,7 +85,10 @@ class MailboxFull(ChartError, FlowError):
     """As much waits for the machine or the flow as is allowed: send more slowly. Not taken."""
 
     def __init__(self, receiver: str, limit: int, *, kind: str = "machine") -> None:
-        super().__init__(f"the mailbox of {kind} {receiver!r} is full: {limit} events wait already")
+        super().__init__(
+            f"the mailbox of {kind} {receiver!r} is full: {limit} events are already waiting; "
+            "send more slowly"
+        )
         self.receiver, self.limit = receiver, limit
         self.kind = kind
 

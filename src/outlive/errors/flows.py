@@ -23,7 +23,7 @@ class FlowEnded(FlowNotFound):
 
     def __init__(self, id: str, status: str) -> None:  # noqa: A002 - it is one
         OutliveError.__init__(
-            self, f"flow {id!r} has ended ({status}): nothing can be sent to it any more"
+            self, f"flow {id!r} has ended ({status}) and accepts no more messages"
         )
         self.id, self.status = id, status
 
@@ -32,7 +32,11 @@ class FlowExists(Conflict):
     """The id belongs to another run. Nothing was started: choose another id."""
 
     def __init__(self, id: str, name: str, wanted: str) -> None:  # noqa: A002 - it is one
-        whose = "exists already" if name == wanted else f"is a run of {name!r}, not of {wanted!r}"
+        whose = (
+            "already exists"
+            if name == wanted
+            else f"already exists as a run of {name!r}, not of {wanted!r}"
+        )
         super().__init__(f"flow {id!r} {whose}; use another id")
         self.id = id
         self.name = name
@@ -50,7 +54,7 @@ class RetryRefused(Conflict):
     """
 
     def __init__(self, id: str, reason: str, message: str) -> None:  # noqa: A002 - it is one
-        super().__init__(f"flow {id!r} is not retried: {message}")
+        super().__init__(f"cannot retry flow {id!r}: {message}")
         self.id = id
         self.reason = reason
 
@@ -134,7 +138,8 @@ class StepOutcomeUnknown(FlowError):
 
     def __init__(self, step: str) -> None:
         super().__init__(
-            f"step {step} was begun and its end was never recorded; it is not run again by itself"
+            f"the outcome of step {step} is unknown: the step (once=True) began, and no result "
+            "was recorded; it is not run again automatically"
         )
         self.step = step
 
@@ -157,14 +162,13 @@ class NonDeterminism(FlowError):
         failed: bool = False,
     ) -> None:
         advice = (
-            "mend what it fails by, or branch changed code with outlive.patched()"
+            "fix the cause of the failure, or branch changed code with outlive.patched()"
             if failed
-            else "branch changed code with outlive.patched(), and let a renamed step keep its "
-            "name by name="
+            else "branch changed code with outlive.patched(), and keep the old name of a renamed "
+            "step with name="
         )
         super().__init__(
-            f"flow {id!r} does not do what its history says: expected {expected}, found {found}; "
-            f"{advice}"
+            f"flow {id!r} does not match its history: expected {expected}, found {found}; {advice}"
         )
         self.id, self.expected = id, expected
         self.found, self.failed = found, failed
@@ -175,8 +179,8 @@ class HistoryTooLong(FlowError):
 
     def __init__(self, id: str, limit: int) -> None:  # noqa: A002 - it is one
         super().__init__(
-            f"flow {id!r} has {limit} events in its history, which are as many as are allowed: "
-            "end a long run with outlive.continue_as_new()"
+            f"flow {id!r} has {limit} events in its history, which is the maximum: end a long "
+            "run with outlive.continue_as_new()"
         )
         self.id, self.limit = id, limit
 
@@ -189,8 +193,8 @@ class HistoryTooNew(FlowError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"a newer release of Outlive wrote {what}, which this one does not know: install "
-            "that release here, from where the other hosts have it"
+            f"a newer release of Outlive wrote {what}, which this release cannot read: upgrade "
+            "Outlive on this host to the release of the other hosts"
         )
         self.what = what
 

@@ -34,7 +34,8 @@ class AlreadyOwned(UsageError, LeaseHeld):
 
     def __init__(self, key: str, owner: str | None) -> None:
         detail = (
-            ", by this very task; leases are not reentrant: pass the handle along, or release it"
+            " in this same task; leases are not reentrant: pass the handle along, or release it "
+            "first"
         )
         LeaseHeld.__init__(self, key, owner, detail=detail)
 
@@ -75,6 +76,6 @@ class AcquireTimeout(OutliveError, TimeoutError):
 
     def __init__(self, key: str, owner: str | None, timeout_s: float) -> None:
         by = f"; owned by {owner}" if owner is not None else ""
-        super().__init__(f"lease {key!r} was not to be had within {timeout_s:g} s{by}")
+        super().__init__(f"lease {key!r} was not acquired within {timeout_s:g} s{by}")
         self.key, self.owner = key, owner
         self.timeout_s = timeout_s

@@ -28,7 +28,7 @@ class DuplicateJob(Conflict):
 
     def __init__(self, queue: str, unique_key: str, existing: str) -> None:
         super().__init__(
-            f"queue {queue!r} has a live job with the unique key {unique_key!r}: {existing}"
+            f"queue {queue!r} already has a live job with the unique key {unique_key!r}: {existing}"
         )
         self.queue, self.unique_key = queue, unique_key
         self.existing = existing
@@ -38,7 +38,9 @@ class JobExists(Conflict):
     """The id belongs to a job of another queue. Nothing was added: choose another id."""
 
     def __init__(self, id: str, queue: str) -> None:  # noqa: A002 - it is one
-        super().__init__(f"job {id!r} is one of another queue, not of {queue!r}; use another id")
+        super().__init__(
+            f"job {id!r} already exists in another queue than {queue!r}; use another id"
+        )
         self.id = id
         self.queue = queue
 
@@ -47,7 +49,9 @@ class QueueClosed(Conflict):
     """The queue drains and takes no more jobs. Nothing was added."""
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"queue {queue!r} drains and takes no more jobs; resume it to open it")
+        super().__init__(
+            f"queue {queue!r} is draining and accepts no new jobs; resume the queue to open it"
+        )
         self.queue = queue
 
 
@@ -58,7 +62,7 @@ class ClaimLost(OutliveError):
     """
 
     def __init__(self, id: str, reason: str, message: str | None = None) -> None:  # noqa: A002
-        how = "settled already" if reason == "settled" else f"lost ({reason})"
+        how = "already settled" if reason == "settled" else f"lost ({reason})"
         super().__init__(message or f"the claim of job {id!r} was {how}")
         self.id, self.reason = id, reason
 

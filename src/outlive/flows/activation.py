@@ -451,7 +451,7 @@ class LiveFlow:
         self._rouser.set(self.run.due_at_us, self._roused)
         if self.run.waiting and not mailbox.looking:
             if self._intake.unknown is not None:
-                home.stuck(self, HistoryTooNew(f"a letter of the kind {self._intake.unknown!r}"))
+                home.stuck(self, HistoryTooNew(f"a message of kind {self._intake.unknown!r}"))
             elif not self.idle:
                 home.rested(self)
         elif self.idle:

@@ -74,7 +74,7 @@ class Answering:
             answerer = self.queries.get(name)
             if answerer is None:
                 known = ", ".join(sorted(self.queries)) or "none"
-                raise UsageError(f"{of} answers no query {name!r}; it has: {known}")
+                raise UsageError(f"{of} has no query {name!r}; known queries: {known}")
             arguments, what = answerer.arguments, f"the answer to query {name!r}"
             with _saying(of):
                 arguments.checked(arguments.encode(args, {}))
@@ -95,7 +95,7 @@ class Answering:
             answerer = self.updates.get(name)
             if answerer is None:
                 known = ", ".join(sorted(self.updates)) or "none"
-                raise UpdateRejected(name, f"the flow takes no such update; it has: {known}")
+                raise UpdateRejected(name, f"the flow has no such update; known updates: {known}")
             try:
                 answerer.validate(payload)
             except InvalidPayload as error:
@@ -113,7 +113,10 @@ class Answering:
             run.chances.restore(dice)
             if run.loop.disturbed:
                 # Some of its code was to be woken and was not: only a replay can mend that.
-                run.differs("queries and validators that only look", "one that wakes what waits")
+                run.differs(
+                    "queries and validators that change nothing",
+                    "a query or a validator that woke waiting flow code",
+                )
 
     def update(self, event: UpdateReceived) -> bool:
         """Let an update be handled as a task of the flow, and be replied to.
@@ -121,7 +124,7 @@ class Answering:
         False if nobody handles it: it is rejected, and nothing is to be recorded.
         """
         if event.name not in self.updates:
-            unknown = UsageError("the flow takes no such update")
+            unknown = UsageError("the flow has no such update")
             self._run.out.replies.append(rejection(event.id, event.name, unknown))
             return False
         self.updating[event.id] = None
@@ -149,7 +152,7 @@ class Answering:
 
     def refuse_unfinished(self, *, anew: bool) -> None:
         """The run ends: tell those whose update it does not finish."""
-        did = "began anew (continue_as_new)" if anew else "ended"
+        did = "continued as a new run (continue_as_new)" if anew else "ended"
         for id_ in self.updating:
             self._run.out.replies.append(unfinished(id_, f"the flow {did} before the update ended"))
         self.updating.clear()

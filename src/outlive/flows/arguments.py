@@ -102,7 +102,9 @@ class Arguments:
         try:
             parts = _parts.decode(raw)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise InvalidPayload(f"{self.what} is an object of arguments: {error}") from error
+            raise InvalidPayload(
+                f"the input of {self.what} must be an object of arguments: {error}"
+            ) from error
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for parameter in self._signature.parameters.values():
@@ -135,7 +137,7 @@ class Arguments:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             return
         if parameter.default is inspect.Parameter.empty:
-            raise InvalidPayload(f"{self.what} lacks the argument {parameter.name}")
+            raise InvalidPayload(f"{self.what}: the argument {parameter.name} is missing")
         if parameter.kind in _POSITIONAL:
             args.append(parameter.default)
         else:
@@ -203,14 +205,14 @@ class Arguments:
         mixed = len(self._names) > 1 and not value.keys().isdisjoint(self._names)
         if mixed and (self._codecs or self._resolved())[first].kind is Any:
             raise UsageError(
-                f"{self.what} has {self._lacking(value)} (to give all of the object as {first!r}, "
+                f"{self.what} has {self._lacking(value)} (to pass the whole object as {first!r}, "
                 "put it into a list)"
             )
         try:
             self.decode(raw)
         except InvalidPayload as error:
             raise InvalidPayload(
-                f"{error} (the object is taken for {first!r}, because there is "
+                f"{error} (the whole object was used as {first!r}, because there is "
                 f"{self._lacking(value)})"
             ) from error
 
@@ -255,7 +257,8 @@ class Arguments:
                 hints = typing.get_type_hints(self._function, include_extras=True)
             except NameError as error:
                 raise UsageError(
-                    f"{self.what}: its types cannot be found ({error}); define them in the module"
+                    f"{self.what}: its annotated types cannot be resolved ({error}); define the "
+                    "types at the top level of the module"
                 ) from error
             self._codecs = {
                 each.name: self._codec(f"argument {each.name}", _kind_of(each, hints))

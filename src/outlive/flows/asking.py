@@ -69,7 +69,10 @@ class Asking:
         run = self._run
         if run.loop.shut:
             if run.loop.looking:
-                raise UsageError("a query or a validator only looks; it cannot decide anything")
+                raise UsageError(
+                    "a query or a validator is read-only: it cannot start steps, children or "
+                    "timers, or send signals"
+                )
             run.loop.evict()
             return
         events = run.out.events
@@ -79,8 +82,7 @@ class Asking:
         if self.calls_made > FAN_OUT_MAX:
             self._refuse(
                 UsageError(
-                    f"the flow calls more than {FAN_OUT_MAX} things at once; "
-                    "await some of them first"
+                    f"the flow has more than {FAN_OUT_MAX} calls open; await some of them first"
                 )
             )
 
@@ -156,6 +158,9 @@ class Asking:
         """What ends this run, so that a new one begins."""
         run = self._run
         if asyncio.current_task() is not run.code.main:
-            raise UsageError("outlive.continue_as_new() is for the flow's own task, no other")
+            raise UsageError(
+                "outlive.continue_as_new() must be called in the main task of the flow, not in "
+                "another task"
+            )
         arguments = run.flow.arguments
         return Restart(arguments.checked(arguments.encode(args, kwargs)))

@@ -40,9 +40,11 @@ def with_attributes(before: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     merged = dict(before)
     for name, value in given.items():
         if value is not None and not isinstance(value, (str, int, float)):
-            raise UsageError(f"attribute {name!r} is a string, a number or a boolean: {value!r}")
+            raise UsageError(
+                f"attribute {name!r} must be a string, a number or a boolean, not {value!r}"
+            )
         merged[check_key(name, "the name of an attribute")] = value
     merged = {name: merged[name] for name in sorted(merged) if merged[name] is not None}
     if len(merged) > ATTRIBUTES_MAX:
-        raise UsageError(f"a flow has at most {ATTRIBUTES_MAX} attributes, not {len(merged)}")
+        raise UsageError(f"a flow may have at most {ATTRIBUTES_MAX} attributes, not {len(merged)}")
     return encode_json(merged, "the attributes", limit=ATTRIBUTES_BYTES_MAX)

@@ -343,7 +343,7 @@ class Calling:
         failure = failure_of(InvalidPayload(f"the result of step {name}: {invalid}"))
         if told:
             run.log.warning(
-                "step %s of flow %s failed for good at attempt %d: %s",
+                "step %s of flow %s failed permanently at attempt %d: %s",
                 *(event.step, run.id, event.attempt, f"{failure.type}: {failure.message}"),
                 extra={"flow": run.id, "step": event.step, "attempt": event.attempt},
             )

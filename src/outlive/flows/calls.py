@@ -156,7 +156,7 @@ class SignalWait(_Awaited[R]):
     def _expire(self) -> None:
         if not self.done():
             self._run.inbox.forget(self)
-            self.set_exception(TimeoutError(f"no signal {self.name!r} came in time"))
+            self.set_exception(TimeoutError(f"no signal {self.name!r} arrived before the timeout"))
 
     def cancel(self, msg: Any = None) -> bool:
         """Stop waiting; the next signal goes to somebody else, or waits."""

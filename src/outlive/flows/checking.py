@@ -39,7 +39,9 @@ def check_recording(flows: Mapping[str, Flow[..., Any]], recording: Recording) -
     except NonDeterminism as error:
         return Mismatch(error.expected, error.found)
     except (HistoryTooNew, msgspec.MsgspecError) as error:
-        return Mismatch("a history that this release can read", f"one of a newer one: {error}")
+        return Mismatch(
+            "a history that this release can read", f"a history of a newer release: {error}"
+        )
 
 
 def near(name: str, known: Mapping[str, object]) -> str:

@@ -223,7 +223,7 @@ class Children:
         for id_ in ids:
             child = self.ids.get(id_)
             if child is not None:
-                failure = Failure("outlive.errors.FlowExists", f"flow {id_!r} exists already")
+                failure = Failure("outlive.errors.FlowExists", f"flow {id_!r} already exists")
                 yield ChildEnded(at=at_us, child=child, error=failure)
 
     def ended(self, event: ChildEnded) -> ChildEnded | None:
@@ -262,14 +262,14 @@ class Children:
         del self.open[call.identity]
         self.ids.pop(call.id, None)
         if not call.abandon:
-            self._ask_to_cancel(call, "the flow that waited for it does not any more")
+            self._ask_to_cancel(call, "the parent flow stopped waiting for this child")
 
     def end(self, *, cancel_them: bool) -> None:
         """The run ends: tell the children that are not to outlive it."""
         if cancel_them:
             for call in self.open.values():
                 if not call.abandon:
-                    self._ask_to_cancel(call, "the flow that started it has ended")
+                    self._ask_to_cancel(call, "the parent flow has ended")
         self.open.clear()
         self.ids.clear()
 

@@ -91,7 +91,11 @@ class FlowClaimer:
         try:
             session, claimed = await asking
         except (OutliveError, asyncio.CancelledError) as error:
-            self._log.warning("what a cancelled claim of flows was given stays claimed: %s", error)
+            self._log.warning(
+                "could not release the flows of a cancelled claim; they are released when this "
+                "host's session expires: %s",
+                error,
+            )
             return
         for each in claimed.instances:
             unwanted(each, session)
@@ -139,7 +143,11 @@ class FlowClaimer:
             await while_held(self._runtime, session, give_back)
             self._watch(request, session)
         except OutliveError as error:
-            self._log.warning("a claim of flows stays unknown until this session ends: %s", error)
+            self._log.warning(
+                "lost the reply to a claim; any flows it claimed are released when this host's "
+                "session expires: %s",
+                error,
+            )
 
     def _watch(
         self,

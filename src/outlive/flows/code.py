@@ -62,7 +62,9 @@ class FlowCode:
         try:
             return await flow.function(*args, **kwargs)
         except SystemExit as error:
-            raise UsageError("flow code ends by returning or raising, not by exiting") from error
+            raise UsageError(
+                "flow code raised SystemExit: end a flow by returning or by raising an exception"
+            ) from error
 
     def activate(self) -> None:
         """Let the code run to its next wait, at the time that the run has.
@@ -131,7 +133,7 @@ class FlowCode:
         loop.close()
         if loop.left_behind:
             run.log.warning(
-                "flow %r (%s) was dropped here, but %d of its tasks did not end: its code swallows "
+                "flow %r (%s) was unloaded, but %d of its tasks still run: its code swallows "
                 "GeneratorExit or outlive.Evicted; catch Exception, not BaseException",
                 *(run.id, run.flow.name, loop.left_behind),
                 extra={"flow": run.id},
@@ -188,8 +190,8 @@ class FlowCode:
             self._warned = True
             if not run.replaying:
                 run.log.warning(
-                    "flow %r (%s) has more than %d events in its history; at %d it fails: end a "
-                    "long run with outlive.continue_as_new()",
+                    "flow %r (%s) has more than %d events in its history, and will fail at %d: "
+                    "end a long run with outlive.continue_as_new()",
                     *(run.id, run.flow.name, asking.EVENTS_WARNED, asking.EVENTS_MAX),
                     extra={"flow": run.id},
                 )

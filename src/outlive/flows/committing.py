@@ -168,7 +168,7 @@ class Writes(Generic[Member, Answer]):
                 except StoreError as error:
                     if backoff is None:
                         backoff = Backoff(_FIRST_S, _MOST_S, self._runtime.random)
-                        self._log.warning("the store did not take a commit: %s", error)
+                        self._log.warning("could not commit flows, will retry: %s", error)
                     await self._runtime.clock.sleep(backoff.next_s())
                 else:
                     told, batch = batch, []
@@ -188,7 +188,7 @@ class Writes(Generic[Member, Answer]):
     async def _apart(self, batch: list[_Write]) -> list[_Write]:
         """One of them cannot be written, and must not take the others along; which that is."""
         if len(batch) == 1:
-            self._log.exception("a commit cannot be written")
+            self._log.exception("could not encode or write the commit of a flow")
             return batch
         for each in batch:
             await self._write([each])
@@ -198,7 +198,7 @@ class Writes(Generic[Member, Answer]):
         try:
             done(answer)
         except Exception:  # noqa: BLE001 - one flow's mistake must not stop the others
-            self._log.exception("an instance could not go on after its commit")
+            self._log.exception("a flow could not continue after its commit")
 
 
 class _Sent:

@@ -59,8 +59,8 @@ def _changed(what: str) -> FlowRun:
     run = the_flow(what)
     if run.loop.looking:
         raise UsageError(
-            f"a query or a validator only looks: outlive.{what} would change the flow; "
-            "do it in the code of the flow itself"
+            f"a query or a validator is read-only: outlive.{what} would change the flow; call it "
+            "in the main code of the flow"
         )
     return run
 
@@ -77,8 +77,8 @@ def logger(name: str = "outlive.flow") -> logging.LoggerAdapter[logging.Logger]:
     """
     if running_flow() is None:
         raise UsageError(
-            "outlive.logger() is for the code of a flow: call it inside of the flow's function; "
-            "a step logs by outlive.current().log, a module by logging.getLogger(__name__)"
+            "outlive.logger() works only in the code of a flow: use outlive.current().log in a "
+            "step, and logging.getLogger(__name__) elsewhere"
         )
     run = the_flow("logger()")
     return _FlowLog(run.logs.logger(name), {"flow": run.id, "flow_name": run.flow.name})
@@ -100,7 +100,7 @@ async def sleep_until(when: datetime) -> None:
         UsageError: It has no time zone.
     """
     if when.tzinfo is None:
-        raise UsageError("sleep_until takes an aware datetime: say which time zone it is in")
+        raise UsageError("sleep_until needs a datetime with a time zone, such as datetime.now(UTC)")
     run = the_flow("sleep_until()")
     due_us = (when - _EPOCH) // timedelta(microseconds=1)
     if due_us <= run.at_us:
@@ -205,9 +205,9 @@ def start_child(
     """
     run = the_flow("start_child()")
     if not isinstance(flow, Flow):
-        raise UsageError(f"start_child takes a flow of an app, not {flow!r}")
+        raise UsageError(f"start_child needs a flow of an app, not {flow!r}")
     if on_parent_end not in ("cancel", "abandon"):
-        raise UsageError(f"on_parent_end is 'cancel' or 'abandon', not {on_parent_end!r}")
+        raise UsageError(f"on_parent_end must be 'cancel' or 'abandon', not {on_parent_end!r}")
     child = run.asking.child(
         cast("Flow[..., Any]", flow),
         args,
@@ -278,7 +278,7 @@ def on_query(given: Any = None, /) -> Any:
     def register(function: Function, name: str | None = None) -> Function:
         known = check_key(name or function.__name__, "the name of a query")
         if inspect.iscoroutinefunction(function):
-            raise UsageError(f"query {known!r} is answered at once: write it as a plain `def`")
+            raise UsageError(f"query {known!r} must not wait: write it as a plain `def`")
         run.answering.queries[known] = Answerer(function, f"query {known}")
         return function
 

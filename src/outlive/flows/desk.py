@@ -56,8 +56,8 @@ class FlowDesk:
     ) -> None:
         if driver.instances is None:
             raise UnsupportedByDriver(
-                f"{driver.capabilities.backend} keeps no flows; see which backends do in "
-                "docs/reference/capabilities.md"
+                f"{driver.capabilities.backend} does not support flows; "
+                "docs/reference/capabilities.md lists the backends that do"
             )
         self.runtime = runtime
         self.driver = driver
@@ -85,7 +85,9 @@ class FlowDesk:
         if isinstance(flow, str):
             return self.flows.get(flow)
         if not isinstance(flow, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"start a flow (@app.flow) or the name of one, not {flow!r}")
+            raise UsageError(
+                f"the flow to start must be an @app.flow or the name of a flow, not {flow!r}"
+            )
         return flow
 
     async def record(self, id: InstanceId) -> InstanceRecord:  # noqa: A002 - it is one

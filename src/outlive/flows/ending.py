@@ -58,10 +58,10 @@ class Ending(msgspec.Struct, frozen=True):
         """The error of a replay that came to this end where the history goes on."""
         failure = self.failure
         if failure is None or self.status is not InstanceStatus.FAILED:
-            return NonDeterminism(id, expected, "the flow having ended")
+            return NonDeterminism(id, expected, "the end of the flow")
         said = " ".join(masked(failure.message, _FAILED_CHARS_MAX).split())
         error = NonDeterminism(
-            id, expected, f"the flow having failed with {failure.type}: {said}", failed=True
+            id, expected, f"the failure of the flow with {failure.type}: {said}", failed=True
         )
         error.add_note(f"The flow failed with {failure.type}:{traceback_of(failure)}")
         return error

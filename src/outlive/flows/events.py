@@ -308,4 +308,4 @@ def _unknown(text: str) -> str:
         kinds = sorted({each.event for each in _kinds.decode(text)} - _KNOWN)
     except msgspec.ValidationError:
         return ""
-    return f"events of the kind {', '.join(map(repr, kinds))}" if kinds else ""
+    return f"events of kind {', '.join(map(repr, kinds))}" if kinds else ""

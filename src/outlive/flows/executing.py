@@ -32,7 +32,7 @@ from outlive.work.current import Middleware, running
 CLEAN_UP_S = 5.0
 
 _CANCELLED = "the step's own code was cancelled"
-_EXITS = "a step ends by returning or raising, not by exiting"
+_EXITS = "the step raised SystemExit: end a step by returning or by raising an exception"
 
 
 class Executor:
@@ -164,7 +164,9 @@ class Executor:
                 run.loop.call_soon_threadsafe(self._thread_done, run, working)
             except RuntimeError:
                 # The loop has closed: nobody waits for a step any more.
-                self._log.debug("a thread of step %s outlived its loop", run.call.identity)
+                self._log.debug(
+                    "a thread of step %s ended after its event loop had closed", run.call.identity
+                )
 
         try:
             working = call_in(self._pooled(), partial(context.run, body))
@@ -320,13 +322,13 @@ class Executor:
         fields = {"flow": flow, "step": call.identity, "attempt": call.attempt}
         what = (call.identity, flow, call.attempt, f"{kept.type}: {kept.message}")
         if pause_s is not None:
-            text = "step %s of flow %s failed at attempt %d, and is tried again in {:.1f} s: %s"
+            text = "step %s of flow %s failed at attempt %d, next attempt in {:.1f} s: %s"
             self._log.warning(text.format(pause_s), *what, extra=fields)
         elif isinstance(error, call.step.options.errors):
             self._log.info("step %s of flow %s failed at attempt %d: %s", *what, extra=fields)
         else:
             # As it is kept: what a foreign error says of itself may not even be printable.
-            text = "step %s of flow %s failed for good at attempt %d: %s%s"
+            text = "step %s of flow %s failed permanently at attempt %d: %s%s"
             self._log.warning(text, *what, traceback_of(kept), extra=fields)
 
     # -- limits of time ---------------------------------------------------------------------------
@@ -348,7 +350,7 @@ class Executor:
         assert heartbeat_s is not None
         left_s = run.beat_at + heartbeat_s - run.loop.time()
         if left_s <= 0:
-            said = f"the step gave no heartbeat for {heartbeat_s:g} s"
+            said = f"the step sent no heartbeat for {heartbeat_s:g} s"
             self._time_out(run, said, heartbeat_s)
         else:
             # In place of the one that has come: a long step looks a thousand times.
@@ -373,8 +375,8 @@ class Executor:
         if run.over:
             return
         self._log.warning(
-            "step %s of flow %s runs on after its time, as its code swallows cancellation; what it "
-            "still returns is dropped",
+            "step %s of flow %s still runs after its timeout, because its code swallows "
+            "cancellation; its result will be discarded",
             *(run.call.identity, run.owner.row.id),
             extra={"flow": run.owner.row.id},
         )

@@ -64,7 +64,7 @@ def ended_filter(
     """
     statuses = _statuses(status) or FINAL
     if any(each not in FINAL for each in statuses):
-        raise UsageError("only flows that have ended are purged: terminate live ones first")
+        raise UsageError("only ended flows can be purged: terminate live flows first")
     return InstanceFilter(
         kind="flow",
         names=() if name is None else (name,),
@@ -79,12 +79,12 @@ def _statuses(status: Statuses) -> tuple[InstanceStatus, ...]:
     given = (status,) if isinstance(status, str) else tuple(status)
     if not given:
         # A caller who computed which are meant, and found none, does not mean every flow.
-        raise UsageError("name at least one status, or leave status out")
+        raise UsageError("status= is empty: name at least one status, or leave status= out")
     try:
         return tuple(InstanceStatus(each) for each in given)
     except ValueError:
         known = ", ".join(InstanceStatus)
-        raise UsageError(f"{status!r} is no status of a flow; known: {known}") from None
+        raise UsageError(f"{status!r} is not a status of a flow; known statuses: {known}") from None
 
 
 def _attributes(attributes: Mapping[str, Any]) -> str:
@@ -92,7 +92,8 @@ def _attributes(attributes: Mapping[str, Any]) -> str:
         if not isinstance(value, (str, int, float)):
             # None of them was ever set so: nothing would be found, whatever there is.
             raise UsageError(
-                f"attribute {name!r} is looked for by a string, a number or a boolean: {value!r}"
+                f"attribute {name!r} must be filtered by a string, a number or a boolean, not "
+                f"{value!r}"
             )
     return encode_json(dict(attributes), "the attributes", limit=ATTRIBUTES_BYTES_MAX)
 
@@ -101,5 +102,5 @@ def _micros(instant: datetime | None, what: str) -> int | None:
     if instant is None:
         return None
     if instant.tzinfo is None:
-        raise UsageError(f"{what} is an aware datetime, such as datetime.now(UTC)")
+        raise UsageError(f"{what} must be a datetime with a time zone, such as datetime.now(UTC)")
     return round(instant.timestamp() * 1e6)

@@ -41,7 +41,8 @@ class Flow(Generic[P, R]):
     ) -> None:
         if not callable(function):
             raise UsageError(
-                f"app.flow takes an `async def`, or name=…, not {cast('object', function)!r}"
+                "app.flow must decorate an `async def` or be given options such as name=…, not "
+                f"{cast('object', function)!r}"
             )
         self.name = check_definition(name or getattr(function, "__name__", ""), "flow")
         call = cast("Any", getattr(type(function), "__call__", None))  # noqa: B004

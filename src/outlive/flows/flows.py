@@ -205,7 +205,9 @@ class Flows:
         """
         desk, given = self._desk, list(inputs)
         if ids is not None and len(ids) != len(given):
-            raise UsageError(f"{len(ids)} ids for {len(given)} flows")
+            raise UsageError(
+                f"ids= has {len(ids)} ids for {len(given)} flows: give one id for each flow"
+            )
         news = [
             desk.starter.draft(
                 flow,
@@ -372,7 +374,7 @@ class Flows:
             stuck=stuck,
         )
         if not 1 <= limit <= LIST_LIMIT_MAX:
-            raise UsageError(f"limit is from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
+            raise UsageError(f"limit must be from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
         cursor = None
         if isinstance(after, FlowInfo):
             cursor = after.cursor
@@ -413,7 +415,9 @@ class Flows:
         if id is not None:
             return await purge_one(self._desk, InstanceId(check_key(id, "the id of a flow")))
         if name is None and status is None and older_than is None:
-            raise UsageError("which flows? give an id, or a filter such as status= or older_than=")
+            raise UsageError(
+                "no flows selected: give an id, or a filter such as status= or older_than="
+            )
         before_us = None
         if older_than is not None:
             age_s = seconds(older_than, "older_than")

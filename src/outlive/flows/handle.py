@@ -96,8 +96,8 @@ class FlowHandle(Generic[R]):
         if record.status in FINAL:
             return record.status, record.outcome
         standing = (
-            "no host has taken it yet; does one run an app with this flow (host.running(), "
-            "host.run() or `outlive worker`)?"
+            "no host has claimed it; check that a host runs an app with this flow "
+            "(host.running(), host.run() or `outlive worker`)"
             if record.status is InstanceStatus.PENDING
             else f"it is {record.status}"
         )

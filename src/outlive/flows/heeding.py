@@ -68,7 +68,12 @@ async def _records(
         try:
             record = await while_held(home.runtime, live.session, partial(home.store.get, id))
         except OutliveError as error:
-            home.log.warning("child %s of flow %s was not looked at: %s", id, live.id, error)
+            home.log.warning(
+                "could not read the state of child %s of flow %s: %s",
+                id,
+                live.id,
+                error,
+            )
             break
         records.append((id, record))
     return records

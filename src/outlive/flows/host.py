@@ -144,9 +144,11 @@ class FlowHost:
                 # Those that sleep are due one day, and nobody else may know when.
                 await self._bell.leave()
         except StoreError as error:
-            self._log.debug("the others were not told that this host leaves: %s", error)
+            self._log.debug("could not notify the other hosts that this host is leaving: %s", error)
         except TimeoutError:
-            self._log.warning("the store does not take flows back; the end of the session does it")
+            self._log.warning(
+                "timed out releasing flows; other hosts can claim them when this session expires"
+            )
 
     # -- claiming ---------------------------------------------------------------------------------
 
@@ -170,7 +172,7 @@ class FlowHost:
             )
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
-            self._log.warning("claiming flows failed, again in %.1f s: %s", pause_s, error)
+            self._log.warning("could not claim flows, next attempt in %.1f s: %s", pause_s, error)
             await self._alarm.sleep(pause_s)
             return
         self._backoff.reset()
@@ -298,7 +300,7 @@ class FlowHost:
         try:
             record = await while_held(self.home.runtime, live.session, read)
         except OutliveError as error:
-            self._log.debug("the status of flow %s was not read: %s", live.id, error)
+            self._log.debug("could not read the status of flow %s: %s", live.id, error)
             return
         if live.closed:
             return

@@ -184,7 +184,7 @@ class Household:
         try:
             letters = await while_held(self.runtime, live.session, read)
         except OutliveError as error:
-            self.log.debug("the mail of flow %s was not read: %s", live.id, error)
+            self.log.debug("could not read the messages of flow %s: %s", live.id, error)
             letters = ()
         live.delivered(letters)
 
@@ -201,10 +201,12 @@ class Household:
     async def _stop_jobs(self, jobs: Sequence[JobId]) -> None:
         assert self._jobs is not None
         try:
-            await self._jobs.cancel(jobs, reason="the flow does not wait for it any more")
+            await self._jobs.cancel(jobs, reason="the flow no longer waits for this step")
         except OutliveError as error:
             # They run for nothing, and what they bring is dropped.
-            self.log.warning("%d steps in queues were not cancelled: %s", len(jobs), error)
+            self.log.warning(
+                "could not cancel the queued jobs of %d abandoned step calls: %s", len(jobs), error
+            )
 
     def rested(self, live: LiveFlow) -> None:
         """It only waits now."""
@@ -252,8 +254,7 @@ class Household:
             # Of one that it awaits, its code hears.
             if new.parent is None:
                 self.log.warning(
-                    "flow %s of %r did not start %r: another flow has the id %s, and nobody waits "
-                    "for a detached one",
+                    "flow %s of %r did not start %r: another flow already has the id %s",
                     *(live.id, live.row.name, new.name, new.id),
                     extra={"flow": live.id},
                 )
@@ -276,7 +277,9 @@ class Household:
     def lost(self, live: LiveFlow, *, fenced: bool) -> None:
         """It is not ours any more."""
         if not fenced and live.session.held:
-            self.stuck(live, RuntimeError("what it decided cannot be written; see the log"))
+            self.stuck(
+                live, RuntimeError("its next commit could not be written (see the error above)")
+            )
             return
         self.forfeit(live)
         if live.session.held:
@@ -288,7 +291,8 @@ class Household:
             else:
                 self.telemetry.flows_counted("unknown")
         self.log.warning(
-            "flow %s is not ours any more: what it decided here was not written",
+            "lost the ownership of flow %s: its last commit on this host was not written; "
+            "another host continues the flow",
             live.id,
             extra={"flow": live.id, "token": live.row.token},
         )
@@ -332,7 +336,7 @@ class Household:
         error = context.get("exception")
         self.log.log(
             logging.WARNING if error is None else logging.ERROR,
-            "in the code of flow %s: %s",
+            "error in the code of flow %s: %s",
             *(context["flow"], context.get("message", "an error")),
             exc_info=error,
             extra={"flow": context["flow"]},

@@ -38,7 +38,9 @@ async def load(home: Household, live: LiveFlow, claimed: ClaimedInstance) -> Non
         rows = await _history(home, live, claimed)
         letters = await _letters(home, live, claimed)
     except OutliveError as error:
-        home.log.warning("the history of flow %s was not read: %s", live.id, error)
+        home.log.warning(
+            "could not read the history of flow %s, releasing the flow: %s", live.id, error
+        )
         if not live.closed:
             home.hand_back(live)
         return

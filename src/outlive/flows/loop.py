@@ -134,8 +134,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 left -= 1
                 if left == 0:
                     raise UsageError(
-                        f"the flow ran {CALLBACKS_MAX} callbacks without waiting for anything: "
-                        "look for a loop that never awaits a step, a timer or a signal"
+                        f"the flow ran {CALLBACKS_MAX} callbacks without waiting: look for a "
+                        "loop that never awaits a step, a timer or a signal"
                     )
         finally:
             _inside.discard(self)
@@ -291,7 +291,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
             UsageError: It does.
         """
         if self._looking:
-            raise UsageError(f"a query or a validator only looks; it cannot {what}")
+            raise UsageError(f"a query or a validator is read-only: it cannot {what}")
 
     # -- what asyncio asks ------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         elif self._looking:
             # A future was given its result, or a task was cancelled, before this was asked for.
             self.disturbed = True
-            self.check_changing("wake what waits")
+            self.check_changing("wake waiting flow code")
         return handle
 
     def call_later(
@@ -331,7 +331,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """Set a durable timer; one that is due already is run without."""
         if math.isnan(when):
-            raise UsageError("a timer is set for a number of seconds, not for NaN")
+            raise UsageError("the time of a timer must be a number of seconds, not NaN")
         self.check_changing("set a timer")
         when = min(when, LATEST)
         timer = Timer(self.next_number(), when, callback, args, self, context)

@@ -123,7 +123,7 @@ class NumberedFuture(asyncio.Future[T]):
 
     def cancel(self, msg: Any = None) -> bool:
         """Cancel it, unless the code only looks."""
-        _check_changing(self, "cancel what was begun")
+        _check_changing(self, "cancel a call")
         return super().cancel(msg)
 
 

@@ -81,8 +81,8 @@ class Operations:
         flow = self._desk.flows.get(record.name)
         if flow is None:
             raise UsageError(
-                f"flow {record.name!r} is not defined here, and {self._id!r} does not run here: "
-                "ask where its app is connected"
+                f"flow {record.name!r} is not defined in this app, and {self._id!r} does not run "
+                "on this host: send the query from a host that has its app"
             )
         recording = await record_flow(self._store, self._id)
         with replayed(flow, recording, logs=self._desk.logs) as run:
@@ -95,7 +95,7 @@ class Operations:
         """
         record = await self._desk.record(self._id)
         failure = Failure(TERMINATED, reason)
-        below = Failure(TERMINATED, f"with {self._id!r}, which started it: {reason}")
+        below = Failure(TERMINATED, f"together with its parent {self._id!r}: {reason}")
         told = (
             ()
             if record.parent is None
@@ -110,26 +110,26 @@ class Operations:
                 below=encode_failure(below),
             ),
         )
-        self._check(opened, "terminated: it has ended")
+        self._check(opened, "terminated: the flow has already ended")
         await cancel_jobs(self._desk, self._id, f"flow {self._id!r} was terminated: {reason}")
 
     async def suspend(self) -> None:
         """Let it begin nothing new."""
         opened = await until_known(self._desk.runtime, lambda _: self._store.suspend(self._id))
-        self._check(opened, "suspended: it has ended")
+        self._check(opened, "suspended: the flow has already ended")
 
     async def resume(self) -> None:
         """Let it go on."""
         opened = await until_known(self._desk.runtime, lambda _: self._store.resume(self._id))
-        self._check(opened, "resumed: it has ended")
+        self._check(opened, "resumed: the flow has already ended")
 
     async def retry(self, *, rerun_unknown: bool) -> None:
         """Let a flow that did not complete go on from before what ended it."""
         record = await self._desk.record(self._id)
         if record.status not in FINAL or record.status is InstanceStatus.COMPLETED:
             raise Conflict(
-                f"flow {self._id!r} is {record.status}; only one that failed, was cancelled or was "
-                "terminated is retried"
+                f"flow {self._id!r} is {record.status}: only a failed, cancelled or terminated "
+                "flow can be retried"
             )
         await self._check_unheard(record)
         rows = await read_rows(self._store, self._id, after=record.base)
@@ -138,7 +138,9 @@ class Operations:
             self._desk.runtime,
             lambda _: self._store.reopen(self._id, version=record.version + 1, events=events),
         )
-        self._check(opened, "retried: it was changed meanwhile")
+        self._check(
+            opened, "retried: another request changed the flow at the same time; read it again"
+        )
 
     async def _check_unheard(self, record: InstanceRecord) -> None:
         """Refuse to retry a child whose end its parent knows or brought about, if that is there."""
@@ -210,9 +212,9 @@ class Operations:
             raise FlowExists(new.id, started.name, new.name)
         if undone is not None:
             self._desk.log.warning(
-                "flow %s is a copy of %s, which %s when it ended: the copy takes all for done that "
-                "came before its place; if some of that was undone, terminate it, and fork from "
-                "before the first that was",
+                "flow %s is a fork of %s, which %s when it ended: the fork treats all steps "
+                "before its start as done; if one of them was undone, terminate the fork, and "
+                "fork from before the first undone step",
                 *(new.id, self._id, undone),
                 extra={"flow": new.id},
             )
@@ -250,7 +252,9 @@ def _cut(rows: Sequence[HistoryRow], at: int | str) -> tuple[int, int]:
     if isinstance(at, str):
         return _before_step(rows, at)
     if not _is_version(at):
-        raise UsageError(f"at= is a version or the identity of a step such as 'pay#0', not {at!r}")
+        raise UsageError(
+            f"at= must be a version or the identity of a step such as 'pay#0', not {at!r}"
+        )
     return at, 0
 
 
@@ -275,13 +279,14 @@ def _before_step(rows: Sequence[HistoryRow], step: str) -> tuple[int, int]:
             return place.version - 1, place.index
         if isinstance(item, Rewind) and any(_is_end(event, step) for event in item.kept):
             raise UsageError(
-                f"step {step!r} ended in a part that a retry made void, and its end was kept: no "
-                f"copy can begin with it; give a version, such as {place.version}, that has it"
+                f"step {step!r} ended in a part of the history that a retry discarded, but its "
+                "result was kept: a fork cannot begin at this step; give a version that contains "
+                f"it, such as {place.version}"
             )
     known = sorted({item.step for item in _of_steps(rows)})
     shown = ", ".join(known[:_STEPS_SHOWN]) or "none"
     more = ", …" if len(known) > _STEPS_SHOWN else ""
-    raise UsageError(f"no step {step!r} is recorded; there is {shown}{more}")
+    raise UsageError(f"the history has no step {step!r}; known steps: {shown}{more}")
 
 
 def _of_steps(rows: Sequence[HistoryRow]) -> Iterator[StepEnded | StepSent | StepIntended]:
@@ -300,7 +305,9 @@ def _input(name: str, flow: Flow[..., Any] | None, given: Mapping[str, Any] | Se
     if isinstance(given, Mapping):
         return input_of(name, flow, (dict(given),), {})
     if not _is_sequence(given):
-        raise UsageError(f"input= is a mapping by name or a sequence of arguments, not {given!r}")
+        raise UsageError(
+            f"input= must be a mapping by name or a sequence of arguments, not {given!r}"
+        )
     if flow is None:
-        raise UsageError(f"flow {name!r} is not defined here: give its arguments by name")
+        raise UsageError(f"flow {name!r} is not defined in this app: give its arguments by name")
     return input_of(flow, flow, given, {})

@@ -47,7 +47,8 @@ async def cancel_jobs(desk: FlowDesk, flow: InstanceId, reason: str) -> None:
                 await until_known(desk.runtime, lambda _, ids=some: jobs.cancel(ids, reason=reason))
     except OutliveError as error:
         desk.log.warning(
-            "steps of flow %s in queues were not cancelled; terminate it again: %s",
+            "could not cancel the queued jobs of the steps of flow %s; terminate the flow again: "
+            "%s",
             *(flow, error),
             extra={"flow": flow},
         )

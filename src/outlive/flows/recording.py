@@ -100,7 +100,7 @@ def read_document(text: bytes | str) -> Recording:
     try:
         read = msgspec.json.decode(text, type=_Document)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidPayload(f"it is no history of a flow: {error}") from error
+        raise InvalidPayload(f"not a history of a flow: {error}") from error
     return Recording(
         id=read.id,
         name=read.name,

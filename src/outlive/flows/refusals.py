@@ -67,8 +67,8 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
     def refuse(*args: object, **kwargs: object) -> NoReturn:
         del args, kwargs
         raise UsageError(
-            f"flow code cannot {_OUTSIDE[name]} ({name}): it is run again from its "
-            "history after a crash; do it in a step (@app.step) and await that"
+            f"flow code cannot {_OUTSIDE[name]} ({name}): after a crash the code is replayed "
+            "from its history; do it in a step (@app.step) and await that"
         )
 
     return refuse
@@ -95,6 +95,6 @@ def refuse_unordered() -> None:
             "ascompleted", "as_completed"
         ):
             raise UsageError(
-                "as_completed puts coroutines into a set, in an order that no replay could repeat: "
-                "give it tasks (asyncio.create_task), or the calls of steps themselves"
+                "as_completed puts coroutines into a set, and no replay can repeat the order of "
+                "a set: pass tasks (asyncio.create_task), or step calls"
             )

@@ -63,7 +63,8 @@ class RemoteSteps:
         for queue in self._queues:
             if queue in others:
                 raise UsageError(
-                    f"queue {queue!r} has a handler and steps; give the steps a queue of their own"
+                    f"queue {queue!r} has both a handler and steps: give the steps a queue of "
+                    "their own"
                 )
         return [self._handler(queue, steps) for queue, steps in self._queues.items()]
 
@@ -108,7 +109,7 @@ class RemoteSteps:
         try:
             record = await self._jobs.get(now.job)
         except OutliveError as error:
-            now.log.warning("what the attempt before told is not known: %s", error)
+            now.log.warning("could not read the previous attempt's heartbeat details: %s", error)
         else:
             now.heartbeat_details = decode_plain(None if record is None else record.progress)
 
@@ -136,7 +137,7 @@ class RemoteSteps:
                 raise
             current().cancelled = True
             if listener is not None and listener.silent:
-                said = f"the step gave no heartbeat for {heartbeat_s:g} s"
+                said = f"the step sent no heartbeat for {heartbeat_s:g} s"
             else:
                 said = f"the step did not end within {timeout_s:g} s"
             raise TimeoutError(said) from error
@@ -165,8 +166,8 @@ async def _left_in_time(call: Callable[[], Any], limit: asyncio.Timeout, grace_s
         if running:
             now = current()
             now.log.warning(
-                "step %s runs on after its time, as its code swallows cancellation; what it still "
-                "returns is dropped",
+                "step %s still runs after its timeout, because its code swallows cancellation; "
+                "its result will be discarded",
                 now.job,
             )
         elif not body.cancelled():

@@ -401,7 +401,7 @@ class Replay:
                 raise NonDeterminism(
                     run.id,
                     f"step {missed}, which has run",
-                    f"{new[1]}, which has not: under another name it would run a second time",
+                    f"{new[1]}, which has not run (a renamed step would run a second time)",
                 )
 
     def _begun_now(self) -> Iterator[tuple[int, str]]:
@@ -432,7 +432,7 @@ class Replay:
         unasked = self._run.calling.unasked
         if unasked:
             self._run.log.warning(
-                "flow %r (%s) did not ask again for steps that it had run: %s",
+                "flow %r (%s) no longer calls steps that are in its history: %s",
                 *(self._run.id, self._run.flow.name, ", ".join(sorted(unasked)[:10])),
                 extra={"flow": self._run.id},
             )
@@ -443,7 +443,7 @@ class Replay:
         if run.code.ending is not None:
             return run.code.ending.unexpected(run.id, told(recorded))
         waits = [*run.calling.steps, *(f"child {name}" for name in run.children.open)]
-        found = f"a wait for {', '.join(waits[:10])}" if waits else "nothing of the kind"
+        found = f"a wait for {', '.join(waits[:10])}" if waits else "no such call"
         return NonDeterminism(run.id, told(recorded), found)
 
 

@@ -147,23 +147,23 @@ def told(event: Event) -> str:
 
 
 _WORDS: dict[type[Any], Callable[[Any], str]] = {
-    StepEnded: lambda event: f"the end of step {event.step}",
+    StepEnded: lambda event: f"the result of step {event.step}",
     StepRetrying: lambda event: f"the failure of attempt {event.attempt} of step {event.step}",
-    StepUnbegun: lambda event: f"step {event.step} not having begun",
+    StepUnbegun: lambda event: f"step {event.step} not begun",
     StepSent: lambda event: f"step {event.step} in a queue, with {_shown(event.input)}",
     StepIntended: lambda event: f"step {event.step} with once, with {_shown(event.input)}",
-    TimerSet: lambda event: f"timer {event.timer} being set",
-    TimerFired: lambda event: f"timer {event.timer} coming due",
+    TimerSet: lambda event: f"timer {event.timer} set",
+    TimerFired: lambda event: f"timer {event.timer} fired",
     ChildStarted: lambda event: f"child {event.child}, with {_shown(event.input)}",
-    ChildEnded: lambda event: f"the end of child {event.child}",
+    ChildEnded: lambda event: f"the result of child {event.child}",
     SignalSent: lambda event: f"signal {event.name!r} (number {event.number}) to {event.to!r}",
-    SignalReceived: lambda event: f"signal {event.name!r} coming in",
-    UpdateReceived: lambda event: f"update {event.name!r} coming in",
-    CancelRequested: lambda _: "a wish to cancel",
+    SignalReceived: lambda event: f"signal {event.name!r} received",
+    UpdateReceived: lambda event: f"update {event.name!r} received",
+    CancelRequested: lambda _: "a cancellation request",
     Patched: lambda event: f"patch {event.id!r}",
-    Ended: lambda event: f"the flow's end ({event.status})",
+    Ended: lambda event: f"the end of the flow ({event.status})",
     Retried: lambda event: f"a retry from version {event.to}",
-    Forked: lambda event: f"a copy of flow {event.id!r}",
+    Forked: lambda event: f"a fork of flow {event.id!r}",
 }
 
 

@@ -170,15 +170,15 @@ def check_unheard(
         raise RetryRefused(
             child.id,
             "heard",
-            f"its parent {parent.id!r} has heard that it failed, and acts on it: retry the parent, "
-            "or fork this one to run it by itself",
+            f"its parent {parent.id!r} has already received its failure: retry the parent, or "
+            "fork this flow to run it without the parent",
         )
     if started is None and _ended_before_run(child, parent):
         raise RetryRefused(
             child.id,
             "heard",
-            f"its parent {parent.id!r} has gone on as new since it ended, and nobody knows any "
-            "more whether that had heard of it: fork this one to run it by itself",
+            f"its parent {parent.id!r} continued as a new run after this flow ended, and may "
+            "have received its failure before: fork this flow to run it without the parent",
         )
     # A parent that completed is never retried.
     retryable = parent.status is not InstanceStatus.COMPLETED
@@ -186,9 +186,9 @@ def check_unheard(
         raise RetryRefused(
             child.id,
             "stopped",
-            f"it was stopped by its parent {parent.id!r}, or with it, and that begins it again, "
-            "under another id, when it is retried: retry the parent, or fork this one to run it by "
-            "itself",
+            f"it was stopped by its parent {parent.id!r}, or together with it, and a retry of "
+            "the parent starts it again under another id: retry the parent, or fork this flow to "
+            "run it without the parent",
         )
 
 
@@ -209,9 +209,8 @@ def _check_undone(record: InstanceRecord, end: _End) -> None:
         raise RetryRefused(
             record.id,
             "undone",
-            f"steps ran after what ended it that undid earlier ones{_undoing(end)}, and would "
-            "count as done: start it anew, or fork it on purpose from before the first that was "
-            "undone",
+            f"after its failure, steps were undone{_undoing(end)}, and a retry would treat them "
+            "as done: start the flow anew, or fork it from before the first undone step",
         )
 
 
@@ -225,7 +224,7 @@ def undone_in(record: InstanceRecord, rows: Sequence[HistoryRow]) -> str | None:
     end = _end_in(record, rows)
     if end is None or not _has_undone(end):
         return None
-    return f"has undone steps{_undoing(end)}"
+    return f"had undone steps{_undoing(end)}"
 
 
 def _undoing(end: _End) -> str:
@@ -264,7 +263,7 @@ def _check_known(record: InstanceRecord, item: Item) -> None:
             raise RetryRefused(
                 record.id,
                 "unknown",
-                f"nobody knows whether step {event.step}, which is to run once, has run: find out, "
-                "and retry with rerun_unknown=True (in a shell: --rerun-unknown) if it may do so "
+                f"it is unknown whether step {event.step} (once=True) has run: find out, and "
+                "retry with rerun_unknown=True (in a shell: --rerun-unknown) if the step may run "
                 "again",
             )

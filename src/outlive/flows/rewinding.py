@@ -390,8 +390,11 @@ def _of_the_original(mark: Forked, rows: Sequence[HistoryRow]) -> Forked:
 
 def _versions(rows: Sequence[HistoryRow], base: int) -> str:
     if not rows:
-        return f"there is {base}, its beginning"
-    return f"there are {base}, where this run began, and {rows[0].version} to {rows[-1].version}"
+        return f"known versions: {base} (the beginning)"
+    return (
+        f"known versions: {base} (the beginning of this run), and {rows[0].version} to "
+        f"{rows[-1].version}"
+    )
 
 
 def _copied(row: HistoryRow, rows: Sequence[HistoryRow]) -> str:

@@ -413,7 +413,7 @@ class FlowRun:
         left = [*steps, *children, *signals]
         if left:
             shown = ", ".join(left[:_UNAWAITED_SHOWN])
-            words = f"it returned while nobody waited for {shown}: await each call, or cancel it"
+            words = f"the flow returned without awaiting {shown}: await each call, or cancel it"
             self._unobserved({"message": words})
 
     def _unobserved(self, context: dict[str, Any]) -> None:

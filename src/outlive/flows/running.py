@@ -30,7 +30,9 @@ def the_flow(what: str) -> FlowRun:
     """
     run = running_flow()
     if run is None:
-        raise UsageError(f"outlive.{what} is for the code of a flow, not of a step or a program")
+        raise UsageError(
+            f"outlive.{what} works only in the code of a flow, not in a step or elsewhere"
+        )
     if run.loop.is_closed():
         run.loop.evict()
     return run

@@ -39,7 +39,7 @@ class Saga(AwaitedBlock):
         """
         if not callable(undo):
             raise UsageError(
-                f"saga.add takes what is to be called, and its arguments, not {undo!r}: "
+                f"saga.add needs a function and its arguments, not {undo!r}: write "
                 "saga.add(refund, order), not saga.add(refund(order))"
             )
         self._undo.append(lambda: undo(*args, **kwargs))
@@ -83,11 +83,11 @@ class Saga(AwaitedBlock):
                 if inspect.isawaitable(undone):
                     await undone
             except Exception as failed:  # noqa: BLE001 - the others are undone all the same
-                _note(error, f"undoing failed: {message_of(failed)}")
+                _note(error, f"an undo of the saga failed: {message_of(failed)}")
                 _tell(failed)
             except asyncio.CancelledError as cancelled:
                 # By its own code, or because it waits for a task that ended with the flow.
-                _note(error, "undoing was cancelled")
+                _note(error, "an undo of the saga was cancelled")
                 _tell(cancelled)
 
 
@@ -96,7 +96,7 @@ def _tell(failed: BaseException) -> None:
     if not run.replaying:
         run.log.log(
             logging.ERROR,
-            "a saga of flow %r could not undo a step: %r",
+            "could not undo a step in a saga of flow %r: %r",
             *(run.id, failed),
             exc_info=failed,
             extra={"flow": run.id},

@@ -27,22 +27,26 @@ def refuse_made(function: object, decorator: str) -> None:
         flow = cast("Flow[..., Any]", function)
         kind, name = "flow", flow.name
         called = called_as(flow.function, name)
-        fix = "drop one of the two" if decorator == "flow" else _instead(name, called, decorator)
+        fix = (
+            "remove one of the two decorators"
+            if decorator == "flow"
+            else _instead(name, called, decorator)
+        )
     elif isinstance(function, (Step, Handler)):
         made = cast("Step[..., Any] | Handler[Any, Any]", function)
         if _runs_plainly(decorator, is_async=made.is_async):
             return
         kind, name = "step" if isinstance(function, Step) else "handler", made.name
-        fix = "let a function of its own call it"
+        fix = "call it from another function"
         if decorator == kind:
             called = called_as(made.function, name)
-            fix = f"give it the function itself, `app.{kind}(…)({called}.function)`"
+            fix = f"pass the function itself, `app.{kind}(…)({called}.function)`"
         elif (decorator, kind) == ("flow", "handler"):
-            fix = "let it say `await host.flows.start(…)` for a flow of its own"
+            fix = "call `await host.flows.start(…)` in the handler to start a flow"
     else:
         return
     verb = "takes" if decorator in ("flow", "step") else "runs"
-    raise UsageError(f"@app.{decorator} {verb} functions, and {name!r} is a {kind}: {fix}")
+    raise UsageError(f"@app.{decorator} {verb} plain functions, but {name!r} is a {kind}: {fix}")
 
 
 def _runs_plainly(decorator: str, *, is_async: bool) -> bool:
@@ -73,8 +77,8 @@ def refuse_run_plainly(function: object, name: str, run_by: Iterable[tuple[str, 
         if _is_same(known, function):
             called = called_as(function, name)
             raise UsageError(
-                f"@app.{decorator} below @app.flow runs {called!r} as a plain function, and starts "
-                f"no flow: drop it, and {_instead(name, called, decorator)}"
+                f"@app.{decorator} below @app.flow runs {called!r} as a plain function and "
+                f"starts no flow: remove it, and {_instead(name, called, decorator)}"
             )
 
 
@@ -91,7 +95,7 @@ def _instead(name: str, called: str, decorator: str) -> str:
     Code calls it ``called``, which is another name where the decorator gave it one.
     """
     if decorator in ("cron", "every"):
-        return f"let a host say `await host.flows.schedule({name!r}, {called}, {decorator}=…)`"
+        return f"call `await host.flows.schedule({name!r}, {called}, {decorator}=…)`"
     if decorator == "step":
-        return "flow code calls a flow as it is, and that starts a child; drop @app.step"
-    return f"let a function of its own say `await host.flows.start({called}, …)`"
+        return "call the flow directly in flow code, which starts a child flow; remove @app.step"
+    return f"call `await host.flows.start({called}, …)`"

@@ -60,6 +60,6 @@ def refuse_options(unknown: Mapping[str, Any]) -> NoReturn:
     """
     shown = ", ".join(f"{name!r}: …" for name in unknown)
     raise UsageError(
-        f"{', '.join(map(repr, unknown))} is no option of a start; the arguments of a flow are "
-        f"given by position, or by name as kwargs={{{shown}}}"
+        f"{', '.join(map(repr, unknown))} is not a start option; pass the arguments of the flow "
+        f"by position, or by name as kwargs={{{shown}}}"
     )

@@ -77,9 +77,9 @@ class Starter:
         """
         found = self._desk.definition(flow)
         if delay is not None and at is not None:
-            raise UsageError("a flow starts at= an instant or after a delay=, not both")
+            raise UsageError("give either at= or delay=, not both")
         if at is not None and at.tzinfo is None:
-            raise UsageError("at= is an aware datetime, such as datetime.now(UTC)")
+            raise UsageError("at= must be a datetime with a time zone, such as datetime.now(UTC)")
         delay_us = 0 if delay is None else round(seconds(delay, "delay", most=TTL_MAX_S) * 1e6)
         retention_s = RETENTION_S if found is None else found.retention_s
         if id is None:
@@ -169,7 +169,10 @@ class Starter:
         inputs: dict[InstanceId, str] = {}
         for new in news:
             if inputs.setdefault(new.id, new.input) != new.input:
-                raise UsageError(f"id {new.id!r} is given twice, with different inputs")
+                raise UsageError(
+                    f"id {new.id!r} is used for two flows with different inputs: give each flow "
+                    "its own id"
+                )
         all_started = await self.submit(news, tx=tx)
         for started, new in zip(all_started, news, strict=True):
             _check_same(started, new)
@@ -237,7 +240,11 @@ class Starter:
         try:
             (started,) = await while_held(self._runtime, session, lambda: self._store.start((new,)))
         except OutliveError as error:
-            self._desk.log.warning("a start stays unknown until this session ends: %s", error)
+            self._desk.log.warning(
+                "lost the reply to a start; the flow, if started, is released when this host's "
+                "session ends: %s",
+                error,
+            )
             return
         if session.held:
             self._begin(new, started, session)
@@ -248,7 +255,11 @@ class Starter:
         try:
             await while_held(self._runtime, session, lambda: self._store.release((back,)))
         except OutliveError as error:
-            self._desk.log.warning("flow %s waits for the end of this session: %s", flow, error)
+            self._desk.log.warning(
+                "could not release flow %s; it is released when this host's session ends: %s",
+                flow,
+                error,
+            )
 
     def _tell_delayed(self, news: Sequence[NewInstance]) -> None:
         """Let those who wait learn of flows that come due before they would look."""
@@ -266,7 +277,7 @@ class Starter:
         try:
             await self._desk.wakeups.ring(claimable(name))
         except OutliveError as error:
-            self._desk.log.debug("flow %r was not rung: %s", name, error)
+            self._desk.log.debug("could not send a notification for flow %r: %s", name, error)
 
 
 def input_of(
@@ -283,7 +294,9 @@ def input_of(
     if not isinstance(flow, str):
         return flow.arguments.checked(flow.arguments.encode(tuple(args), kwargs))
     if len(args) > 1 or kwargs:
-        raise UsageError("a flow that is named by text takes its arguments as one JSON value")
+        raise UsageError(
+            "a flow given by name takes one JSON value: pass its arguments as one list or one dict"
+        )
     value: Any = args[0] if args else {}
     if found is not None:
         try:
@@ -294,7 +307,7 @@ def input_of(
         return found.arguments.checked(given)
     if not isinstance(value, dict):
         raise UsageError(
-            f"flow {flow!r} is not defined here: give its arguments by name, as an object"
+            f"flow {flow!r} is not defined in this app: give its arguments by name, as one dict"
         )
     return encode(cast("dict[str, Any]", value), f"the input of flow {flow}")
 

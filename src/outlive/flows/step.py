@@ -56,7 +56,8 @@ class Step(Generic[P, R]):
     ) -> None:
         if not callable(function):
             raise UsageError(
-                f"app.step takes a function, or name=…, not {cast('object', function)!r}"
+                "app.step must decorate a function or be given options such as name=…, not "
+                f"{cast('object', function)!r}"
             )
         known = getattr(function, "__name__", "")
         # All of them are called so, and a history could not tell one from another.
@@ -97,7 +98,7 @@ def check_definition(name: object, kind: str) -> str:
     checked = check_key(cast("str", name), f"the name of a {kind}")
     # Identities are a name, a # and a number, and ids of children are made of them.
     if "#" in checked:
-        raise UsageError(f"the name of a {kind} holds no '#': {checked!r}")
+        raise UsageError(f"the name of a {kind} must not contain '#': {checked!r}")
     return checked
 
 
@@ -116,9 +117,9 @@ def check_queue_mates(step: Step[..., Any], others: Iterable[Step[..., Any]]) ->
             and said != wanted
         ):
             raise UsageError(
-                f"the steps of queue {step.options.queue!r} run in the same slots: {other.name!r} "
-                f"has concurrency={said} and {step.name!r} {wanted}; give both the same, or queues "
-                "of their own"
+                f"the steps of queue {step.options.queue!r} share the same slots, but "
+                f"{other.name!r} has concurrency={said} and {step.name!r} has "
+                f"concurrency={wanted}: give both the same number, or a queue of its own to each"
             )
 
 
@@ -140,13 +141,18 @@ def step_options(  # noqa: PLR0913 - the options are the public promise
         UsageError: One of them is wrong, or two of them contradict each other.
     """
     if retry is not None and not isinstance(cast("object", retry), Retry):
-        raise UsageError(f"retry is an outlive.Retry, not {retry!r}")
+        raise UsageError(f"retry must be an outlive.Retry, not {retry!r}")
     if once and retry is not None and retry.max_attempts > 1:
-        raise UsageError("a step with once=True is never run twice, so that it takes no retry=")
+        raise UsageError("a step with once=True never runs twice: drop retry=, or drop once=True")
     if transactional and (queue is not None or once):
-        raise UsageError("a transactional step runs here: it takes no queue= and no once=")
+        raise UsageError(
+            "a transactional step runs on the host of its flow and commits once: drop queue= and "
+            "once="
+        )
     if once and queue is not None:
-        raise UsageError("a step with queue= may run again when a host is lost: drop once=True")
+        raise UsageError(
+            "a step with queue= may run twice when a host is lost: drop once=True, or drop queue="
+        )
     if transactional and heartbeat is not None:
         raise UsageError(
             "a transactional step holds a transaction and must be short: give it timeout= instead "
@@ -154,14 +160,14 @@ def step_options(  # noqa: PLR0913 - the options are the public promise
         )
     if transactional and concurrency is not None:
         raise UsageError(
-            "how many transactional steps run at once is up to the store's connections: drop "
-            "concurrency=, or do in an ordinary step what must be limited"
+            "the connections of the store limit the concurrency of transactional steps: drop "
+            "concurrency=, or use an ordinary step for work that must be limited"
         )
     if retry_for is not None and queue is None and (retry is None or retry.max_attempts == 1):
         raise UsageError("retry_for= is a limit of retry=: give both, or timeout= for one attempt")
     for kind in cast("tuple[object, ...]", errors):
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise UsageError(f"errors= holds classes of exceptions, not {kind!r}")
+            raise UsageError(f"errors= must contain exception classes, not {kind!r}")
     return StepOptions(
         retry=retry or _NO_RETRY,
         retry_for_s=None if retry_for is None else seconds(retry_for, "retry_for", zero=False),

@@ -170,9 +170,9 @@ class _Busy(asyncio.AbstractEventLoop):
 def _refuse(*args: object, **kwargs: object) -> NoReturn:
     del args, kwargs
     raise UsageError(
-        "a middleware waits for something around a synchronous transactional step, which holds "
-        "the store's writer: let it await nothing but the call, or write the step as `async def` "
-        "where the backend takes that"
+        "a middleware awaited something other than the call around a synchronous transactional "
+        "step, which holds the store's writer: await nothing but the call, or write the step as "
+        "`async def` if the backend supports that"
     )
 
 

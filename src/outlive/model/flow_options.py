@@ -43,7 +43,7 @@ class FlowOptions:
             value: object = getattr(self, name)
             if type(value) is not int or not 1 <= value <= most:
                 raise UsageError(
-                    f"FlowOptions.{name} is a whole number from 1 to {most:,}, not {value!r}"
+                    f"FlowOptions.{name} must be a whole number from 1 to {most:,}, not {value!r}"
                 )
         for name, least, most in (
             ("poll", 0.1, POLL_MAX_S),
@@ -60,5 +60,5 @@ def check_claim_batch(value: object) -> int:
         UsageError: It is no whole number from 1 to ``CLAIM_MAX``.
     """
     if type(value) is not int or not 1 <= value <= CLAIM_MAX:
-        raise UsageError(f"claim_batch is a whole number from 1 to {CLAIM_MAX}, not {value!r}")
+        raise UsageError(f"claim_batch must be a whole number from 1 to {CLAIM_MAX}, not {value!r}")
     return value

@@ -46,7 +46,7 @@ def seconds(
     if isinstance(value, timedelta):
         result = value.total_seconds()
     elif type(value) is bool or not isinstance(cast("object", value), (int, float)):
-        raise UsageError(f"{what} is a number of seconds or a timedelta, not {value!r}")
+        raise UsageError(f"{what} must be a number of seconds or a timedelta, not {value!r}")
     else:
         try:
             result = float(value)
@@ -55,9 +55,11 @@ def seconds(
     if not math.isfinite(result):
         raise UsageError(f"{what} must be finite, not {value!r}")
     if result < least or (result == 0 and not zero):
-        raise UsageError(f"{what} must be {'at least' if zero else 'above'} {least:g} s: {value!r}")
+        raise UsageError(
+            f"{what} must be {'at least' if zero else 'above'} {least:g} s, not {value!r}"
+        )
     if result > most:
-        raise UsageError(f"{what} must be at most {most:g} s: {value!r}")
+        raise UsageError(f"{what} must be at most {most:g} s, not {value!r}")
     return result
 
 
@@ -81,7 +83,7 @@ def known_options(
                     near = difflib.get_close_matches(name, known, n=1)
                     hint = f"; did you mean {near[0]!r}?" if near else "."
                     raise UsageError(
-                        f"{what} has no option {name!r}{hint} It takes {', '.join(known)}"
+                        f"{what} has no option {name!r}{hint} Known options: {', '.join(known)}"
                     )
             return function(*args, **kwargs)
 
@@ -187,28 +189,34 @@ def _check_fractions(options: LeaseOptions) -> None:
     for name in ("renew_jitter", "at_risk"):
         value: object = getattr(options, name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise UsageError(f"{name} is a fraction, not {value!r}")
+            raise UsageError(f"{name} must be a fraction, not {value!r}")
     if not 0 <= options.renew_jitter < 1:
-        raise UsageError(f"renew_jitter is a fraction from 0 to below 1: {options.renew_jitter!r}")
+        raise UsageError(
+            f"renew_jitter must be a fraction from 0 to below 1, not {options.renew_jitter!r}"
+        )
     if not 0 < options.at_risk <= 1:
         raise UsageError(
-            f"at_risk is a fraction of the ttl, above 0, at most 1: {options.at_risk!r}"
+            f"at_risk must be a fraction of the ttl, above 0 and at most 1, not {options.at_risk!r}"
         )
     retries = options.renew_retries_max
     if retries is not None and (type(retries) is not int or retries < 0):
-        raise UsageError(f"renew_retries_max is a count of at least 0, or None: {retries!r}")
+        raise UsageError(
+            f"renew_retries_max must be a count of at least 0, or None, not {retries!r}"
+        )
 
 
 def _pause_pair(pair: tuple[Duration, Duration], what: str) -> tuple[float, float]:
     try:
         first, most = pair
     except (TypeError, ValueError):
-        raise UsageError(f"{what} is a pair (first, longest) of seconds, not {pair!r}") from None
+        raise UsageError(
+            f"{what} must be a pair (first, longest) of seconds, not {pair!r}"
+        ) from None
     first_s = seconds(first, f"{what}[0]", zero=False)
     most_s = seconds(most, f"{what}[1]", zero=False)
     if first_s > most_s:
         raise UsageError(
-            f"{what}: the first pause {first_s:g} s is longer than the longest {most_s:g} s"
+            f"{what}: the first pause {first_s:g} s is longer than the longest pause {most_s:g} s"
         )
     return first_s, most_s
 
@@ -225,13 +233,13 @@ def _plan(options: LeaseOptions, drift: float) -> LeasePlan:
     margin_s = min(0.5, ttl_s / 10) if margin is None else seconds(margin, "safety_margin")
     safe_s = ttl_s * (1 - drift) - margin_s
     if safe_s <= 0:
-        raise UsageError(f"safety_margin {margin_s:g} s leaves nothing of the ttl {ttl_s:g} s")
+        raise UsageError(f"safety_margin {margin_s:g} s is too long for the ttl {ttl_s:g} s")
     interval = options.renew_interval
     renew_s = ttl_s / 3 if interval is None else seconds(interval, "renew_interval", zero=False)
     if options.auto_renew and renew_s * (1 + options.renew_jitter) >= safe_s:
         raise UsageError(
-            f"renew_interval {renew_s:g} s (with its jitter) is not below the {safe_s:g} s that a "
-            f"ttl of {ttl_s:g} s leaves: the lease would be lost between renewals"
+            f"renew_interval {renew_s:g} s (with its jitter) must be below {safe_s:g} s for a "
+            f"ttl of {ttl_s:g} s: the lease would expire between two renewals"
         )
     backoff = _pause_pair(options.renew_backoff, "renew_backoff")
     poll = _pause_pair(options.acquire_retry, "acquire_retry")

@@ -68,9 +68,9 @@ class Retry:
         for name, least, most in (("factor", 1.0, 1000.0), ("jitter", 0.0, 1.0)):
             value: object = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise UsageError(f"Retry.{name} is a number, not {value!r}")
+                raise UsageError(f"Retry.{name} must be a number, not {value!r}")
             if not least <= value <= most:
-                raise UsageError(f"Retry.{name} is from {least:g} to {most:g}, not {value!r}")
+                raise UsageError(f"Retry.{name} must be from {least:g} to {most:g}, not {value!r}")
         for name in ("on", "never"):
             object.__setattr__(self, name, _kinds(name, getattr(self, name)))
 
@@ -165,14 +165,16 @@ def _overridden(base: Retry, text: str) -> Retry:
     try:
         document: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"a retry policy is a JSON object: {error}") from error
+        raise UsageError(f"a retry policy must be a JSON object: {error}") from error
     if not isinstance(document, dict):
-        raise UsageError(f"a retry policy is a JSON object, not {document!r}")
+        raise UsageError(f"a retry policy must be a JSON object, not {document!r}")
     known = {field.name for field in fields(Retry)}
     changes = cast("dict[str, Any]", document)
     for name in changes:
         if name not in known:
-            raise UsageError(f"a retry policy has no {name!r}; known: {', '.join(sorted(known))}")
+            raise UsageError(
+                f"a retry policy has no option {name!r}; known options: {', '.join(sorted(known))}"
+            )
     return replace(base, **changes)
 
 
@@ -185,17 +187,17 @@ def _kinds(name: str, value: object) -> tuple[ErrorKind, ...]:
     if isinstance(value, (type, str)):
         value = (value,)
     if not isinstance(value, (tuple, list)):
-        raise UsageError(f"Retry.{name} is a tuple of error classes, not {value!r}")
+        raise UsageError(f"Retry.{name} must be a tuple of error classes, not {value!r}")
     kinds = tuple(cast("tuple[object, ...]", value))
     if len(kinds) > _KINDS_MAX:
-        raise UsageError(f"Retry.{name} names at most {_KINDS_MAX} kinds of error")
+        raise UsageError(f"Retry.{name} may name at most {_KINDS_MAX} kinds of error")
     for kind in kinds:
         if isinstance(kind, str):
             if 0 < len(kind) <= _KIND_LENGTH_MAX:
                 continue
         elif isinstance(kind, type) and issubclass(kind, BaseException):
             continue
-        raise UsageError(f"Retry.{name} holds error classes or their names, not {kind!r}")
+        raise UsageError(f"Retry.{name} must contain error classes or their names, not {kind!r}")
     return cast("tuple[ErrorKind, ...]", kinds)
 
 
@@ -207,6 +209,6 @@ def check_max_attempts(value: object) -> int:
     """
     if type(value) is not int or not 1 <= value <= MAX_ATTEMPTS_LIMIT:
         raise UsageError(
-            f"max_attempts is a whole number from 1 to {MAX_ATTEMPTS_LIMIT:,}, not {value!r}"
+            f"max_attempts must be a whole number from 1 to {MAX_ATTEMPTS_LIMIT:,}, not {value!r}"
         )
     return value

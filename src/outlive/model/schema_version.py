@@ -36,15 +36,15 @@ def version_of(number: int, script: str) -> SchemaVersion:
 def newer_served(store: str, found: int, release: int) -> str:
     """The log line of a release that uses a newer schema."""
     return (
-        f"the schema of {store} is number {found}, of a newer release, and still serves this one, "
-        f"which knows {release}: upgrade when it suits you"
+        f"the schema of {store} has version {found}, from a newer release, and still supports "
+        f"this release (version {release}): upgrade this host when convenient"
     )
 
 
 def too_old(store: str, found: int, release: int) -> SchemaMismatch:
     """The error of a schema that has to be migrated first."""
     return SchemaMismatch(
-        f"the schema of {store} is number {found} and this release needs {release}: "
+        f"the schema of {store} has version {found}, and this release needs version {release}: "
         "run `outlive migrate`",
         found=found,
         expected=release,
@@ -54,9 +54,9 @@ def too_old(store: str, found: int, release: int) -> SchemaMismatch:
 def too_new(store: str, found: SchemaVersion, release: int) -> SchemaMismatch:
     """The error of a schema that this release cannot use."""
     return SchemaMismatch(
-        f"the schema of {store} is number {found.number}, written by a newer release, and serves "
-        f"releases from {found.compatible_with} on; this one knows {release}: install the release "
-        "here that the other hosts have",
+        f"the schema of {store} has version {found.number}, from a newer release, and supports "
+        f"releases from version {found.compatible_with} on; this release has version {release}: "
+        "upgrade Outlive on this host to the release of the other hosts",
         found=found.number,
         expected=release,
     )

@@ -68,8 +68,8 @@ class Every:
     def __init__(self, interval_us: int) -> None:
         if not INTERVAL_MIN_US <= interval_us <= INTERVAL_MAX_US:
             raise UsageError(
-                f"an interval is between {INTERVAL_MIN_US / 1e6:g} s and a century, not "
-                f"{interval_us / 1e6:g} s"
+                f"an interval must be between {INTERVAL_MIN_US / 1e6:g} s and a century, "
+                f"not {interval_us / 1e6:g} s"
             )
         self._interval_us = interval_us
 
@@ -184,22 +184,22 @@ def check_expression(expression: str) -> str:
         UsageError: It is no cron expression; says which field is wrong.
     """
     if not isinstance(expression, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"a cron expression is a str, not {type(expression).__name__}")
+        raise UsageError(f"a cron expression must be a str, not {type(expression).__name__}")
     if len(expression) > EXPRESSION_LENGTH_MAX:
-        raise UsageError(f"a cron expression has at most {EXPRESSION_LENGTH_MAX} characters")
+        raise UsageError(f"a cron expression may have at most {EXPRESSION_LENGTH_MAX} characters")
     fields = _SHORT.get(expression.strip().lower(), expression)
     try:
         CronSim(fields, _naive(_PROBE))
     except CronSimError as error:
         raise UsageError(
-            f"{expression!r} is no cron expression: {str(error).lower()}; it has five fields, "
-            "minute hour day month weekday, or six with seconds before them"
+            f"{expression!r} is not a valid cron expression: {str(error).lower()}; write five "
+            "fields (minute hour day month weekday), or six with the seconds first"
         ) from None
     return " ".join(fields.split())
 
 
 def _never(expression: str) -> UsageError:
-    return UsageError(f"the cron expression {expression!r} never matches a day of the calendar")
+    return UsageError(f"the cron expression {expression!r} never matches any date")
 
 
 def _naive(at: datetime) -> datetime:

@@ -37,7 +37,7 @@ class Listeners:
                 listener(wakeup)
             except Exception:
                 # One broken listener must not cost the others their hint.
-                self._logger.exception("a listener of wake-ups failed")
+                self._logger.exception("a notification listener failed")
 
 
 class NoWakeups:

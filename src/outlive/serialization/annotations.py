@@ -63,7 +63,7 @@ def _check_private(kind: type) -> None:
     lost = [each.name for each in attributes if each.init and each.name.startswith("_")]
     if lost:
         raise TypeError(
-            f"the attribute {lost[0]!r} of {kind.__qualname__} is private, and would not be "
+            f"the attribute {lost[0]!r} of {kind.__qualname__} is private and would not be "
             "stored: give it a name without the underscore, or attrs.field(init=False)"
         )
 

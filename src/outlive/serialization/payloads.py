@@ -53,7 +53,7 @@ class Codec:
                 if not self.flat:
                     check(self.read_as)
         except TypeError as error:
-            raise UsageError(f"{kind!r} cannot be carried by a job: {error}") from error
+            raise UsageError(f"{kind!r} cannot be stored as JSON: {error}") from error
 
     def decode(self, text: str) -> Any:
         """The value of a JSON text that a store returned.
@@ -62,7 +62,9 @@ class Codec:
             InvalidPayload: It is no JSON, too deep, too long, or does not fit the type.
         """
         if len(text) > PAYLOAD_BYTES_MAX:
-            raise InvalidPayload(f"{len(text)} characters of JSON; {PAYLOAD_BYTES_MAX} are allowed")
+            raise InvalidPayload(
+                f"{len(text)} characters of JSON; at most {PAYLOAD_BYTES_MAX} are allowed"
+            )
         try:
             if not self.flat and _may_be_deep(text):
                 _check(_plain_decoder.decode(text), "it", DEPTH_MAX)
@@ -91,7 +93,7 @@ class Codec:
             return msgspec.convert(value, cast("type[object]", kind), dec_hook=_from_python)
         except Exception as error:
             raise UsageError(
-                f"{what} takes a payload of type {kind.__qualname__}: {error}"
+                f"the payload of {what} must be of type {kind.__qualname__}: {error}"
             ) from error
 
 
@@ -168,7 +170,7 @@ def encode(
             _check(msgspec.to_builtins(value, enc_hook=_to_builtins), what, DEPTH_MAX)
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{what} holds text that is not valid Unicode") from error
+        raise UsageError(f"{what} contains text that is not valid Unicode") from error
     except UsageError:
         raise
     except Exception as error:  # a type's own code may raise anything
@@ -188,7 +190,7 @@ def _sorted_by_text(value: object) -> bytes:
     data = _encode_in_order(plain)
     # The same members in another order take as many bytes.
     if len(data) != len(_encode(value)):
-        raise TypeError("two keys of a dictionary have the same text in JSON")
+        raise TypeError("two keys of a dictionary are the same text in JSON")
     return data
 
 
@@ -259,7 +261,7 @@ def _check(value: object, what: str, left: int) -> None:
         for item in cast("list[object]", value):
             _check(item, what, left - 1)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{what} holds {value!r}, which JSON cannot say")
+        raise UsageError(f"{what} contains {value!r}, which JSON cannot represent")
 
 
 _encode = msgspec.json.Encoder(enc_hook=_to_builtins).encode

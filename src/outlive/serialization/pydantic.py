@@ -235,12 +235,12 @@ _TYPES_MAX = 1024
 _MASK = b"**********"
 
 _MASKED = (
-    "it holds a secret, of which only the mask ********** would be stored: pass a reference to the "
+    "it contains a secret, and only the mask ********** would be stored: pass a reference to the "
     "secret, or give its field in a pydantic model a serializer that reveals it"
 )
 _BYTES = (
-    "it is a pydantic dataclass that holds bytes, which pydantic would not read as they are "
-    "written: make it a pydantic model, or a dataclass of the standard library"
+    "it is a pydantic dataclass with bytes, which pydantic does not read back as written: make "
+    "it a pydantic model, or a dataclass of the standard library"
 )
 
 
@@ -273,8 +273,8 @@ class Form:
         if twice is not None:
             name, alias = twice
             raise TypeError(
-                f"its field {name!r} has the alias {alias!r}, which is the name of another field: "
-                "what is stored could be read in two ways; rename one of them"
+                f"its field {name!r} has the alias {alias!r}, which is the name of another "
+                "field: the stored JSON would be ambiguous; rename one of them"
             )
         self.decode, self.validated = _readers(adapter, schema)
         options = {"mode": "json", **_options(schema)}

@@ -59,7 +59,7 @@ class Bell:
         try:
             await self._wakeups.ring(Wakeup(f"{_QUEUE}{queue}"))
         except OutliveError as error:
-            self._log.debug("queue %r was not rung: %s", queue, error)
+            self._log.debug("could not send a notification for queue %r: %s", queue, error)
 
     def close(self) -> None:
         """Stop listening. Repeatable."""

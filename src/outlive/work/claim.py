@@ -137,7 +137,7 @@ class Claim:
                 self.id,
                 "expired",
                 f"the claim of job {self.id!r} was lost: this host's session was not renewed in "
-                "time, and others may run the job now",
+                "time, and another worker may run the job now",
             )
 
     async def complete(self, result: object = None) -> None:

@@ -144,7 +144,11 @@ class Claimer:
             await while_held(self.runtime, session, give_back)
             self._watch(request, session)
         except OutliveError as error:
-            self._log.warning("a claim stays unknown until this session ends: %s", error)
+            self._log.warning(
+                "lost the reply to a claim; any jobs it claimed are released when this host's "
+                "session ends: %s",
+                error,
+            )
 
     def _watch(
         self, request: ClaimRequest, session: LiveSession, known: Sequence[ClaimedJob] = ()
@@ -184,7 +188,11 @@ class Claimer:
                 back = [Return(each.id, each.token) for each in claimed.jobs]
                 await while_held(self.runtime, session, lambda: self.store.release(back))
         except (OutliveError, asyncio.CancelledError) as error:
-            self._log.warning("what a cancelled claim was given stays claimed: %s", error)
+            self._log.warning(
+                "could not release the jobs of a cancelled claim; they are released when this "
+                "host's session ends: %s",
+                error,
+            )
 
     def later(self, coroutine: Any) -> None:
         """Run something to its end beside the caller; ``close`` waits for it."""

@@ -66,14 +66,14 @@ def taking_tick(function: CronFunction) -> Callable[[CronTick], Any]:
         UsageError: It is no function of nothing, or of the tick.
     """
     if not callable(function):
-        raise UsageError(f"a cron function is a function, not {function!r}")
+        raise UsageError(f"a cron function must be callable, not {function!r}")
     parameters = inspect.signature(function).parameters.values()
     needed = [each for each in parameters if each.default is inspect.Parameter.empty]
     named = [each for each in needed if each.kind not in _ANY_NUMBER]
     if len(named) > 1 or any(each.kind is inspect.Parameter.KEYWORD_ONLY for each in named):
         raise UsageError(
-            f"the cron function {_name(function)} takes nothing, or the tick: write "
-            f"`def {_name(function)}(tick)`"
+            f"the cron function {_name(function)} must take no arguments, or the tick alone: "
+            f"write `def {_name(function)}(tick)`"
         )
     takes_tick = bool(named)
     if inspect.iscoroutinefunction(function):

@@ -161,7 +161,7 @@ class Current:
             UsageError: This is no transactional step.
         """
         if self._tx is None:
-            raise UsageError("current().tx is for steps with transactional=True")
+            raise UsageError("current().tx exists only in steps with transactional=True")
         return self._tx
 
     @tx.setter
@@ -221,7 +221,7 @@ def current() -> Current:
     """
     found = running.get()
     if found is None:
-        raise UsageError("outlive.current() is for code that a handler or a step runs")
+        raise UsageError("outlive.current() works only inside a handler or a step")
     return found
 
 

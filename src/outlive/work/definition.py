@@ -75,10 +75,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every_us is None):
-            raise UsageError("a schedule has a cron expression or an interval, one of both")
+            raise UsageError(
+                "a schedule needs either a cron expression or an interval, not both or neither"
+            )
         if type(self.limit) is not int or not 1 <= self.limit <= CATCH_UP_LIMIT_MAX:
             raise UsageError(
-                f"catch_up_limit is a whole number from 1 to {CATCH_UP_LIMIT_MAX:,}, not "
+                f"catch_up_limit must be a whole number from 1 to {CATCH_UP_LIMIT_MAX:,}, not "
                 f"{self.limit!r}"
             )
 
@@ -168,7 +170,9 @@ def zone_name(zone: str | tzinfo) -> str:
         return "UTC"
     name = zone.key if isinstance(zone, ZoneInfo) else zone
     if not isinstance(name, str) or not name:
-        raise UsageError(f"tz is the name of a time zone such as 'Europe/Berlin', not {zone!r}")
+        raise UsageError(
+            f"tz must be the name of a time zone such as 'Europe/Berlin', not {zone!r}"
+        )
     _zone(name)
     return name
 
@@ -189,11 +193,11 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except ZoneInfoNotFoundError:
         raise ConfigurationError(
-            f"there is no time zone {name!r} on this machine; use a name such as 'Europe/Berlin', "
-            "and if all are missing, pip install tzdata"
+            f"there is no time zone {name!r} on this machine; use a name such as "
+            "'Europe/Berlin', or run `pip install tzdata` if this machine has no time zones"
         ) from None
     except (ValueError, OSError) as error:
-        raise ConfigurationError(f"{name!r} is no time zone: {error}") from None
+        raise ConfigurationError(f"{name!r} is not a valid time zone: {error}") from None
 
 
 def _instant(at_us: int) -> datetime:

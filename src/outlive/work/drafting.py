@@ -78,7 +78,9 @@ class Drafts:
     ) -> list[NewJob]:
         """The jobs of many payloads that have everything else in common. Raises as ``draft``."""
         if options.get("id") is not None and len(payloads) > 1:
-            raise UsageError("an id names one job; enqueue_many gives each its own")
+            raise UsageError(
+                "id= names one job: leave it out, and enqueue_many gives every job its own id"
+            )
         shared = msgspec.structs.asdict(self.template(target, options))
         del shared["id"], shared["payload"]
         wanted = options.get("id")
@@ -136,7 +138,9 @@ class Drafts:
 
     def _ordering(self, key: str | None) -> str | None:
         if key is not None and not self._capabilities.ordering:
-            raise UnsupportedByDriver(f"{self._capabilities.backend} has no ordering keys")
+            raise UnsupportedByDriver(
+                f"{self._capabilities.backend} does not support ordering keys"
+            )
         return key
 
     def _headers(self, given: Mapping[str, str] | None) -> str:
@@ -144,11 +148,15 @@ class Drafts:
         if not given and not carried:
             return "{}"
         if not isinstance(given, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"headers are text by name, as {{'tenant': 'a'}}, not {given!r}")
+            raise UsageError(
+                f"headers must be a mapping of str to str, such as {{'tenant': 'a'}}, not {given!r}"
+            )
         headers = {**(carried or {}), **(given or {})}
         for name, value in cast("dict[object, object]", headers).items():
             if not isinstance(name, str) or not isinstance(value, str):
-                raise UsageError(f"headers are text by name; {name!r}: {value!r} is not")
+                raise UsageError(
+                    f"headers must be a mapping of str to str; {name!r}: {value!r} is not"
+                )
         return encode_json(headers, "the headers", limit=METADATA_BYTES_MAX)
 
 
@@ -165,7 +173,7 @@ def _retry(base: Retry, options: JobOptions) -> tuple[str, int]:
         said = "{}" if most is None else f'{{"max_attempts":{most}}}'
         return said, base.max_attempts if most is None else most
     if not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"retry is an outlive.Retry, not {retry!r}")
+        raise UsageError(f"retry must be an outlive.Retry, not {retry!r}")
     if most is not None:
         retry = retry.overridden(f'{{"max_attempts":{most}}}')
     return retry.to_json(), retry.max_attempts
@@ -174,7 +182,8 @@ def _retry(base: Retry, options: JobOptions) -> tuple[str, int]:
 def _priority(value: object) -> int:
     if type(value) is not int or abs(value) > PRIORITY_MAX:
         raise UsageError(
-            f"priority is a whole number from -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}, not {value!r}"
+            f"priority must be a whole number from -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}, not "
+            f"{value!r}"
         )
     return value
 
@@ -203,12 +212,12 @@ def _due_at(options: JobOptions) -> int | None:
     if at is None:
         return None
     if options.get("delay"):
-        raise UsageError("say delay or at, not both")
+        raise UsageError("give either delay or at, not both")
     if not isinstance(cast("object", at), datetime) or at.tzinfo is None:
-        raise UsageError(f"at is a datetime with a time zone, not {at!r}")
+        raise UsageError(f"at must be a datetime with a time zone, not {at!r}")
     at_us = (at - _EPOCH) // timedelta(microseconds=1)
     if abs(at_us) > DUE_AT_US_MAX:
-        raise UsageError(f"at {at} is no time that every store can keep: they end in June 2255")
+        raise UsageError(f"at must be before June 2255, not {at}")
     return at_us
 
 
@@ -218,4 +227,4 @@ def _on_duplicate(options: JobOptions) -> OnDuplicate:
         return OnDuplicate(value)
     except ValueError:
         known = ", ".join(repr(each.value) for each in OnDuplicate)
-        raise UsageError(f"on_duplicate is one of {known}, not {value!r}") from None
+        raise UsageError(f"on_duplicate must be one of {known}, not {value!r}") from None

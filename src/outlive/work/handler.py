@@ -95,7 +95,8 @@ class Handler(Generic[In_contra, Out_co]):
                 hints = typing.get_type_hints(plain, include_extras=True)
             except NameError as error:
                 raise UsageError(
-                    f"{self!r}: its types cannot be found ({error}); define them in the module"
+                    f"{self!r}: its annotated types cannot be resolved ({error}); define the "
+                    "types at the top level of the module"
                 ) from error
             takes = hints.get(self._parameter, Any)
             returns = hints.get("return", Any)
@@ -118,15 +119,15 @@ def _one_parameter(function: Callable[..., Any], queue: str) -> str:
         UsageError: The function does not take exactly one.
     """
     if not callable(function):
-        raise UsageError(f"the handler of queue {queue!r} is a function, not {function!r}")
+        raise UsageError(f"the handler of queue {queue!r} must be a function, not {function!r}")
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = list(inspect.signature(function).parameters.values())
     wanted = [each for each in parameters if each.kind in positional]
     needed = [each for each in parameters if each.default is inspect.Parameter.empty]
     if not wanted or any(each is not wanted[0] for each in needed):
         raise UsageError(
-            f"the handler of queue {queue!r} takes one argument, the payload: "
-            f"write `def {getattr(function, '__name__', 'handle')}(payload)`"
+            f"the handler of queue {queue!r} must take one argument, the payload: write `def "
+            f"{getattr(function, '__name__', 'handle')}(payload)`"
         )
     return wanted[0].name
 
@@ -140,7 +141,8 @@ def check_handled(queue: str) -> str:
     """
     if callable(queue):
         raise UsageError(
-            'a handler is one of a queue: write @app.handler("queue") in place of @app.handler'
+            'a handler needs the name of its queue: write @app.handler("queue") instead of '
+            "@app.handler"
         )
     return check_queue(queue)
 
@@ -154,7 +156,7 @@ def check_target(target: str) -> str:
     """
     if callable(target):
         name = getattr(target, "__name__", repr(target))
-        raise UsageError(f"{name!r} is no handler: define it with @app.handler(…)")
+        raise UsageError(f"{name!r} is not a handler: define it with @app.handler(…)")
     return check_queue(target)
 
 
@@ -165,7 +167,7 @@ def count_of(value: object, what: str, most: int) -> int:
         UsageError: It is no whole number from 1 to ``most``.
     """
     if type(value) is not int or not 1 <= value <= most:
-        raise UsageError(f"{what} is a whole number from 1 to {most:,}, not {value!r}")
+        raise UsageError(f"{what} must be a whole number from 1 to {most:,}, not {value!r}")
     return value
 
 
@@ -177,7 +179,7 @@ def rate_of(rate: Rate) -> tuple[int, float]:
     """
     if isinstance(rate, tuple):
         if len(rate) != 2:  # noqa: PLR2004
-            raise UsageError(f"rate is a count per second, or (count, seconds), not {rate!r}")
+            raise UsageError(f"rate must be a count per second, or (count, seconds), not {rate!r}")
         count, per = rate
     else:
         count, per = rate, 1.0
@@ -201,9 +203,11 @@ def options_of(  # noqa: PLR0913 - the options are the public promise
         UsageError: One of them is wrong.
     """
     if retry is not None and not isinstance(cast("object", retry), Retry):
-        raise UsageError(f"retry is an outlive.Retry, not {retry!r}")
+        raise UsageError(f"retry must be an outlive.Retry, not {retry!r}")
     if concurrency_key is not None and not callable(concurrency_key):
-        raise UsageError(f"concurrency_key is a function of the payload, not {concurrency_key!r}")
+        raise UsageError(
+            f"concurrency_key must be a function of the payload, not {concurrency_key!r}"
+        )
     return HandlerOptions(
         concurrency=count_of(concurrency, "concurrency", CONCURRENCY_MAX),
         timeout_s=None if timeout is None else seconds(timeout, "timeout", zero=False),

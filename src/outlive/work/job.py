@@ -207,6 +207,6 @@ def _in_vain(record: JobRecord) -> str:
     if record.state is not JobState.READY or record.attempts or record.losses:
         return said
     return (
-        f"{said}, and nobody has claimed it; does a host run a handler of queue {record.queue!r} "
-        "(host.running(), host.run() or `outlive worker`)?"
+        f"{said}, and no worker has claimed it; check that a host runs a handler of queue "
+        f"{record.queue!r} (host.running(), host.run() or `outlive worker`)"
     )

@@ -70,7 +70,9 @@ class KeyLimits:
             )
         except StoreError as error:
             # The handler has not run, so this is no failure of the job.
-            self._log.warning("a job waits for its concurrency key: %s", error)
+            self._log.warning(
+                "could not acquire the concurrency key of a job, will retry the job: %s", error
+            )
             raise KeyBusy from error
         if lease is None:
             raise KeyBusy
@@ -93,4 +95,7 @@ class KeyLimits:
             await lease.release()
         except StoreError as error:
             # It ends by its ttl; the job itself is not to blame.
-            self._log.warning("the concurrency key of a job ends by its ttl: %s", error)
+            self._log.warning(
+                "could not release the concurrency key of a job; it expires after its ttl: %s",
+                error,
+            )

@@ -66,12 +66,12 @@ def states_of(state: States) -> tuple[JobState, ...]:
     named = [state] if isinstance(state, str) else list(state)
     if not named:
         # A caller who computed which states are meant, and found none, does not mean every job.
-        raise UsageError("name at least one state, or leave state out")
+        raise UsageError("state= is empty: name at least one state, or leave state= out")
     try:
         return tuple(JobState(each) for each in named)
     except ValueError:
         known = ", ".join(each.value for each in JobState)
-        raise UsageError(f"state is one of {known}, not {state!r}") from None
+        raise UsageError(f"state must be one of {known}, not {state!r}") from None
 
 
 def check_page(limit: object) -> int:
@@ -196,7 +196,8 @@ class Operations:
         period_us = round(seconds(per, "per", most=TTL_MAX_S, zero=False) * 1e6)
         if not self._capabilities.queue_limits and (concurrency or rate):
             raise UnsupportedByDriver(
-                f"{self._capabilities.backend} keeps no limits for a queue in the whole fleet"
+                f"{self._capabilities.backend} does not support fleet-wide limits of a queue; "
+                "limit each worker, or use SQLite or Postgres"
             )
         return QueueSettings(
             name=check_queue(queue),

@@ -55,7 +55,7 @@ async def until_known(
             return await call(number)
         except (OutcomeUnknown, StoreUnavailable) as error:
             # One that is refused now says nothing of the one before.
-            unknown = OutcomeUnknown(f"{first}; asked again: {error}")
+            unknown = OutcomeUnknown(f"{first}; repeated: {error}")
     raise unknown
 
 

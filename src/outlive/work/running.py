@@ -280,7 +280,10 @@ class Runner:
                 loop.call_soon_threadsafe(slot.vacate)
             except RuntimeError:
                 # The loop has closed: nobody counts slots any more.
-                self._log.debug("a thread of queue %r outlived its loop", self.handler.queue)
+                self._log.debug(
+                    "a handler thread of queue %r ended after its event loop had closed",
+                    self.handler.queue,
+                )
 
         working.add_done_callback(ended)
         return await asyncio.wrap_future(working)
@@ -295,7 +298,7 @@ class Runner:
         while task is not None and task.cancelling():
             task.uncancel()
         if run.why is None:
-            failed = RuntimeError("the handler was cancelled, and not by its worker")
+            failed = RuntimeError("the handler was cancelled by its own code, not by its worker")
             failed.__cause__ = error
             return await self._fail(run, slot, failed)
         if run.why == LOST:
@@ -356,7 +359,7 @@ class Runner:
             policy = policy.overridden(job.retry)
         except UsageError as wrong:
             self._log.warning(
-                "job %s has a retry policy that cannot be read, and gets that of its handler: %s",
+                "job %s has an unreadable retry policy; the policy of its handler is used: %s",
                 *(job.id, wrong),
                 extra={"job": job.id, "queue": job.queue},
             )
@@ -367,7 +370,8 @@ class Runner:
             return outcome
         job = run.job
         self._log.warning(
-            "the claim of job %s of queue %r was lost while it ran; others run it now",
+            "the claim of job %s of queue %r was lost while the job ran; another worker may run "
+            "the job now",
             *(job.id, job.queue),
             extra={"job": job.id, "queue": job.queue, "token": job.token},
         )
@@ -377,14 +381,14 @@ class Runner:
         fields = {"job": job.id, "queue": job.queue, "attempt": job.attempts + 1}
         if delay_s is None:
             self._log.error(
-                "job %s of queue %r is dead after %d attempts: %r",
+                "job %s of queue %r is dead after attempt %d: %r",
                 *(job.id, job.queue, job.attempts + 1, error),
                 exc_info=error,
                 extra=fields,
             )
         else:
             self._log.warning(
-                "job %s of queue %r failed, and is tried again in %.1f s: %r",
+                "job %s of queue %r failed, next attempt in %.1f s: %r",
                 *(job.id, job.queue, delay_s, error),
                 extra=fields,
             )

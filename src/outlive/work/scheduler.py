@@ -84,7 +84,7 @@ class Scheduler:
         except StoreError as error:
             pause_s = self._backoff.next_s()
             if not self._away:
-                self._log.warning("schedules wait for the store: %s", error)
+                self._log.warning("could not run the schedules, will retry: %s", error)
             self._away = True
         else:
             self._backoff.reset()
@@ -149,7 +149,7 @@ class Scheduler:
             )
         except UsageError as error:
             self._unreadable[schedule.name] = schedule.version
-            self._log.error("schedule %r is not fired by this host: %s", schedule.name, error)
+            self._log.error("this host cannot fire schedule %r: %s", schedule.name, error)
             return False
         version = schedule.version
         for step in steps:
@@ -177,24 +177,28 @@ class Scheduler:
         if entry in (Entry.CREATED, Entry.REPLACED):
             self._telemetry.enqueued(1)
         if missed:
-            self._log.warning("%d tick(s) of schedule %r were missed", missed, name, extra=fields)
+            self._log.warning("missed ticks (%d) of schedule %r", missed, name, extra=fields)
         if entry is Entry.CLOSED:
             self._log.warning(
-                "schedule %r fired into queue %r, which drains: no job was added",
+                "schedule %r fired into queue %r, which is draining: no job was added",
                 name,
                 queue,
                 extra=fields,
             )
         elif entry is Entry.CONFLICT:
             self._log.warning(
-                "schedule %r fired into queue %r, and a job of another queue has the id of this "
-                "tick: no job was added",
+                "schedule %r fired into queue %r, but a job of another queue already has the id "
+                "of this tick: no job was added",
                 name,
                 queue,
                 extra=fields,
             )
         elif entry in (Entry.REJECTED, Entry.EXISTING):
-            self._log.info("the job of an earlier tick of %r is still there", name, extra=fields)
+            self._log.info(
+                "schedule %r fired, but the job of an earlier tick is still live: no job was added",
+                name,
+                extra=fields,
+            )
 
     def _is_unreadable(self, schedule: ScheduleRecord) -> bool:
         return self._unreadable.get(schedule.name) == schedule.version

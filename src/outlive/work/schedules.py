@@ -244,7 +244,9 @@ def define(  # noqa: PLR0913 - the arguments of create
     check_schedule(name)
     for option in _NOT_FOR_SCHEDULES:
         if option in options:
-            raise UsageError(f"a schedule decides the {option!r} of its jobs itself")
+            raise UsageError(
+                f"a schedule sets the {option!r} of its jobs itself: leave the option out"
+            )
     carries_tick = payload is CronTick
     example = CronTick(name, _EPOCH) if carries_tick else payload
     job = work.prepare(target, example, **options)
@@ -274,7 +276,7 @@ def catch_up_of(value: CatchUp | str) -> CatchUp:
         return CatchUp(value)
     except ValueError:
         known = ", ".join(repr(each.value) for each in CatchUp)
-        raise UsageError(f"catch_up is one of {known}, not {value!r}") from None
+        raise UsageError(f"catch_up must be one of {known}, not {value!r}") from None
 
 
 def info_of(record: ScheduleRecord) -> ScheduleInfo:

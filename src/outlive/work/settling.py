@@ -87,7 +87,9 @@ class Lane:
                 except StoreError as error:
                     if backoff is None:
                         backoff = Backoff(_FIRST_S, _MOST_S, self._runtime.random)
-                        self._log.warning("the store did not take the end of a job: %s", error)
+                        self._log.warning(
+                            "could not record the result of a job, will retry: %s", error
+                        )
                     await self._runtime.clock.sleep(backoff.next_s())
                     batch = _still_ours(batch)
                 else:
@@ -96,7 +98,9 @@ class Lane:
                     return
         except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             # A mistake of a driver: the jobs stay claimed until this session ends.
-            self._log.exception("jobs could not be settled")
+            self._log.exception(
+                "could not record job results; the jobs stay claimed until this host's session ends"
+            )
         finally:
             for _, _, future in batch:
                 _tell(future, Settled.LOST)

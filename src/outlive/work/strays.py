@@ -61,11 +61,11 @@ class Strays:
                 strays = [held for held in await find() if held not in mine]
                 if strays:
                     await give_back(strays)
-                    self._log.warning("gave %d claims back that were made late", len(strays))
+                    self._log.warning("released late claims: %d", len(strays))
             except LeaseLost:
                 return
             except OutliveError as error:
-                self._log.debug("no look at claims that may come late: %s", error)
+                self._log.debug("could not check for late claims, will retry: %s", error)
 
     async def close(self) -> None:
         """Watch no more: the session ends, and with it its claims. Repeatable."""

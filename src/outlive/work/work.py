@@ -226,7 +226,7 @@ class Work:
         count_of(limit, "limit", CLAIM_MAX)
         wait_s = seconds(wait, "wait")
         if not targets and job is None:
-            raise UsageError("claim from which queue? name one, or a job")
+            raise UsageError("claim needs at least one queue, or job=")
         codecs = {each.queue: each.takes for each in targets if isinstance(each, Handler)}
         names = [
             each.queue if isinstance(each, Handler) else check_target(each) for each in targets
@@ -428,7 +428,9 @@ class Work:
 def _payloads(payloads: object) -> list[Any]:
     # A text would be a job for each of its letters.
     if isinstance(payloads, (str, bytes)) or not isinstance(payloads, Iterable):
-        raise UsageError(f"payloads are a list or the like, not {type(payloads).__name__}")
+        raise UsageError(
+            f"payloads must be a list or another iterable, not {type(payloads).__name__}"
+        )
     return [*cast("Iterable[Any]", payloads)]
 
 
@@ -436,24 +438,28 @@ def _targets(queues: Target | Iterable[Target]) -> list[Target]:
     if isinstance(queues, (str, Handler)):
         return [queues]
     if not isinstance(queues, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"claim from a queue or several, by name or handler, not {queues!r}")
+        raise UsageError(
+            f"claim takes one or several queues, by name or by handler, not {queues!r}"
+        )
     return list(queues)
 
 
 def _check_options(options: JobOptions) -> None:
     if not options.keys() <= _OPTIONS:
         unknown = ", ".join(sorted(options.keys() - _OPTIONS))
-        raise UsageError(f"unknown job option {unknown}; known: {', '.join(sorted(_OPTIONS))}")
+        raise UsageError(
+            f"unknown job option {unknown}; known options: {', '.join(sorted(_OPTIONS))}"
+        )
 
 
 def _alone(*filters: object) -> None:
     if any(each is not None for each in filters):
-        raise UsageError("name a job by its id, or many by a filter, not both")
+        raise UsageError("give either the id of one job, or a filter for many, not both")
 
 
 def _some(*filters: object) -> None:
     if all(each is None for each in filters):
-        raise UsageError("which jobs? give an id, or a filter such as queue= or state=")
+        raise UsageError("no jobs selected: give an id, or a filter such as queue= or state=")
 
 
 def _one(id: str, changed: Changed) -> int:  # noqa: A002 - it is one

@@ -200,14 +200,19 @@ class Worker:
             await asyncio.wait(self._tasks, timeout=_CANCEL_PATIENCE_S)
         stuck = [run for run in self.runs.values() if not run.over]
         if stuck:
-            self._log.warning("%d handlers do not stop; their jobs are given back", len(stuck))
+            self._log.warning(
+                "handlers ignored cancellation (%d); their jobs are released", len(stuck)
+            )
             for run in stuck:
                 self._give_back(run.job, run.session)
         try:
             async with asyncio.timeout(_SETTLE_PATIENCE_S):
                 await self._lanes.flushed()
         except TimeoutError:
-            self._log.warning("the store does not take what became of jobs; their session ends it")
+            self._log.warning(
+                "timed out writing job results; the jobs will be retried by other workers when "
+                "this session expires"
+            )
 
     def _has_ended(self) -> bool:
         """Whether nobody is left to write what becomes of a job: the loop is being torn down.
@@ -239,7 +244,7 @@ class Worker:
             )
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
-            self._log.warning("claiming failed, again in %.1f s: %s", pause_s, error)
+            self._log.warning("could not claim jobs, next attempt in %.1f s: %s", pause_s, error)
             await self._alarm.sleep(pause_s)
             return
         self._backoff.reset()
@@ -369,7 +374,11 @@ class Worker:
                         line.queue, options.queue_concurrency, options.rate
                     )
                 except StoreError as error:
-                    self._log.warning("the limits of queue %r wait: %s", line.queue, error)
+                    self._log.warning(
+                        "could not declare the limits of queue %r, will retry: %s",
+                        line.queue,
+                        error,
+                    )
                     await self._alarm.sleep(self._backoff.next_s())
                 else:
                     self._tell_overruled(options, held)
@@ -381,9 +390,9 @@ class Worker:
         holds = _limits_in_words(held.concurrency, rate)
         if held.limited_by is LimitsBy.OPERATOR and declared != holds:
             self._log.warning(
-                "queue %r keeps the limits that an operator set (%s), not those of its handler "
-                "(%s): `outlive work limit %s --lift` lifts them, and the next worker that starts "
-                "sets its own",
+                "queue %r uses the limits set by an operator (%s), not the limits of its handler "
+                "(%s): `outlive work limit %s --lift` removes them; the next worker that starts "
+                "then sets the limits of its handler",
                 *(held.name, holds, declared, held.name),
                 extra={"queue": held.name},
             )
@@ -396,7 +405,7 @@ class Worker:
 
 
 def _limits_in_words(concurrency: int | None, rate: tuple[int, float] | None) -> str:
-    words = [] if concurrency is None else [f"{concurrency} at once"]
+    words = [] if concurrency is None else [f"{concurrency} concurrent"]
     if rate is not None:
         words.append(f"{rate[0]} in {rate[1]:g} s")
     return ", ".join(words)

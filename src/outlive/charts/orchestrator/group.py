@@ -195,7 +195,8 @@ class Group:
         namesake = self._names.get(name)
         if isinstance(namesake, dict):
             raise UnknownTarget(
-                name, f"{len(namesake)} machines of group {self.name!r} share it; use a whole id"
+                name,
+                f"{len(namesake)} machines of group {self.name!r} have this name; use the full id",
             )
         return namesake
 
@@ -317,7 +318,7 @@ def checked_name(name: object, what: str) -> str:
         InvalidName: It is no text, empty or too long.
     """
     if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX:
-        raise InvalidName(f"{what} is text of 1 to {NAME_MAX} characters, not {name!r}")
+        raise InvalidName(f"{what} must be text of 1 to {NAME_MAX} characters, not {name!r}")
     return name
 
 

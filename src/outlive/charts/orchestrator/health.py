@@ -42,9 +42,9 @@ def judge(now: Metrics, before: Metrics | None = None) -> Health:
         target.append(f"{share:.0%} of the events failed")
     if now.queue_age_s > DEGRADED_AGE_S:
         target = worse if now.queue_age_s > UNHEALTHY_AGE_S else bad
-        target.append(f"machines wait {now.queue_age_s:.2g} s for their turn")
+        target.append(f"the longest waiting machine has waited {now.queue_age_s:.2g} s")
     if throttled:
-        bad.append(f"{throttled} events met a full mailbox")
+        bad.append(f"{throttled} events were sent to a full mailbox")
     if worse:
         return Health(level="unhealthy", reasons=(*worse, *bad))
     return Health(level="degraded" if bad else "healthy", reasons=tuple(bad))

@@ -241,4 +241,4 @@ class Lanes:
             try:
                 function(*args)
             except Exception:  # noqa: BLE001 - the notes behind it must still be read
-                _log.exception("a note from another thread could not be followed")
+                _log.exception("a call from another thread failed")

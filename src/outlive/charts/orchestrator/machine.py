@@ -91,7 +91,7 @@ class Machine(Worker):
                 machine has failed.
         """
         if self.running:
-            raise UsageError(f"machine {self.id!r} runs already")
+            raise UsageError(f"machine {self.id!r} is already running")
         if self.group.released:
             raise GroupReleased(self.group.name)
         lanes = self._lanes = self.group.orchestrator.lanes()
@@ -198,7 +198,7 @@ class Machine(Worker):
         if self._phase == NEW or self._lanes.loop is asyncio.get_running_loop():
             return await work()
         if not self._lanes.loop.is_running():
-            raise UnknownTarget(self.id, "its event loop does not run")
+            raise UnknownTarget(self.id, "its event loop is not running")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._lanes.loop))
 
     # -- events ---------------------------------------------------------------------------------

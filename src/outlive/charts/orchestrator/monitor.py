@@ -41,7 +41,7 @@ def folder() -> Path:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigurationError(
-            f"{path} must be a folder that belongs to you alone (mode 0700); remove it"
+            f"{path} must be a directory of this user with mode 0700: remove it or fix its mode"
         )
     return path
 

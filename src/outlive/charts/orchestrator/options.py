@@ -40,20 +40,26 @@ class PoolOptions:
 
     def __post_init__(self) -> None:
         if type(self.pool_size) is not int or not 1 <= self.pool_size <= POOL_SIZE_LIMIT:
-            raise UsageError(f"pool_size is 1 to {POOL_SIZE_LIMIT}, not {self.pool_size!r}")
+            raise UsageError(
+                f"pool_size must be from 1 to {POOL_SIZE_LIMIT}, not {self.pool_size!r}"
+            )
         if (
             type(self.max_pool_size) is not int
             or not self.pool_size <= self.max_pool_size <= POOL_SIZE_LIMIT
         ):
             raise UsageError(
-                f"max_pool_size is pool_size to {POOL_SIZE_LIMIT}, not {self.max_pool_size!r}"
+                f"max_pool_size must be from pool_size to {POOL_SIZE_LIMIT}, not "
+                f"{self.max_pool_size!r}"
             )
         if not 1 < self.growth_factor <= POOL_SIZE_LIMIT:
             raise UsageError(
-                f"growth_factor is above 1 to {POOL_SIZE_LIMIT}, not {self.growth_factor!r}"
+                f"growth_factor must be above 1 and at most {POOL_SIZE_LIMIT}, not "
+                f"{self.growth_factor!r}"
             )
         if not 0 <= self.shrink_threshold < 1:
-            raise UsageError(f"shrink_threshold is 0 to below 1, not {self.shrink_threshold!r}")
+            raise UsageError(
+                f"shrink_threshold must be from 0 to below 1, not {self.shrink_threshold!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +78,8 @@ class MailboxRule:
 
     def __post_init__(self) -> None:
         if type(self.limit) is not int or self.limit < 1:
-            raise UsageError(f"mailbox_limit is at least 1, not {self.limit!r}")
+            raise UsageError(f"mailbox_limit must be at least 1, not {self.limit!r}")
         if self.policy not in POLICIES:
-            raise UsageError(f"mailbox_policy is one of {', '.join(POLICIES)}, not {self.policy!r}")
+            raise UsageError(
+                f"mailbox_policy must be one of {', '.join(POLICIES)}, not {self.policy!r}"
+            )

@@ -115,7 +115,7 @@ class Orchestrator:
         Raises:
             InvalidName: The name is no text, empty or too long.
         """
-        checked_name(name, "a group's name")
+        checked_name(name, "the name of a group")
         with self.lock:
             number = next(self._numbers)
             made = Group(self, id=number, name=name, created_at=self._runtime.clock.now())
@@ -310,7 +310,7 @@ class Orchestrator:
             root = root.parent
         if isinstance(root, Machine):
             root.count_dead_letter()
-            self.letters.add(actor.id, root.group.name, event, "no transition takes it")
+            self.letters.add(actor.id, root.group.name, event, "no transition for the event")
 
 
 class _Shared:

@@ -68,7 +68,9 @@ class Acquiring:
             return await self._acquire(name, request)
         except StoreUnavailable as error:
             if request.owner in self._in_doubt:
-                raise OutcomeUnknown(f"{error}; the key may be leased, so ask again") from error
+                raise OutcomeUnknown(
+                    f"{error}; the lease may have been acquired: repeat the request"
+                ) from error
             raise
 
     async def _acquire(self, name: str, request: AcquireRequest) -> Grant | Held:
@@ -85,7 +87,7 @@ class Acquiring:
             if outcome is not None:
                 return outcome
         raise OutcomeUnknown(
-            f"lease {request.key!r} kept changing while it was acquired; ask again"
+            f"lease {request.key!r} changed during every attempt to acquire it; try again"
         )
 
     async def _take(self, name: str, seen: Seen, request: AcquireRequest) -> Grant | Held | None:
@@ -195,7 +197,9 @@ def begun(applied: bool = True) -> Generator[None]:  # noqa: FBT001, FBT002 - re
     except StoreUnavailable as error:
         if not applied:
             raise
-        raise OutcomeUnknown(f"{error}; the lease was already touched, so look again") from error
+        raise OutcomeUnknown(
+            f"{error}; part of the request was applied: read the lease again"
+        ) from error
 
 
 def _grant(record: BlobRecord, request: AcquireRequest, before: BlobRecord | None) -> Grant:

@@ -102,7 +102,9 @@ class Blobs:
                 lease_state=_lease_state(properties),
                 record=decode(name, properties.metadata, content),
             )
-        raise StoreUnavailable(f"the blob {name!r} changes faster than it can be read; try again")
+        raise StoreUnavailable(
+            f"the blob {name!r} changed during every attempt to read it; try again"
+        )
 
     async def properties(self, name: str) -> Any | None:
         """The blob's properties as the service tells them, or ``None`` if there is no blob."""
@@ -112,7 +114,9 @@ class Blobs:
     async def _content(self, name: str, properties: Any) -> bytes | None:
         """The blob's content, or ``None`` if it was changed since ``properties`` were read."""
         if properties.size > CONTENT_BYTES_MAX:
-            raise StoreError(f"the blob {name!r} is larger than any record: it is not ours")
+            raise StoreError(
+                f"the blob {name!r} is larger than any record of Outlive: another program wrote it"
+            )
 
         async def download() -> bytes:
             unchanged = self._unchanged(properties.etag)

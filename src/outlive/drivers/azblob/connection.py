@@ -85,7 +85,7 @@ class Connection:
                 return await self._insist(request)
         except Exception as error:
             if self._closed:
-                raise StoreUnavailable("the driver was closed") from None
+                raise StoreUnavailable("the driver is closed") from None
             refusal = refusal_of(error)
             if refusal is not None:
                 return refusal
@@ -102,7 +102,9 @@ class Connection:
                 pause_s = retry_after_s(error)
                 if pause_s is None:
                     pause_s = _BUSY_FIRST_S * 2**tries * self._context.random.uniform(0.5, 1.5)
-                self._context.logger.debug("Azure Blob Storage is busy; again in %g s", pause_s)
+                self._context.logger.debug(
+                    "Azure Blob Storage is busy, next attempt in %g s", pause_s
+                )
                 await self._context.clock.sleep(min(pause_s, _BUSY_MOST_S))
         return await request()
 

@@ -34,7 +34,7 @@ async def look(
         return [Finding(level="error", what=str(error), advice="see the driver's page")]
     findings = [
         Finding(level="ok", what=f"container {settings.shown}"),
-        Finding(level="ok", what=f"access by {settings.access.method}"),
+        Finding(level="ok", what=f"authentication by {settings.access.method}"),
         Finding(level="ok", what=f"round trip {round_trip_s * 1000:.1f} ms"),
         _skew(clock.skew_s()),
     ]
@@ -69,19 +69,19 @@ async def _container(blobs: Blobs) -> list[Finding]:
         findings.append(
             Finding(
                 level="warning",
-                what="anybody may read this container, and with it who owns what",
-                advice="turn public access off",
+                what="the container is public: anyone can read which host owns which lease",
+                advice="disable public access",
             )
         )
     return findings
 
 
 def _skew(skew_s: float) -> Finding:
-    what = f"the service's clock is {skew_s:+.1f} s from this machine's"
+    what = f"the clock of the service differs by {skew_s:+.1f} s from the clock of this machine"
     if abs(skew_s) <= _SKEW_MAX_S:
         return Finding(level="ok", what=what)
     return Finding(
         level="warning",
         what=what,
-        advice="run NTP here; leases stay correct, but a key or signature may be refused",
+        advice="run NTP on this machine; leases stay correct, but requests may be refused",
     )

@@ -55,7 +55,9 @@ class AzureBlobLeaseStore:
         """Own the key, or learn why not; see the port. There is no queue to stand in."""
         self._blobs.check_open()
         if request.limit != 1:
-            raise UnsupportedByDriver("Azure Blob Storage keeps no semaphores")
+            raise UnsupportedByDriver(
+                "Azure Blob Storage does not support semaphores: limit must be 1"
+            )
         check_ttl(request.ttl_us)
         name = name_of(self._namespace, request.key)
         return await self._turns.run(request.key, lambda: self._acquiring.acquire(name, request))
@@ -115,7 +117,7 @@ class AzureBlobLeaseStore:
                     await self._blobs.end_lease(name, after.etag)
                 broken = lease_record(seen, now_us)
                 return [] if broken is None else [broken]
-        raise StoreUnavailable(f"lease {key!r} changes faster than it can be broken; try again")
+        raise StoreUnavailable(f"lease {key!r} changed during every attempt to break it; try again")
 
     # -- looking --------------------------------------------------------------------------------
 

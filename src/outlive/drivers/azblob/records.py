@@ -216,8 +216,8 @@ def tenancy(record: LeaseRecord) -> Tenancy:
 def _check_schema(found: int) -> None:
     if found > _SCHEMA:
         raise SchemaMismatch(
-            f"a lease was written by a newer release (schema {found}, this one reads {_SCHEMA}): "
-            "upgrade outlive here",
+            f"a lease was written by a newer release (schema {found}, this release reads "
+            f"{_SCHEMA}): upgrade Outlive on this host",
             found=found,
             expected=_SCHEMA,
         )

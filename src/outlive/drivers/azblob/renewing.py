@@ -65,7 +65,9 @@ class Renewing:
             if refusal is None:
                 return structs.replace(grant, version=new.version, ttl_us=ttl_us, state=new.state)
             seen, refused = None, refusal is Refusal.LEASE
-        raise OutcomeUnknown(f"lease {grant.key!r} kept changing while it was renewed; ask again")
+        raise OutcomeUnknown(
+            f"lease {grant.key!r} changed during every attempt to renew it; try again"
+        )
 
     async def _extend(self, name: str, seen: Seen, new: BlobRecord) -> Refusal | None:
         """Count the lease anew and write ``new``, or tell why the blob must be looked at again."""
@@ -130,7 +132,9 @@ class Renewing:
                     await self._blobs.release(name, lease_id)
                 return
             seen, refused = None, after is Refusal.LEASE
-        raise OutcomeUnknown(f"lease {grant.key!r} kept changing while it was released; ask again")
+        raise OutcomeUnknown(
+            f"lease {grant.key!r} changed during every attempt to release it; try again"
+        )
 
 
 def _half_released(seen: Seen, grant: Grant) -> bool:

@@ -52,8 +52,7 @@ class ServiceClock:
         """
         if self._ahead_us is None:
             raise StoreError(
-                "no reply of Azure Blob Storage has told the time: something in between removes "
-                "the Date header"
+                "no reply of Azure Blob Storage contained the time: a proxy removes the Date header"
             )
         return self._monotonic_us() + self._ahead_us
 

@@ -52,20 +52,20 @@ def read_settings(location: Location, options: dict[str, Any]) -> AzureBlobSetti
     parts = urlsplit(location.url)
     if "@" in parts.netloc:
         raise ConfigurationError(
-            "an azblob:// URL holds no user and no password; give account_key or "
+            "an azblob:// URL must not contain a user or a password; give account_key or "
             "connection_string as an option"
         )
     container = location.path.strip("/")
     if _CONTAINER.fullmatch(container) is None:
         raise ConfigurationError(
-            f"{container!r} cannot name a container: write azblob://ACCOUNT/CONTAINER, with 3 to "
-            "63 lower-case letters, digits and single hyphens"
+            f"{container!r} is not a valid container name: write azblob://ACCOUNT/CONTAINER, "
+            "with 3 to 63 lower-case letters, digits and single hyphens"
         )
     given: dict[str, Any] = {**location.options, **options}
     access = read_access(BLOB, parts.netloc, given)
     if access.key is not None and not access.account:
         raise ConfigurationError(
-            "account_key belongs to an account: name it, as azblob://ACCOUNT/CONTAINER"
+            "account_key needs the name of its account: write azblob://ACCOUNT/CONTAINER"
         )
     return AzureBlobSettings(
         access=access,
@@ -81,7 +81,7 @@ def _proxy(value: Any) -> str | None:
         return None
     if not isinstance(value, str) or not value.startswith(("http://", "https://")):
         # It may hold a password, so it is not repeated.
-        raise ConfigurationError("proxy is an address of the form http://host:port")
+        raise ConfigurationError("proxy must be an address of the form http://host:port")
     return value
 
 
@@ -90,7 +90,9 @@ def _seconds(given: dict[str, Any], name: str, default: float) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} is a number of seconds, not {value!r}") from None
+        raise ConfigurationError(f"{name} must be a number of seconds, not {value!r}") from None
     if isinstance(value, bool) or not 0 < number <= _TIMEOUT_MAX_S:
-        raise ConfigurationError(f"{name} is above 0 and at most {_TIMEOUT_MAX_S:g} s: {value!r}")
+        raise ConfigurationError(
+            f"{name} must be above 0 and at most {_TIMEOUT_MAX_S:g} s, not {value!r}"
+        )
     return number

@@ -22,9 +22,9 @@ from outlive.errors import (
 class Refusal(Enum):
     """Answers that a lease store expects: the service was reached and changed nothing."""
 
-    MISSING = "there is no such blob"
-    CHANGED = "it is not as it was read"
-    LEASE = "the lease is somebody else's, or nobody's"
+    MISSING = "the blob does not exist"
+    CHANGED = "the blob has changed since it was read"
+    LEASE = "the lease has another owner, or no owner"
 
 
 _REFUSALS = {
@@ -48,21 +48,23 @@ _ROLE = (
 
 # What stands behind a 401 or 403, by Azure's own codes, and what to do about it.
 _FORBIDDEN = {
-    "AuthenticationFailed": "the key or signature was not accepted; check it and this clock",
+    "AuthenticationFailed": (
+        "the key or signature was not accepted; check the key and the clock of this machine"
+    ),
     "AuthorizationFailure": (
-        "the key was not accepted, or the account's firewall does not let this address in"
+        "the key was not accepted, or the firewall of the account blocks this address"
     ),
     "AuthorizationPermissionMismatch": (
         f"the identity may not read and write blobs here; assign the role: {_ROLE}"
     ),
     "AuthorizationResourceTypeMismatch": (
-        "the shared access signature is not for containers and blobs; make one that is"
+        "the shared access signature is not valid for containers and blobs; create one for both"
     ),
-    "AuthorizationProtocolMismatch": "the shared access signature wants https",
+    "AuthorizationProtocolMismatch": "the shared access signature requires https",
     "InsufficientAccountPermissions": f"the identity may not do this; assign the role: {_ROLE}",
     "InvalidAuthenticationInfo": "the token of the identity was not accepted",
     "KeyBasedAuthenticationNotPermitted": (
-        f"the account takes no keys; leave account_key out and assign the role: {_ROLE}"
+        f"the account does not accept keys; leave account_key out and assign the role: {_ROLE}"
     ),
     "AccountIsDisabled": "the storage account is disabled",
     "BlobImmutableDueToPolicy": (
@@ -119,8 +121,8 @@ def translate(error: BaseException, *, write: bool, shown: str) -> OutliveError:
     if "ClientAuthenticationError" in names and not error_code(error):
         # It was the identity's own service that refused, and nothing was sent to the storage.
         return ConfigurationError(
-            "no identity to show to Azure Blob Storage: run where a managed or workload identity "
-            "is, run `az login`, or give account_key or connection_string"
+            "no identity for Azure Blob Storage: run with a managed or workload identity, run "
+            "`az login`, or give account_key or connection_string"
         )
     if status is not None:
         return _translate_reply(error, status, write=write, shown=shown)
@@ -132,7 +134,7 @@ def translate(error: BaseException, *, write: bool, shown: str) -> OutliveError:
         return _lost(what, write=write)
     if isinstance(error, ValueError):
         # The client's own words may quote a key.
-        return ConfigurationError(f"the Azure client does not accept the settings of {shown}")
+        return ConfigurationError(f"the Azure client rejected the settings of {shown}")
     return StoreError(f"the Azure client failed ({what})")
 
 
@@ -143,14 +145,14 @@ def _translate_reply(error: BaseException, status: int, *, write: bool, shown: s
         return StoreUnavailable(f"Azure Blob Storage is throttling this account ({said})")
     if code in _FORBIDDEN or status in {401, 403}:
         advice = _FORBIDDEN.get(code, f"the identity may not do this; assign the role: {_ROLE}")
-        return ConfigurationError(f"{shown} refuses the request ({said}): {advice}")
+        return ConfigurationError(f"{shown} refused the request ({said}): {advice}")
     if code in {"ContainerNotFound", "ContainerBeingDeleted"}:
         return StoreUnavailable(f"the container {shown} does not exist ({said}); create it again")
     if status >= 500:  # noqa: PLR2004
         return _lost(said, write=write)
     if not code:
         return ConfigurationError(
-            f"{shown} does not answer as Azure Blob Storage does ({said}); check endpoint"
+            f"the replies of {shown} do not come from Azure Blob Storage ({said}); check endpoint"
         )
     return StoreError(f"Azure Blob Storage reported {said}")
 
@@ -158,9 +160,9 @@ def _translate_reply(error: BaseException, status: int, *, write: bool, shown: s
 def _not_connected(cause: BaseException | None, shown: str) -> StoreUnavailable:
     names = _class_names(cause)
     if "ClientConnectorDNSError" in names:
-        why = "there is no such host; check the account's name and the network"
+        why = "the host name does not exist; check the account name and the network"
     elif not {"ClientConnectorSSLError", "ClientConnectorCertificateError"}.isdisjoint(names):
-        why = "TLS failed; check that endpoint speaks https and its certificate is trusted"
+        why = "TLS failed; check that endpoint uses https and that its certificate is trusted"
     else:
         why = f"no connection, {type(cause).__name__}"
     return StoreUnavailable(f"cannot reach {shown} ({why})")
@@ -173,6 +175,6 @@ def _class_names(error: BaseException | None) -> set[str]:
 def _lost(what: str, *, write: bool) -> StoreError:
     if write:
         return OutcomeUnknown(
-            f"the reply of Azure Blob Storage was lost ({what}); it may be applied"
+            f"the reply of Azure Blob Storage was lost ({what}); the write may have been applied"
         )
     return StoreUnavailable(f"Azure Blob Storage did not answer ({what})")

@@ -20,7 +20,7 @@ def check_ttl(ttl_us: int) -> None:
     """
     if not TTL_MIN_S <= ttl_us / 1e6 <= TTL_MAX_S:
         raise UsageError(
-            f"ttl {ttl_us / 1e6:g} s is outside what Azure Blob Storage offers: "
+            f"ttl {ttl_us / 1e6:g} s is outside the limits of Azure Blob Storage: "
             f"{TTL_MIN_S:g} to {TTL_MAX_S:g} s"
         )
 

@@ -45,7 +45,7 @@ class Turns:
             return task.result()
         except asyncio.CancelledError:
             if self._closed and task.cancelled():
-                raise StoreUnavailable("the driver was closed") from None
+                raise StoreUnavailable("the driver is closed") from None
             raise
 
     async def close(self) -> None:

@@ -155,7 +155,7 @@ class Connection:
     def _final(self, error: OutliveError, *, unsure: bool) -> OutliveError:
         if unsure and not isinstance(error, OutcomeUnknown):
             # An earlier attempt may have been applied, whatever became of the last.
-            return OutcomeUnknown(f"{error}; an earlier attempt may have been applied")
+            return OutcomeUnknown(f"{error}; an earlier attempt of the write may have been applied")
         if self._closed and isinstance(error, StoreUnavailable):
             return StoreUnavailable("the driver is closed")
         return error

@@ -34,8 +34,8 @@ async def look(
         return [
             Finding(
                 level="error",
-                what=f"container {settings.database}/{settings.container} is gone",
-                advice="connect again: a host creates it where it may",
+                what=f"container {settings.database}/{settings.container} does not exist",
+                advice="connect again: a host creates the container if it has the rights",
             )
         ]
     paths = ", ".join(reply.document.get("partitionKey", {}).get("paths", []))
@@ -70,7 +70,7 @@ def _regions(account: Account) -> Finding:
     if account.multi_write:
         return Finding(
             level="error",
-            what="the account writes in several regions: two owners may both succeed",
+            what="the account writes in several regions: two owners may both acquire one lease",
             advice="az cosmosdb update --enable-multiple-write-locations false",
         )
     region = account.write_region or "one region"
@@ -90,10 +90,12 @@ def _consistency(account: Account) -> Finding:
 def _clock(connection: Connection, clock: Clock) -> Finding:
     ahead_s = clock.now().timestamp() - connection.service_s
     if abs(ahead_s) <= _CLOCK_TOLERANCE_S:
-        return Finding(level="ok", what="the machine's clock agrees with the service's")
+        return Finding(
+            level="ok", what="the clock of this machine agrees with the clock of the service"
+        )
     return Finding(
         level="warning",
-        what=f"the machine's clock differs from the service's by {ahead_s:.0f} s",
+        what=f"the clock of this machine differs from the clock of the service by {ahead_s:.0f} s",
         advice="times in listings look wrong and requests may be refused; leases are not affected",
     )
 
@@ -102,11 +104,11 @@ def _takeover(settings: CosmosSettings) -> Finding:
     if settings.fast_takeover:
         return Finding(
             level="ok",
-            what="fast_takeover: the service's clocks may end a silent owner's time, "
-            f"{settings.max_server_skew_s:g} s late",
+            what="fast_takeover: the clocks of the service decide when the lease of a silent "
+            f"owner expires, with {settings.max_server_skew_s:g} s of margin",
         )
     return Finding(
         level="ok",
-        what="a silent owner is observed for one ttl before its key is taken",
-        advice="fast_takeover=true lets a newcomer trust the service's clocks instead",
+        what="a silent owner is observed for one ttl before another host acquires its lease",
+        advice="fast_takeover=true uses the clocks of the service instead",
     )

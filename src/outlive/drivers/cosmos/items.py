@@ -153,14 +153,15 @@ def read_item(document: Mapping[str, Any]) -> Item:
     schema = document.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
         raise SchemaMismatch(
-            f"an item was written by a newer release (schema {schema}); upgrade this one",
+            f"an item was written by a newer release (schema {schema}): upgrade Outlive on this "
+            "host",
             found=schema,
             expected=SCHEMA,
         )
     try:
         stored = msgspec.convert(dict(document), _Stored)
         if names_of(stored.id) != (stored.namespace, stored.lease_key):
-            raise ValueError("its id is that of another lease")
+            raise ValueError("its id belongs to another lease")
     except ValueError as error:
         raise StoreError(
             f"the item {document.get('id')!r} was not written by Outlive or was changed by hand "

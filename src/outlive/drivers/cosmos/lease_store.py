@@ -86,7 +86,7 @@ class CosmosLeaseStore:
         """
         if request.limit != 1:
             raise UnsupportedByDriver(
-                "Azure Cosmos DB keeps no semaphores: a key has one slot, so limit must be 1"
+                "Azure Cosmos DB does not support semaphores: limit must be 1"
             )
         sighting = self._observations.last(request.key)
         if sighting is None or isinstance(self._decide(sighting, request), Wait):
@@ -184,8 +184,8 @@ class CosmosLeaseStore:
         """Refuse: no transaction reaches beyond one partition of a container."""
         del tx
         raise UnsupportedByDriver(
-            f"Azure Cosmos DB has no transaction that lease {grant.key!r} could guard; carry "
-            "lease.token in the write instead"
+            f"Azure Cosmos DB has no transactions, so lease {grant.key!r} cannot guard one; "
+            "carry lease.token in the write instead"
         )
 
     # -- looking, deciding, writing -------------------------------------------------------------
@@ -203,7 +203,7 @@ class CosmosLeaseStore:
         for _ in range(_RACES_MAX):
             if sighting is not None and _is_before(sighting.item, grant):
                 raise StoreUnavailable(
-                    f"Azure Cosmos DB is behind: it showed lease {grant.key!r} as it was before "
+                    f"stale read from Azure Cosmos DB: lease {grant.key!r} was returned without "
                     "its last write; nothing was applied"
                 )
             if sighting is None or not _is_of(sighting.item, grant):
@@ -272,8 +272,8 @@ class CosmosLeaseStore:
 
     def _busy(self, key: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"the item of lease {key!r} was changed by others {_RACES_MAX} times while this write "
-            "was tried; nothing was applied"
+            f"the item of lease {key!r} was changed by other hosts during each of {_RACES_MAX} "
+            "attempts to write it; nothing was applied"
         )
 
 

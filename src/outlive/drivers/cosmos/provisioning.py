@@ -74,9 +74,9 @@ async def prepare(
     """
     if account.multi_write:
         raise ConfigurationError(
-            f"{settings.shown} writes in several regions, where two owners can both succeed and "
-            "one is discarded later: turn multi-region writes off (az cosmosdb update "
-            "--enable-multiple-write-locations false), or use another account for leases"
+            f"{settings.shown} writes in several regions, so two owners can acquire one lease: "
+            "turn multi-region writes off (az cosmosdb update --enable-multiple-write-locations "
+            "false), or use another account for leases"
         )
     properties = await _container_properties(container, settings, create=create)
     paths = list(properties.get("partitionKey", {}).get("paths", []))
@@ -98,8 +98,8 @@ async def _container_properties(
             return reply.document
         if not create:
             raise SchemaMismatch(
-                f"there is no container {settings.container!r} in a database "
-                f"{settings.database!r} at {settings.shown}; `outlive migrate` creates both",
+                f"there is no container {settings.container!r} in database {settings.database!r} "
+                f"at {settings.shown}; `outlive migrate` creates both",
                 found=0,
                 expected=SCHEMA,
             )
@@ -110,11 +110,12 @@ async def _container_properties(
                 raise
             raise ConfigurationError(
                 f"database {settings.database!r} or container {settings.container!r} is missing, "
-                "and this identity may not create it. Roles of the data plane, Cosmos DB Built-in "
-                f"Data Contributor included, cannot: create it once yourself: {_commands(settings)}"
+                "and this identity may not create it (no role of the data plane may, Cosmos DB "
+                "Built-in Data Contributor included): create it once by hand: "
+                f"{_commands(settings)}"
             ) from error
     raise StoreUnavailable(
-        f"container {settings.container!r} was created and is not there yet; connect again"
+        f"container {settings.container!r} was created but is not available yet; connect again"
     )
 
 
@@ -129,9 +130,9 @@ async def _probe(container: Container, settings: CosmosSettings, *, create: bool
             reply = await container.replace(dict(_PROBE), _STALE_ETAG)
     if reply.status != CHANGED:
         raise ConfigurationError(
-            f"{settings.shown} does not refuse a write with a stale ETag (it answered "
-            f"{reply.status}, not {CHANGED}), so that leases would not be safe there: this is not "
-            "Azure Cosmos DB for NoSQL, or a proxy drops the If-Match header"
+            f"{settings.shown} accepts a write with a stale ETag (status {reply.status}, not "
+            f"{CHANGED}), so leases would not be safe: this is not Azure Cosmos DB for NoSQL, or "
+            "a proxy drops the If-Match header"
         )
 
 

@@ -89,8 +89,8 @@ def read_settings(location: Location, options: Mapping[str, Any]) -> CosmosSetti
     access = read_access(COSMOS, account, given)
     if access.signature is not None:
         raise ConfigurationError(
-            "Azure Cosmos DB knows no shared access signature: give account_key, or a connection "
-            "string with AccountKey, or neither to use the identity of the process"
+            "Azure Cosmos DB does not support shared access signatures: give account_key, or a "
+            "connection string with AccountKey, or neither to use the identity of the process"
         )
     return CosmosSettings(
         access=access,
@@ -116,13 +116,13 @@ def _names(path: str) -> tuple[str, str]:
     parts = [part for part in path.split("/") if part]
     if len(parts) > 2:  # noqa: PLR2004 - a database and a container
         raise ConfigurationError(
-            "the URL names too much: cosmos://account/database/container is all there is"
+            "the URL has too many parts: write cosmos://account/database/container"
         )
     for part in parts:
         if _NAME.fullmatch(part) is None or part.endswith(" "):
             raise ConfigurationError(
-                f"{part!r} is no name of a database or container: 1 to 255 characters, none of "
-                "them / \\ ? #, and no space at the end"
+                f"{part!r} is not a valid name of a database or container: use 1 to 255 "
+                "characters, none of them / \\ ? #, and no space at the end"
             )
     database = parts[0] if parts else DATABASE
     return database, parts[1] if len(parts) > 1 else CONTAINER
@@ -133,7 +133,7 @@ def _proxy(value: Any) -> str | None:
         return None
     if not isinstance(value, str) or not value.startswith(("http://", "https://")):
         # It may hold a password, so it is not repeated.
-        raise ConfigurationError("proxy is an address of the form http://host:port")
+        raise ConfigurationError("proxy must be an address of the form http://host:port")
     return value
 
 
@@ -150,9 +150,9 @@ def _number(
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} is a number, not {value!r}") from None
+        raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
     if not least <= number <= most:
-        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}: {value!r}")
+        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}, not {value!r}")
     return number
 
 
@@ -165,4 +165,4 @@ def _switch(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
         return True
     if word in _FALSE:
         return False
-    raise ConfigurationError(f"{name} is true or false, not {value!r}")
+    raise ConfigurationError(f"{name} must be true or false, not {value!r}")

@@ -30,7 +30,10 @@ _TOO_LARGE = 413
 _THROTTLED = 429
 
 # Refused before anything was written: too many requests, and a conflict inside the service.
-_REFUSED = {_THROTTLED: "the request rate is too large", 449: "a conflicting request was under way"}
+_REFUSED = {
+    _THROTTLED: "the request rate is too large",
+    449: "a conflicting request is in progress",
+}
 
 # Worth repeating after a pause; whether a write among them was applied, nobody knows.
 _TRANSIENT = frozenset({408, 410, 500, 502, 503, 504})
@@ -102,8 +105,8 @@ def judge(error: BaseException, *, write: bool, sends: int, shown: str) -> Failu
     if sends <= 1 and (cause in _NEVER_SENT or name == "ServiceRequestTimeoutError"):
         return Failure(
             StoreUnavailable(
-                f"cannot connect to {shown} ({cause}): is the account's name right, and may this "
-                "machine reach it?"
+                f"cannot connect to {shown} ({cause}): check the account name, and that this "
+                "machine can reach the account"
             )
         )
     if _is_a(error, "AzureError") or isinstance(error, (OSError, RuntimeError, ValueError)):
@@ -115,7 +118,7 @@ def judge(error: BaseException, *, write: bool, sends: int, shown: str) -> Failu
 def _answered(error: BaseException, status: int, *, write: bool, shown: str) -> Failure:
     what = f"{type(error).__name__}, {status}{_substatus(error)}"
     if status in _REFUSED:
-        words = f"Azure Cosmos DB refused the work: {_REFUSED[status]} ({what})"
+        words = f"Azure Cosmos DB refused the request: {_REFUSED[status]} ({what})"
         if status == _THROTTLED:
             words += "; provision more request units, or poll and renew less often"
         return Failure(StoreUnavailable(words), retry_s=_retry_after(error))
@@ -124,8 +127,8 @@ def _answered(error: BaseException, status: int, *, write: bool, shown: str) -> 
     if status == _UNAUTHORIZED:
         return Failure(
             ConfigurationError(
-                f"{shown} does not accept the key: compare account_key or connection_string with "
-                "`az cosmosdb keys list`, and the machine's clock with the time"
+                f"{shown} rejected the key: check account_key or connection_string against `az "
+                "cosmosdb keys list`, and check the clock of this machine"
             )
         )
     if status == _FORBIDDEN:
@@ -136,7 +139,9 @@ def _answered(error: BaseException, status: int, *, write: bool, shown: str) -> 
         if getattr(error, "sub_status", None) == _BEHIND:
             return _lost(what, write=write, retry_s=_PAUSE_S)
         return Failure(
-            StoreError(f"the database or container of {shown} is gone; connect again to create it")
+            StoreError(
+                f"the database or container of {shown} does not exist; connect again to create it"
+            )
         )
     return Failure(StoreError(f"Azure Cosmos DB reported {what}"))
 
@@ -147,15 +152,17 @@ def forbidden(shown: str, what: str) -> str:
         f"{shown} forbids this ({what}): give the identity the role Cosmos DB Built-in Data "
         "Contributor (az cosmosdb sql role assignment create --role-definition-name 'Cosmos DB "
         "Built-in Data Contributor' --principal-id ID --scope / --account-name ACCOUNT "
-        "--resource-group GROUP), or look at the account's firewall"
+        "--resource-group GROUP), or check the firewall of the account"
     )
 
 
 def _lost(what: str, *, write: bool, retry_s: float | None = None) -> Failure:
     if write:
-        error = OutcomeUnknown(f"the reply of Azure Cosmos DB was lost ({what}); it may be applied")
+        error = OutcomeUnknown(
+            f"the reply of Azure Cosmos DB was lost ({what}); the write may have been applied"
+        )
         return Failure(error, retry_s, unsure=True)
-    return Failure(StoreUnavailable(f"Azure Cosmos DB does not answer ({what})"), retry_s)
+    return Failure(StoreUnavailable(f"Azure Cosmos DB did not answer ({what})"), retry_s)
 
 
 def _retry_after(error: BaseException) -> float:

@@ -124,7 +124,7 @@ class MemoryDriver:
         return [
             Finding(
                 level="ok",
-                what="the store is this process's memory: it is lost when the process ends",
+                what="the store is in the memory of this process and is lost when the process ends",
                 advice="use sqlite:///path to keep leases across restarts and processes",
             )
         ]

@@ -75,8 +75,8 @@ class MemoryInstanceStore:
         """Start instances; see the port."""
         if len(instances) > START_MAX:
             raise UsageError(
-                f"{len(instances)} instances in one call; at most {START_MAX} are allowed: send "
-                "them in several"
+                f"{len(instances)} instances in one call; at most {START_MAX} are allowed: use "
+                "several calls"
             )
         with self._step() as step:
             for session in {new.session for new in instances}:

@@ -35,7 +35,7 @@ from outlive.names import HostId, Token
 from outlive.ports.wakeups import Wakeup
 
 # What an instance is told of a job that its queue did not take: it drains, or has one of its key.
-_NOT_TAKEN = '"the queue did not take the job"'
+_NOT_TAKEN = '"the queue rejected the job: draining or duplicate unique key"'
 
 
 class JobStep:

@@ -99,7 +99,7 @@ class MemoryWakeups:
                 listener(wakeup)
             except Exception:
                 # One broken listener must not cost the others their hint.
-                self._logger.exception("a wake-up listener failed")
+                self._logger.exception("a notification listener failed")
 
     def close(self) -> None:
         """Stop listening. Repeatable."""

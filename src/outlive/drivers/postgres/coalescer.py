@@ -158,7 +158,7 @@ class Coalescer(Generic[Operation, Outcome]):
             outcomes = await self._run([entry.operation for entry in batch])
             self._quiet = len(batch) == 1 and not self._pending
         except asyncio.CancelledError:
-            lost = OutcomeUnknown("the batch was abandoned; it may be applied")
+            lost = OutcomeUnknown("the batch was cancelled; it may have been applied")
             _settle(batch, [lost] * len(batch))
             worker = asyncio.current_task()
             if not self._abandons or self._closed or worker is None:

@@ -132,7 +132,9 @@ class Connections:
                 overdue.end(connection)
                 self._give(connection)
                 return rows
-        raise StoreUnavailable("PostgreSQL kept choosing this statement as a deadlock victim")
+        raise StoreUnavailable(
+            "PostgreSQL cancelled this statement as a deadlock victim on every attempt"
+        )
 
     async def settled(self) -> None:
         """Return when no statement whose caller was cancelled can be carried out any more."""
@@ -241,7 +243,9 @@ class Connections:
             self._drop(connection)
             raise error
         if code in POOLED and not self.pooled:
-            self._context.logger.info("a pooler was detected; prepared statements are off")
+            self._context.logger.info(
+                "a connection pooler was detected: prepared statements are off"
+            )
             self.pooled = True
             self._drop(connection)
             return True
@@ -281,7 +285,10 @@ class Connections:
             async with asyncio.timeout(self._timeout_s):
                 await turn
         except TimeoutError:
-            raise StoreUnavailable("no connection to PostgreSQL became free in time") from None
+            raise StoreUnavailable(
+                "timed out waiting for a free connection to PostgreSQL: raise pool_size, or look "
+                "for long transactions"
+            ) from None
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._wake_next()
@@ -341,7 +348,9 @@ class Connections:
                     connection = await self._connect_and_look(dsn)
                     if connection is not None:
                         return connection
-                    self._context.logger.info("a pooler was detected; prepared statements are off")
+                    self._context.logger.info(
+                        "a connection pooler was detected: prepared statements are off"
+                    )
                     self.pooled = True
                 return await self._connect(dsn)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is translated

@@ -76,12 +76,14 @@ def _refusal(error: Exception) -> OutliveError:
     code = getattr(origin, "sqlstate", None) or getattr(origin, "pgcode", None)
     name = type(origin).__name__
     if code == "25006":
-        return UsageError("a read-only transaction cannot guard: it may not lock a row")
+        return UsageError(
+            "a read-only transaction cannot guard a lease, because it may not lock rows"
+        )
     if code == "25P02":
         return UsageError("the transaction has already failed: roll it back")
     if code == "42501":
         return ConfigurationError(
-            "the transaction's user may not lock lease rows: grant SELECT and UPDATE on the tables "
-            "of Outlive"
+            "the user of the transaction may not lock lease rows: grant SELECT and UPDATE on the "
+            "tables of Outlive"
         )
-    return StoreUnavailable(f"the guard could not be proven ({name}, {code}): roll back and retry")
+    return StoreUnavailable(f"the guard failed ({name}, {code}): roll back and retry")

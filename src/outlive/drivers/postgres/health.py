@@ -45,16 +45,18 @@ async def look(
         (row,) = await connections.fetch(settings.sql(_LOOK), write=False)
         round_trip_s = context.clock.monotonic() - start
     except StoreError as error:
-        return [Finding(level="error", what=str(error), advice="is the server running?")]
+        return [Finding(level="error", what=str(error), advice="check that the server is running")]
     findings = [
         Finding(level="ok", what=f"PostgreSQL {row['server_version']} at {settings.shown}"),
-        Finding(level="ok", what=f"schema {settings.schema}, number {row['schema_version']}"),
+        Finding(level="ok", what=f"schema {settings.schema}, version {row['schema_version']}"),
         Finding(level="ok", what=f"round trip {round_trip_s * 1000:.1f} ms"),
         _skew(row["now"] - context.clock.now().timestamp()),
     ]
     if row["server_number"] < _SERVER_OLDEST:
         findings.append(
-            Finding(level="warning", what="this server is older than 13", advice="upgrade it")
+            Finding(
+                level="warning", what="this server is older than 13", advice="upgrade the server"
+            )
         )
     if row["in_recovery"]:
         findings.append(
@@ -70,13 +72,13 @@ async def look(
 
 
 def _skew(skew_s: float) -> Finding:
-    what = f"the server's clock is {skew_s:+.3f} s from this machine's"
+    what = f"the clock of the server differs by {skew_s:+.3f} s from the clock of this machine"
     if abs(skew_s) <= _SKEW_MAX_S:
         return Finding(level="ok", what=what)
     return Finding(
         level="warning",
         what=what,
-        advice="run NTP on both; leases stay correct, times in listings look wrong",
+        advice="run NTP on both; leases stay correct, but times in listings are wrong",
     )
 
 
@@ -107,16 +109,16 @@ def _between(*, pooled: bool, deaf: bool | None) -> list[Finding]:
         findings.append(
             Finding(
                 level="ok",
-                what="a connection pooler stands in between; statements are not prepared",
-                advice="a direct address is about twice as fast",
+                what="the connection goes through a pooler: statements are not prepared",
+                advice="a direct connection is about twice as fast",
             )
         )
     if deaf:
         findings.append(
             Finding(
                 level="warning",
-                what="wake-ups do not arrive, so waiters poll",
-                advice="give listen_url a direct address of the server",
+                what="notifications do not arrive: waiters poll instead",
+                advice="set listen_url to a direct address of the server",
             )
         )
     return findings

@@ -91,7 +91,9 @@ class InstanceClaimer:
             if not answer.instances:
                 raise
             # Not "nothing was applied": something was. Asked again, the claims come back.
-            raise OutcomeUnknown("the second part of a claim failed; ask again") from error
+            raise OutcomeUnknown(
+                "the second part of a claim failed; the first part was applied: repeat the claim"
+            ) from error
         new = {one.id for one in answer.instances}
         due_s = None
         if len(new) < limit and answer.next_due_us is not None:
@@ -193,7 +195,7 @@ class InstanceClaimer:
         first = rows[0]
         if not first["alive"]:
             await self._refuse(request)
-            raise StoreUnavailable("the session came to life again; try again")
+            raise StoreUnavailable("the session was renewed during the claim; try again")
         taken = [] if first["id"] is None else rows
         if len(taken) > 1:
             taken.sort(key=lambda row: (row["since_us"], row["number"]))

@@ -142,7 +142,7 @@ class InstanceCommitter:
             left = [index for index in left if index not in answers]
             if not left:
                 return [answers[index] for index in range(len(batch))]
-        raise StoreUnavailable("these instances keep changing; try again")
+        raise StoreUnavailable("these instances changed during every attempt; try again")
 
     async def _send(self, run: Run, batch: Sequence[Commit]) -> list[tuple[int, Any]]:
         """The rows of those that are made, with their places in the batch."""
@@ -227,8 +227,8 @@ def check_size(commit: Commit) -> None:
     """
     if len(commit.events) > EVENTS_BYTES_MAX:
         raise UsageError(
-            f"one commit of {commit.id} records {len(commit.events)} characters of events; at most "
-            f"{EVENTS_BYTES_MAX} are allowed: let its steps return less"
+            f"one commit of {commit.id} records {len(commit.events)} characters of events; at "
+            f"most {EVENTS_BYTES_MAX} are allowed: return less data from its steps"
         )
 
 

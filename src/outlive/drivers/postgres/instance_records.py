@@ -119,7 +119,7 @@ def _number(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit()):
-        raise UsageError(f"{cursor!r} is no cursor of a listing of instances")
+        raise UsageError(f"{cursor!r} is not a cursor of a listing of instances")
     return int(cursor)
 
 

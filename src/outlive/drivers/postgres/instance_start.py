@@ -131,8 +131,8 @@ def check_count(instances: Sequence[NewInstance]) -> None:
     """Refuse more instances than one call may bring."""
     if len(instances) > START_MAX:
         raise UsageError(
-            f"{len(instances)} instances in one call; at most {START_MAX} are allowed: send them "
-            "in several"
+            f"{len(instances)} instances in one call; at most {START_MAX} are allowed: use "
+            "several calls"
         )
 
 

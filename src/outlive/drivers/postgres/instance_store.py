@@ -78,8 +78,8 @@ class PostgresInstanceStore:
         check_count(instances)
         if any(new.session is not None for new in instances):
             raise UsageError(
-                "an instance that is started in your transaction cannot be owned at once: it does "
-                "not exist before you commit"
+                "an instance started in your own transaction cannot have an owner: it exists for "
+                "other hosts only after your commit; leave the session out"
             )
         return await self._outbox.write_in(
             tx, "start", lambda run: self._starter.start_in(run, instances)

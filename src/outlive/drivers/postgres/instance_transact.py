@@ -124,13 +124,13 @@ class InstanceTransactor:
             await transaction.rollback()
             loan.clean = True
         except Exception as error:  # noqa: BLE001 - what the caller must know is said already
-            self._tables.logger.debug("a transaction was not rolled back: %s", type(error).__name__)
+            self._tables.logger.debug("could not roll back a transaction: %s", type(error).__name__)
 
 
 def _check(connection: Any, id_: InstanceId, commit: Commit) -> None:
     """Refuse what a body may not do; the transaction is then given up with its connection."""
     if commit.id != id_:
-        raise UsageError(f"the body of {id_} gave a commit of {commit.id}")
+        raise UsageError(f"the body of {id_} must return a commit of {id_}, not of {commit.id}")
     if not connection.is_in_transaction():
         raise UsageError(
             "the body ended the transaction, so its writes and its record did not commit together: "

@@ -100,7 +100,9 @@ class JobClaimer:
             if not jobs:
                 raise
             # Not "nothing was applied": something was. Asked again, the claims come back.
-            raise OutcomeUnknown("the second part of a claim failed; ask again") from error
+            raise OutcomeUnknown(
+                "the second part of a claim failed; the first part was applied: repeat the claim"
+            ) from error
         queues = [want.queue for want in request.wants]
         if len(jobs) >= limit:
             self._short.difference_update(queues)

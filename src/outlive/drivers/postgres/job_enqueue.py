@@ -32,7 +32,9 @@ from outlive.names import JobId
 _ROUNDS_MAX = 10
 
 # What an instance is told of a job that its queue did not take: it drains, or has one of its key.
-NOT_TAKEN = '{"state":"cancelled","outcome":"the queue did not take the job"}'
+NOT_TAKEN = (
+    '{"state":"cancelled","outcome":"the queue rejected the job: draining or duplicate unique key"}'
+)
 
 
 class JobEnqueuer:
@@ -163,7 +165,10 @@ class JobEnqueuer:
                     outcomes[index] = outcome
             if not pending:
                 return
-        raise StoreUnavailable("the unique keys of these jobs keep changing hands; try again")
+        raise StoreUnavailable(
+            "other jobs with the same unique keys changed during every attempt to enqueue; try "
+            "again"
+        )
 
     async def _replace(
         self, run: Run, jobs: Sequence[NewJob], keys: dict[tuple[str, str], None]
@@ -213,7 +218,7 @@ def check_count(jobs: Sequence[NewJob]) -> None:
     """Refuse more jobs than one call may bring."""
     if len(jobs) > ENQUEUE_MAX:
         raise UsageError(
-            f"{len(jobs)} jobs in one call; at most {ENQUEUE_MAX} are allowed: send them in several"
+            f"{len(jobs)} jobs in one call; at most {ENQUEUE_MAX} are allowed: use several calls"
         )
 
 

@@ -118,7 +118,7 @@ class JobExchange:
             pass
         except BaseException as error:
             if not other.answer.done():
-                given_up = OutcomeUnknown("the statement was given up; it may be applied")
+                given_up = OutcomeUnknown("the statement was cancelled; it may have been applied")
                 other.answer.set_exception(error if isinstance(error, StoreError) else given_up)
             raise
         if not other.answer.done():

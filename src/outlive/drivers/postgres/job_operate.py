@@ -64,7 +64,7 @@ class JobOperator:
             if not left:
                 await self._tables.pass_turn(run, keys)
                 return [changed[job] for job in ids]
-        raise StoreUnavailable("these jobs keep changing; try again")
+        raise StoreUnavailable("these jobs changed during every attempt; try again")
 
     async def retry(self, ids: Sequence[JobId]) -> Sequence[Changed]:
         """Make jobs ready now; see the port."""

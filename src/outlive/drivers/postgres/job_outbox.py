@@ -14,8 +14,8 @@ from outlive.drivers.postgres.transactions import Row, Run
 from outlive.model.job import Enqueued, NewJob
 
 _FRESH = (
-    "jobs with an ordering key need a READ COMMITTED transaction: a snapshot from its beginning "
-    "cannot tell whose turn it is"
+    "jobs with an ordering key need a READ COMMITTED transaction: a snapshot from the beginning "
+    "of the transaction does not show which job is next"
 )
 
 

@@ -188,7 +188,9 @@ class JobSettler:
         """End each claim of ``batch``, and say what became of it."""
         answers = await self._settle_each(kind, batch, wait=True)
         if len(answers) < len(batch):
-            raise StoreUnavailable("the claims of these jobs keep changing; try again")
+            raise StoreUnavailable(
+                "the claims of these jobs changed during every attempt; try again"
+            )
         return [answers[index] for index in range(len(batch))]
 
     async def _settle_free(

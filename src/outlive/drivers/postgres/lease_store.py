@@ -233,9 +233,7 @@ class PostgresLeaseStore:
         if row is not None:
             return row
         await self._raise_refusal(grant, live=live)
-        raise StoreUnavailable(
-            f"the row of lease {grant.key!r} stays locked by another transaction"
-        )
+        raise StoreUnavailable(f"the row of lease {grant.key!r} is locked by another transaction")
 
     async def _raise_refusal(self, grant: Grant, *, live: bool) -> None:
         """Raise unless ``grant`` is the newest (and, for a renewal, has time left)."""

@@ -77,7 +77,7 @@ def _refusal(error: Exception, purpose: str) -> OutliveError:
         return UsageError("the transaction has already failed: roll it back")
     if code == "42501":
         return ConfigurationError(
-            f"the transaction's user may not {purpose}: grant SELECT, INSERT, UPDATE and DELETE on "
-            "the tables of Outlive"
+            f"the user of the transaction may not {purpose}: grant SELECT, INSERT, UPDATE and "
+            "DELETE on the tables of Outlive"
         )
-    return StoreUnavailable(f"{purpose} did not succeed ({name}, {code}): roll back and retry")
+    return StoreUnavailable(f"{purpose} failed ({name}, {code}): roll back and retry")

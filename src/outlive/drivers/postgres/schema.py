@@ -76,9 +76,9 @@ async def prepare(
     found = await _found(connections, settings)
     if found is None and not create:
         raise SchemaMismatch(
-            f"the database has no schema {settings.schema!r} of Outlive: is the URL right? It "
-            "is made by `outlive migrate`, and by any program that connects, such as `outlive "
-            "worker`",
+            f"the database has no Outlive schema {settings.schema!r}: check the URL; `outlive "
+            "migrate` creates the schema, and so does any program that connects, such as "
+            "`outlive worker`",
             found=0,
             expected=expected,
         )

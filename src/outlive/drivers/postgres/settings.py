@@ -124,9 +124,9 @@ def _number(given: dict[str, Any], name: str, default: float, least: float, most
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} is a number, not {value!r}") from None
+        raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
     if not least <= number <= most:
-        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}: {value!r}")
+        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}, not {value!r}")
     return number
 
 
@@ -139,4 +139,4 @@ def _switch(given: dict[str, Any], name: str) -> bool | None:
         return True
     if word in _FALSE:
         return False
-    raise ConfigurationError(f"{name} is true or false, not {value!r}")
+    raise ConfigurationError(f"{name} must be true or false, not {value!r}")

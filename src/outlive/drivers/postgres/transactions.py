@@ -51,16 +51,15 @@ async def join(tx: Any, purpose: str) -> Run:
 def foreign(purpose: str) -> NoReturn:
     """Refuse a transaction of another database."""
     raise UsageError(
-        f"the transaction belongs to another database than Outlive's: {purpose} needs one on the "
-        "database (and with access to the schema) that Outlive is connected to"
+        f"the transaction is on another database than Outlive's: {purpose} needs a transaction "
+        "on the database that Outlive is connected to, with access to its schema"
     )
 
 
 def not_open(purpose: str) -> NoReturn:
     """Refuse a connection that has no open transaction."""
     raise UsageError(
-        "the connection is not inside an open transaction, so nothing would hold together: begin "
-        f"one first, and {purpose} inside it"
+        f"the connection has no open transaction: begin one first, and {purpose} inside it"
     )
 
 

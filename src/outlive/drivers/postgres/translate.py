@@ -60,7 +60,7 @@ def translate(error: BaseException, *, write: bool) -> OutliveError:
     if code.startswith("08") or code in _KILLED:
         return _lost(f"{name}, {code}", write=write)
     if code.startswith("53") or code in _REFUSED:
-        return StoreUnavailable(f"PostgreSQL refused the work ({name}, {code})")
+        return StoreUnavailable(f"PostgreSQL refused the request ({name}, {code})")
     if code in _UNSTORABLE:
         return UsageError(f"a value cannot be stored: {error}")
     if code in {"42P01", "42703", "3F000"}:
@@ -71,7 +71,9 @@ def translate(error: BaseException, *, write: bool) -> OutliveError:
             expected=1,
         )
     if code == "42501" or code.startswith("28"):
-        return ConfigurationError(f"PostgreSQL does not permit this ({name}, {code})")
+        return ConfigurationError(
+            f"PostgreSQL denied the request ({name}, {code}): check the rights of the user"
+        )
     return StoreError(f"PostgreSQL reported {name} ({code})")
 
 
@@ -101,5 +103,7 @@ def translate_connect(error: BaseException, shown: str) -> OutliveError:
 
 def _lost(what: str, *, write: bool) -> StoreError:
     if write:
-        return OutcomeUnknown(f"the reply of PostgreSQL was lost ({what}); it may be applied")
+        return OutcomeUnknown(
+            f"the reply of PostgreSQL was lost ({what}); the write may have been applied"
+        )
     return StoreUnavailable(f"the connection to PostgreSQL was lost ({what})")

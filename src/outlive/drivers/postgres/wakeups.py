@@ -124,7 +124,7 @@ class PostgresWakeups:
         try:
             await self._connections.fetch(_NOTIFY, self._channel, payload, write=False)
         except StoreError as error:
-            self._context.logger.debug("a wake-up was not sent: %s", error)
+            self._context.logger.debug("could not send a notification: %s", error)
 
     async def close(self) -> None:
         """Stop listening. Repeatable."""
@@ -151,7 +151,7 @@ class PostgresWakeups:
                     await self._until_lost_or_due(connection)
                 self._now_deaf()
                 if not connection.is_closed():
-                    await self._warn("a notification to oneself did not arrive", certain=True)
+                    await self._warn("a test notification did not arrive", certain=True)
             except Exception as error:  # noqa: BLE001 - whatever it is, connect again
                 self._now_deaf()
                 await self._warn(type(error).__name__)
@@ -210,7 +210,7 @@ class PostgresWakeups:
 
     def _now_hearing(self) -> None:
         if self._warned:
-            self._context.logger.info("wake-ups arrive again")
+            self._context.logger.info("notifications arrive again")
         again, self._hearing = self._settled.is_set() and not self._hearing, True
         self._warned = False
         self._suspicions = 0
@@ -243,7 +243,7 @@ class PostgresWakeups:
         if not self._closed and (certain or self._suspicions >= _FAILURES_TOLD):
             self._warned = True
             self._context.logger.warning(
-                "wake-ups do not arrive (%s), so waiters poll; behind a pooler give listen_url "
-                "a direct address",
+                "notifications do not arrive (%s): waiters poll instead; behind a pooler, set "
+                "listen_url to a direct address of the server",
                 why,
             )

@@ -65,8 +65,8 @@ class Epoch:
         self._remembered_us = max(self._remembered_us, longest_us)
         if quiet_us and news and self._logger is not None:
             self._logger.warning(
-                "%s restarted, failed over or lost its data: nothing is granted for %.1f s, until "
-                "every lease that it may have forgotten has run out",
+                "%s restarted, failed over or lost its data: no lease is granted for %.1f s, "
+                "until every lease that it may have lost has expired",
                 self._settings.shown,
                 quiet_us / 1e6,
             )

@@ -36,7 +36,7 @@ async def open_wire(settings: RedisSettings, host: HostId) -> tuple[Wire, Server
             return wire, await _introduce(wire, settings, host)
     except BaseException as error:
         if wire is not None:
-            wire.abandon("the connection was not opened")
+            wire.abandon("the connection could not be opened")
             await wire.ended()
         if isinstance(error, Exception):
             raise translate_connect(error, settings.shown) from None

@@ -43,7 +43,7 @@ async def look(
         config = await _config(link)
         server = read_server(info, config.get("save"), settings.shown)
     except OutliveError as error:
-        return [Finding(level="error", what=str(error), advice="is the server running?")]
+        return [Finding(level="error", what=str(error), advice="check that the server is running")]
     now_s = int(seconds) + int(micros) / 1e6
     findings = [
         Finding(level="ok", what=f"Redis {server.version} at {settings.shown}"),
@@ -59,8 +59,8 @@ async def look(
         findings.append(
             Finding(
                 level="warning",
-                what="wake-ups do not arrive, so waiters poll",
-                advice="does the user have the right to SUBSCRIBE to the channels of the prefix?",
+                what="notifications do not arrive: waiters poll instead",
+                advice="check that the user may SUBSCRIBE to the channels of the prefix",
             )
         )
     return findings
@@ -79,13 +79,13 @@ async def _config(link: Link) -> dict[str, str]:
 
 
 def _skew(skew_s: float) -> Finding:
-    what = f"the server's clock is {skew_s:+.3f} s from this machine's"
+    what = f"the clock of the server differs by {skew_s:+.3f} s from the clock of this machine"
     if abs(skew_s) <= _SKEW_MAX_S:
         return Finding(level="ok", what=what)
     return Finding(
         level="warning",
         what=what,
-        advice="run NTP on both; leases stay correct, times in listings look wrong",
+        advice="run NTP on both; leases stay correct, but times in listings are wrong",
     )
 
 
@@ -94,14 +94,16 @@ def _role(server: Server, info: dict[str, str]) -> list[Finding]:
     number = tuple(int(part) for part in server.version.split(".")[:2] if part.isdigit())
     if number < _OLDEST:
         findings.append(
-            Finding(level="warning", what="this server is older than 6.2", advice="upgrade it")
+            Finding(
+                level="warning", what="this server is older than 6.2", advice="upgrade the server"
+            )
         )
     if server.replica:
         findings.append(
             Finding(
                 level="error",
                 what="the server is a replica and accepts no writes",
-                advice="let the URL lead to the primary",
+                advice="use the URL of the primary",
             )
         )
     replicas = info.get("connected_slaves", "0")
@@ -119,33 +121,35 @@ def _role(server: Server, info: dict[str, str]) -> list[Finding]:
 def _durability(server: Server, config: dict[str, str]) -> list[Finding]:
     advice = "set appendonly yes and appendfsync always on a server that holds leases or work"
     if not server.log:
-        what = "the server writes no log: a crash loses the newest leases and jobs"
+        what = "the server has no append-only log: a crash loses the newest leases and jobs"
         if server.forgetful:
-            what = "the server keeps nothing: a restart loses all leases and jobs"
+            what = "the server does not persist its data: a restart loses all leases and jobs"
         return [Finding(level="warning", what=what, advice=advice)]
     flush = config.get("appendfsync")
     if flush is None:
         return [
             Finding(
                 level="ok",
-                what="the server writes a log, and does not say how often it flushes it",
-                advice="appendfsync always is the setting for leases and work",
+                what="the server has an append-only log, but does not report appendfsync",
+                advice="use appendfsync always for leases and work",
             )
         ]
     if flush != "always":
         what = (
-            f"the log is flushed {flush!r}: a crash of the machine loses the newest leases, and "
-            "jobs, claims and results that were acknowledged"
+            f"appendfsync is {flush!r}: a crash of the machine loses the newest leases, and "
+            "acknowledged jobs, claims and results"
         )
         return [Finding(level="warning", what=what, advice=advice)]
-    return [Finding(level="ok", what="every write is flushed before it is answered")]
+    return [
+        Finding(level="ok", what="every write is flushed before the reply (appendfsync always)")
+    ]
 
 
 def _eviction(server: Server) -> Finding:
     if server.evicts:
         return Finding(
             level="warning",
-            what=f"maxmemory-policy is {server.policy}: a full server may forget leases and jobs",
+            what=f"maxmemory-policy is {server.policy}: a full server may evict leases and jobs",
             advice="set maxmemory-policy noeviction",
         )
     return Finding(level="ok", what=f"leases and jobs are never evicted ({server.policy})")
@@ -156,12 +160,12 @@ def _quiet(until: str | None, ttl: str | None, now_s: float) -> Finding:
     if left_s > 0:
         return Finding(
             level="warning",
-            what=f"the server restarted: nothing is granted for another {left_s:.1f} s",
-            advice="wait; leases that it may have forgotten run out meanwhile",
+            what=f"the server restarted: no lease is granted for another {left_s:.1f} s",
+            advice="wait until the leases that the server may have lost have expired",
         )
     return Finding(
         level="ok",
-        what=f"after a restart nothing would be granted for {int(ttl or 0) / 1e6:g} s",
+        what=f"after a restart, no lease is granted for {int(ttl or 0) / 1e6:g} s",
     )
 
 
@@ -173,6 +177,6 @@ def _quiet_claims(until: str | None, now_s: float) -> list[Finding]:
         Finding(
             level="warning",
             what=f"the server restarted: no job is claimed for another {left_s:.1f} s",
-            advice="wait; hosts whose session it may have forgotten stop meanwhile",
+            advice="wait until the hosts whose sessions the server may have lost have stopped",
         )
     ]

@@ -46,7 +46,7 @@ class JobReader:
     ) -> Sequence[JobRecord]:
         """A page of jobs; see the port."""
         if after is not None and not (after.isascii() and after.isdigit()):
-            raise UsageError(f"{after[:40]!r} is no cursor of a listing of jobs")
+            raise UsageError(f"{after[:40]!r} is not a cursor of a listing of jobs")
         if wanted.ordering_key is not None:
             # No job has one here.
             return []

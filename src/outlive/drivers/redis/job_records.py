@@ -37,7 +37,7 @@ _CLAIM_WORDS = 7
 
 # Why a job is dead whose body nobody can read.
 _DAMAGED = (
-    '"what Redis had of this job was damaged by another program, or evicted (maxmemory-policy)"'
+    '"the data of this job was damaged by another program, or evicted by Redis (maxmemory-policy)"'
 )
 
 # The order in which job_queues.lua counts.

@@ -77,13 +77,13 @@ class RedisJobStore(JobReader):
         for job in jobs:
             if job.ordering_key is not None:
                 raise UnsupportedByDriver(
-                    f"Redis keeps no order between jobs, and job {job.id!r} has an ordering key; "
-                    "leave it out, or use SQLite or Postgres"
+                    f"the Redis driver does not support ordering keys, and job {job.id!r} has "
+                    "one: leave it out, or use SQLite or Postgres"
                 )
         if sum(len(job.payload) + len(job.headers) for job in jobs) > _BATCH_CHARACTERS_MAX:
             raise UsageError(
-                f"a batch of jobs holds more than {_BATCH_CHARACTERS_MAX} characters; send it in "
-                "several calls"
+                f"a batch of jobs has more than {_BATCH_CHARACTERS_MAX} characters: use several "
+                "calls"
             )
         answer = await self._change(self._scripts.enqueue, *words_of(jobs))
         entries = [Enqueued(job.id, Entry.CREATED) for job in jobs]
@@ -133,7 +133,10 @@ class RedisJobStore(JobReader):
             if outcome == "fenced":
                 raise Fenced(f"host/{request.session}")
             await self._link.adopt_again()
-        raise StoreUnavailable("the records of Redis vanish again and again: who flushes it?")
+        raise StoreUnavailable(
+            "the records in Redis disappeared during every attempt: look for a program that "
+            "flushes this database"
+        )
 
     async def complete(self, completions: Sequence[Completion]) -> Sequence[Settled]:
         """End claimed jobs as done; see the port."""
@@ -224,8 +227,8 @@ class RedisJobStore(JobReader):
         """Let a mode hold for a queue; see the port."""
         if settings.limited:
             raise UnsupportedByDriver(
-                f"Redis keeps no limits of a queue, and some are asked for queue "
-                f"{settings.name!r}; limit each host, or use SQLite or Postgres"
+                "the Redis driver does not support fleet-wide limits of a queue, such as those "
+                f"of queue {settings.name!r}: limit each worker, or use SQLite or Postgres"
             )
         if QueuePart.MODE in parts:
             await self._change(self._scripts.put_queue, settings.name, settings.mode)

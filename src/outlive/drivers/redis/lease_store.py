@@ -98,7 +98,10 @@ class RedisLeaseStore:
                 waiter = None if place is None else WaiterId(place)
                 return Held(key, owner, retry_us / 1e6, waiter, ahead, limit)
             await self._link.adopt_again()
-        raise StoreUnavailable("the records of Redis vanish again and again: who flushes it?")
+        raise StoreUnavailable(
+            "the records in Redis disappeared during every attempt: look for a program that "
+            "flushes this database"
+        )
 
     async def renew(self, grant: Grant, ttl_us: int, *, state: str | None = None) -> Grant:
         """Extend the grant; see the port."""
@@ -215,8 +218,8 @@ class RedisLeaseStore:
         """Refuse: a transaction of Redis cannot hold others off."""
         del tx
         raise UnsupportedByDriver(
-            f"Redis has no transactions that lease {grant.key!r} could guard; carry lease.token "
-            "in the write instead"
+            f"Redis has no transactions, so lease {grant.key!r} cannot guard one; carry "
+            "lease.token in the write instead"
         )
 
     async def _run_for(self, ttl_us: int, script: Script, keys: int, *args: Any) -> Any:

@@ -100,7 +100,7 @@ class Link:
             await asyncio.wait({self._opening})
         wire, self._wire = self._wire, None
         if wire is not None:
-            wire.abandon("the driver was closed")
+            wire.abandon("the driver is closed")
             await wire.ended()
 
     async def _send(self, *command: Any) -> Any:
@@ -111,11 +111,11 @@ class Link:
             return await wire.send(*command)
         except asyncio.CancelledError:
             if self._abandons:
-                wire.abandon("a caller gave up")
+                wire.abandon("a caller was cancelled")
             raise
         except self._reply_error as error:
             if code_of(error) in STALE:
-                wire.abandon("the server is no primary any more")
+                wire.abandon("the server is no longer the primary")
             raise
 
     # -- connecting -----------------------------------------------------------------------------
@@ -142,7 +142,11 @@ class Link:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():
-                why = "the driver is closed" if self._closed else "the connection was given up"
+                why = (
+                    "the driver is closed"
+                    if self._closed
+                    else "the attempt to connect was cancelled"
+                )
                 raise StoreUnavailable(why) from None
             if self._abandons and self._opening is opening:
                 self._opening = None
@@ -185,7 +189,7 @@ async def connect(
         async with asyncio.timeout(settings.connect_timeout_s):
             await epoch.adopt(wire, server)
     except BaseException as error:
-        wire.abandon("the store was not adopted")
+        wire.abandon("the connection could not be prepared")
         await wire.ended()
         if isinstance(error, Exception):
             raise translate_connect(error, settings.shown) from None

@@ -45,8 +45,8 @@ def read_server(info: Mapping[str, str], snapshots: str | None, shown: str) -> S
         raise StoreUnavailable(f"{shown} is loading its data (LOADING)")
     if not info.get("run_id"):
         raise ConfigurationError(
-            f"{shown} does not say its run id, without which a restart that lost leases would go "
-            "unnoticed: is it a Redis server?"
+            f"{shown} does not report its run id, which is needed to detect a restart that lost "
+            "leases: check that it is a Redis server"
         )
     log = info.get("aof_enabled") == "1"
     return Server(

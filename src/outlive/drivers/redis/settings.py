@@ -92,8 +92,8 @@ class RedisSettings:
                 context.load_cert_chain(self.tls_cert, self.tls_key)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"the certificate files of {self.shown} cannot be used "
-                f"({type(error).__name__}): look at tls_ca, tls_cert and tls_key"
+                f"the certificate files of {self.shown} cannot be used ({type(error).__name__}): "
+                "check tls_ca, tls_cert and tls_key"
             ) from None
         if not self.tls_verify:
             context.check_hostname = False
@@ -113,7 +113,7 @@ def read_settings(location: Location, options: dict[str, Any]) -> RedisSettings:
     if unix and (not location.path or parts.hostname):
         raise ConfigurationError("the URL of a Unix socket looks like redis+unix:///path/to/socket")
     if not unix and not parts.hostname:
-        raise ConfigurationError(f"{location.shown} names no host: redis://host:6379/0")
+        raise ConfigurationError(f"{location.shown} has no host: write redis://host:6379/0")
     prefix = str(given.get("prefix", "outlive"))
     if _PREFIX.fullmatch(prefix) is None:
         raise ConfigurationError(
@@ -123,11 +123,11 @@ def read_settings(location: Location, options: dict[str, Any]) -> RedisSettings:
     if parts.username and not parts.password:
         # Without one there is no login, and the work would be done as the default user.
         raise ConfigurationError(
-            f"{location.shown} names a user and no password: redis://user:password@host; for a "
-            "user without one, write any"
+            f"{location.shown} has a user but no password: write redis://user:password@host; for "
+            "a user without a password, write any"
         )
     if given.get("tls_key") is not None and given.get("tls_cert") is None:
-        raise ConfigurationError("tls_key is the key of tls_cert, which is missing")
+        raise ConfigurationError("tls_key needs tls_cert, which is missing")
     return RedisSettings(
         shown=location.shown,
         host=parts.hostname or "",
@@ -153,9 +153,13 @@ def _database(given: dict[str, Any], path: str) -> int:
     value = given.get("db", in_path or 0)
     text = str(value)
     if not (text.isascii() and text.isdigit()) or int(text) > _DATABASE_MAX:
-        raise ConfigurationError(f"the database is a number, as in redis://host/0, not {value!r}")
+        raise ConfigurationError(
+            f"the database must be a number, as in redis://host/0, not {value!r}"
+        )
     if in_path and text != in_path:
-        raise ConfigurationError(f"the URL says database {in_path!r} and db says {text!r}")
+        raise ConfigurationError(
+            f"the URL has database {in_path!r}, but db= has {text!r}: give one of them"
+        )
     return int(text)
 
 
@@ -164,9 +168,11 @@ def _number(given: dict[str, Any], name: str, default: float) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} is a number of seconds, not {value!r}") from None
+        raise ConfigurationError(f"{name} must be a number of seconds, not {value!r}") from None
     if not 0.05 <= number <= _TIMEOUT_MAX_S:  # noqa: PLR2004 - below, no network answers
-        raise ConfigurationError(f"{name} must be between 0.05 and {_TIMEOUT_MAX_S:g}: {value!r}")
+        raise ConfigurationError(
+            f"{name} must be between 0.05 and {_TIMEOUT_MAX_S:g}, not {value!r}"
+        )
     return number
 
 
@@ -177,7 +183,7 @@ def _switch(given: dict[str, Any], name: str) -> bool:
         return True
     if word in _FALSE:
         return False
-    raise ConfigurationError(f"{name} is true or false, not {value!r}")
+    raise ConfigurationError(f"{name} must be true or false, not {value!r}")
 
 
 def _text(given: dict[str, Any], name: str) -> str | None:

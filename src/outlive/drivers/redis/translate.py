@@ -21,22 +21,22 @@ from outlive.errors import (
 # The server refuses before a script has written: a script writes only after all its checks, and
 # memory, disk and role are checked at its first write.
 _REFUSED = {
-    "LOADING": "it is loading its data",
-    "BUSY": "a script of somebody else keeps it busy",
-    "OOM": "its memory is full; raise maxmemory or remove keys",
-    "MISCONF": "it cannot write to its disk",
+    "LOADING": "the server is loading its data",
+    "BUSY": "the script of another program blocks the server",
+    "OOM": "the memory of the server is full: raise maxmemory or remove keys",
+    "MISCONF": "the server cannot write to its disk",
     "NOREPLICAS": "too few replicas are connected",
-    "MASTERDOWN": "it is a replica that lost its primary",
-    "READONLY": "it is a read-only replica; the URL must lead to the primary",
-    "TRYAGAIN": "it is moving keys",
+    "MASTERDOWN": "the server is a replica that lost its primary",
+    "READONLY": "the server is a read-only replica: use the URL of the primary",
+    "TRYAGAIN": "the server is moving keys",
     "CLUSTERDOWN": "the cluster is down",
 }
 
 _FORBIDDEN = {
-    "NOAUTH": "it asks for a password; write it into the URL as redis://:password@host",
+    "NOAUTH": "the server requires a password: write it into the URL as redis://:password@host",
     "WRONGPASS": "the user or the password was not accepted",
-    "NOPERM": "the user lacks a right; the driver's page has the rule to set",
-    "DENIED": "it runs in protected mode and accepts local connections only",
+    "NOPERM": "the user lacks a right: the driver page has the ACL rule to set",
+    "DENIED": "the server runs in protected mode and accepts local connections only",
 }
 
 _CLUSTER = frozenset({"MOVED", "ASK", "CROSSSLOT"})
@@ -65,7 +65,9 @@ def translate(error: BaseException, *, write: bool) -> OutliveError:
         return error
     if isinstance(error, Lost):
         if error.sent and write:
-            return OutcomeUnknown(f"the reply of Redis was lost ({error.why}); it may be applied")
+            return OutcomeUnknown(
+                f"the reply of Redis was lost ({error.why}); the write may have been applied"
+            )
         return StoreUnavailable(f"the connection to Redis was lost ({error.why})")
     return _translate_reply(error)
 
@@ -73,26 +75,26 @@ def translate(error: BaseException, *, write: bool) -> OutliveError:
 def _translate_reply(error: BaseException) -> OutliveError:
     code = code_of(error)
     if code in _REFUSED:
-        return StoreUnavailable(f"Redis refused the work: {_REFUSED[code]} ({code})")
+        return StoreUnavailable(f"Redis refused the request: {_REFUSED[code]} ({code})")
     if code in _FORBIDDEN:
-        return ConfigurationError(f"Redis does not permit this: {_FORBIDDEN[code]} ({code})")
+        return ConfigurationError(f"Redis denied the request: {_FORBIDDEN[code]} ({code})")
     if code in _CLUSTER:
         return cluster()
     if "Script killed by user" in str(error):
         # Only one that has not written yet can be killed.
-        return StoreUnavailable("Redis refused the work: somebody killed the script (SCRIPT KILL)")
+        return StoreUnavailable("Redis refused the request: the script was killed (SCRIPT KILL)")
     if "max number of clients" in str(error):
-        return StoreUnavailable("Redis refused the work: too many clients are connected")
+        return StoreUnavailable("Redis refused the request: too many clients are connected")
     if "invalid password" in str(error) or "without any password configured" in str(error):
-        return ConfigurationError("Redis does not accept the password of the URL")
+        return ConfigurationError("Redis rejected the password in the URL")
     return StoreError(f"Redis reported an error ({str(error)[:200]})")
 
 
 def cluster() -> ConfigurationError:
     """The refusal of Redis Cluster."""
     return ConfigurationError(
-        "this is Redis Cluster, which the driver does not support: connect to a server of its own "
-        "for leases"
+        "this is Redis Cluster, which the driver does not support: connect to a single server or "
+        "a primary with replicas"
     )
 
 
@@ -105,15 +107,15 @@ def translate_connect(error: BaseException, shown: str) -> OutliveError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConfigurationError(
             f"cannot connect to {shown}: TLS failed, its certificate is not trusted "
-            f"({error.verify_message}); name its authority with tls_ca"
+            f"({error.verify_message}); set tls_ca to its certificate authority"
         )
     if isinstance(error, ssl.SSLError):
         return StoreUnavailable(
-            f"cannot connect to {shown}: TLS failed ({type(error).__name__}); is it a server with "
-            "TLS? Without, the scheme is redis://"
+            f"cannot connect to {shown}: TLS failed ({type(error).__name__}); check that the "
+            "server uses TLS; without TLS the scheme is redis://"
         )
     if isinstance(error, Lost):
-        advice = "; is it a Redis server, and does it expect TLS (rediss://)?"
+        advice = "; check that it is a Redis server, and whether it requires TLS (rediss://)"
         return StoreUnavailable(f"cannot connect to {shown}: {error.why}{advice}")
     if isinstance(error, OSError):
         return StoreUnavailable(f"cannot connect to {shown} ({type(error).__name__})")

@@ -89,7 +89,7 @@ class RedisWakeups:
             # The channel of all hosts is the one without a name.
             await self._link.call("PUBLISH", self._bell + (host or ""), message, write=False)
         except StoreError as error:
-            self._context.logger.debug("a wake-up was not sent: %s", error)
+            self._context.logger.debug("could not send a notification: %s", error)
 
     async def close(self) -> None:
         """Stop listening. Repeatable."""
@@ -114,7 +114,7 @@ class RedisWakeups:
                     self._now_hearing()
                     failures = 0
                     await self._until_lost_or_due(wire)
-                self._now_deaf("the server does not answer")
+                self._now_deaf("the server did not answer")
             except Exception as error:  # noqa: BLE001 - whatever it is, connect again
                 self._now_deaf(str(error))
             finally:
@@ -167,7 +167,7 @@ class RedisWakeups:
 
     def _now_hearing(self) -> None:
         if self._warned:
-            self._context.logger.info("wake-ups arrive again")
+            self._context.logger.info("notifications arrive again")
         again, self._hearing = self._settled.is_set() and not self._hearing, True
         self._warned = False
         self._settled.set()
@@ -182,4 +182,6 @@ class RedisWakeups:
             self._listeners.tell(MISSED)
         if not self._warned and not self._closed:
             self._warned = True
-            self._context.logger.warning("wake-ups do not arrive (%s), so waiters poll", why)
+            self._context.logger.warning(
+                "notifications do not arrive (%s): waiters poll instead", why
+            )

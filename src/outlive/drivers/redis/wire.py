@@ -169,7 +169,7 @@ class Wire(asyncio.Protocol):
                 if self._listener is not None:
                     self._listener(reply)
                 elif not waiting:
-                    self.abandon("the server spoke without being asked")
+                    self.abandon("the server sent an unexpected message")
                     return
                 else:
                     future = waiting.popleft()
@@ -180,7 +180,7 @@ class Wire(asyncio.Protocol):
                     else:
                         future.set_result(reply)
         except self._protocol_error:
-            self.abandon("the answer is not the protocol of Redis")
+            self.abandon("the reply is not in the Redis protocol")
 
     def eof_received(self) -> bool:
         """Send nothing more to a server that has hung up; see asyncio."""

@@ -31,7 +31,7 @@ def check_library() -> None:
     """
     if sqlite3.sqlite_version_info < _VERSION_MIN:
         raise ConfigurationError(
-            f"Python uses SQLite {sqlite3.sqlite_version}; 3.35 or newer is needed"
+            f"this Python has SQLite {sqlite3.sqlite_version}; the driver needs 3.35 or newer"
         )
     if sqlite3.threadsafety < _THREADSAFE:
         raise ConfigurationError("this Python's SQLite was built without thread safety")
@@ -49,7 +49,9 @@ def open_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:
     try:
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
-            raise StoreUnavailable(f"{path} cannot use a write-ahead log (it says {mode!r})")
+            raise StoreUnavailable(
+                f"{path} cannot use a write-ahead log (its journal mode is {mode!r})"
+            )
         connection.execute(f"PRAGMA synchronous={synchronous}")
         # The writer checkpoints on its own thread; SQLite's own way would do it inside some
         # COMMIT, on the event loop.

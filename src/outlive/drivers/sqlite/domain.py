@@ -32,7 +32,7 @@ def clock_domain() -> str:
     if not boot:
         raise ConfigurationError(
             "this system has no boot id (/proc/sys/kernel/random/boot_id), so the SQLite driver "
-            "cannot tell one boot from the next; use another backend"
+            "cannot detect a reboot; use another backend"
         )
     try:
         namespace = str(_TIME_NAMESPACE.readlink())

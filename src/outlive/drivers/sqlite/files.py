@@ -69,15 +69,17 @@ def locate(location: Location) -> StoreFiles:
             "for an absolute one (sqlite:////var/lib/outlive.db)"
         )
     if "#" in rest:
-        raise ConfigurationError("write '#' as %23 in an SQLite URL; what follows it is cut off")
+        raise ConfigurationError(
+            "write '#' as %23 in an SQLite URL; the text after a plain '#' is cut off"
+        )
     text = location.path[1:]
     if not text or text.endswith("/") or ":memory:" in text:
         raise ConfigurationError(
-            "the SQLite driver needs a file, for example sqlite:///outlive.db; for a store that "
-            "lives in this process only, use memory://"
+            "the SQLite driver needs a file, for example sqlite:///outlive.db; for a store in "
+            "the memory of this process, use memory://"
         )
     if text.startswith("file:") or "\0" in text:
-        raise ConfigurationError("an SQLite URL holds a plain path, not a file: URI")
+        raise ConfigurationError("an SQLite URL must contain a plain path, not a file: URI")
     return StoreFiles(Path(os.path.abspath(text)))  # noqa: PTH100
 
 
@@ -95,13 +97,13 @@ def prepare(path: Path, *, allow_network_fs: bool) -> None:
     if kind is not None and is_network(kind) and not allow_network_fs:
         raise ConfigurationError(
             f"{path} is on a file system of type {kind}, where SQLite's locks and shared memory "
-            "are not dependable; use a local disk, or Postgres for more than one machine "
+            "are not reliable; use a local disk, or Postgres for more than one machine "
             "(allow_network_fs=true overrides, at your own risk)"
         )
     refuse_links(path)
     if path.exists():
         if not path.is_file():
-            raise ConfigurationError(f"{path} is not a plain file")
+            raise ConfigurationError(f"{path} is not a regular file")
         return
     try:
         # O_EXCL: the descriptor closed here is never one of a file that SQLite already uses.

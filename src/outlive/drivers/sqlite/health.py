@@ -30,7 +30,7 @@ async def check(driver: SqliteDriver) -> list[Finding]:
         # Reading the whole file may take long: not on the event loop, and not on its connection.
         found = [await asyncio.to_thread(_integrity, driver.paths.main), _journal(driver)]
     except StoreError as error:
-        return [_error("the file can be read", str(error))]
+        return [_error("the file cannot be read", str(error))]
     found += [
         _ok(f"SQLite {sqlite3.sqlite_version}"),
         _durability(driver),
@@ -62,8 +62,10 @@ def _integrity(path: Path) -> Finding:
     except sqlite3.Error as error:
         result = str(error)
     if result == "ok":
-        return _ok("the file is sound (quick_check)")
-    return _error(f"the file is damaged: {result}", "stop all users and restore a backup")
+        return _ok("the file is not damaged (quick_check)")
+    return _error(
+        f"the file is damaged: {result}", "stop all programs that use the file and restore a backup"
+    )
 
 
 def _journal(driver: SqliteDriver) -> Finding:
@@ -80,7 +82,7 @@ def _durability(driver: SqliteDriver) -> Finding:
         return _ok("every commit survives a power loss (synchronous=full)")
     return _warning(
         "a power loss may undo the last commits (synchronous=normal)",
-        "tokens handed to other systems could repeat; use synchronous=full",
+        "tokens passed to other systems could repeat; use synchronous=full",
     )
 
 
@@ -90,22 +92,27 @@ def _modes(driver: SqliteDriver) -> list[Finding]:
         try:
             mode = mode_of(path)
         except OSError as error:
-            found.append(_error(f"{path} is gone: {error.strerror}", "restore it and reconnect"))
+            found.append(
+                _error(f"{path} does not exist: {error.strerror}", "restore the file and reconnect")
+            )
             continue
         if mode & ~FILE_MODE:
-            advice = f"others may read it: chmod 600 {path}"
+            advice = f"other users can read the file: chmod 600 {path}"
             found.append(_warning(f"{path.name} has mode {mode:04o}", advice))
         else:
-            found.append(_ok(f"{path.name} is for its owner only"))
+            found.append(_ok(f"{path.name} is readable by its owner only"))
     return found
 
 
 def _filesystem(driver: SqliteDriver) -> Finding:
     kind = filesystem_of(driver.paths.main.parent)
     if kind is None:
-        return _warning("the file system's type is unknown", "make sure that it is a local disk")
+        return _warning("the type of the file system is unknown", "check that it is a local disk")
     if is_network(kind):
-        return _warning(f"the file system is {kind}", "locks may fail there; use a local disk")
+        return _warning(
+            f"the file system is {kind}",
+            "locks may fail on a network file system; use a local disk",
+        )
     return _ok(f"the file system is {kind}")
 
 
@@ -113,7 +120,7 @@ def _space(driver: SqliteDriver) -> Finding:
     try:
         status = os.statvfs(driver.paths.main.parent)
     except OSError as error:
-        return _warning(f"free space is unknown: {error.strerror}", "look at the disk")
+        return _warning(f"free space is unknown: {error.strerror}", "check the disk")
     free = status.f_bavail * status.f_frsize
     text = f"{free // (1024 * 1024)} MiB of disk space are free"
     return _ok(text) if free >= _FREE_BYTES_MIN else _error(text, "free some space")
@@ -121,12 +128,12 @@ def _space(driver: SqliteDriver) -> Finding:
 
 def _doorbell(driver: SqliteDriver) -> Finding:
     if not driver.wakeups.listening:
-        return _ok("no doorbell is needed in this role")
+        return _ok("this role does not need local notifications")
     if driver.wakeups.deaf:
         return _warning(
-            "no doorbell: waiters poll the file",
+            "no local notifications: waiters poll the file",
             f"unix datagram sockets are not possible in {driver.paths.bells}",
         )
     if not driver.wakeups.rings():
-        return _warning("the doorbell does not ring", "waiters fall back to slow polling")
-    return _ok("the doorbell rings")
+        return _warning("local notifications do not arrive", "waiters poll the file instead")
+    return _ok("local notifications work (unix socket)")

@@ -81,7 +81,7 @@ class SqliteHostStore:
             return
         row = cursor.execute(sql.FIND, (self._namespace, host)).fetchone()
         if row is not None and row[0] is None:
-            raise LeaseExpired(host, f"the session {host} ran out before it was renewed")
+            raise LeaseExpired(host, f"the session {host} expired before it was renewed")
         raise Fenced(host, message=f"the session {host} was closed or reaped")
 
     def _close(self, turn: Turn, host: HostId) -> None:

@@ -35,7 +35,8 @@ def check_batch(instances: Sequence[NewInstance]) -> None:
     """
     if len(instances) > START_MAX:
         raise UsageError(
-            f"{len(instances)} instances in one call; at most {START_MAX} are allowed: send several"
+            f"{len(instances)} instances in one call; at most {START_MAX} are allowed: use "
+            "several calls"
         )
 
 

@@ -149,8 +149,8 @@ class SqliteInstanceStore:
         check_batch(instances)
         if any(instance.session is not None for instance in instances):
             raise UsageError(
-                "an instance started in your own transaction cannot be owned: it exists for others "
-                "only when you commit; leave the session out"
+                "an instance started in your own transaction cannot have an owner: it exists for "
+                "other hosts only after your commit; leave the session out"
             )
         operation = statements.atomically(self._start_and_call(instances))
         return await self._users.run("start", operation, tx)
@@ -174,7 +174,9 @@ class SqliteInstanceStore:
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
         """Advance instances, each by its own step under its token and version."""
         if len(commits) > 1 and len({commit.id for commit in commits}) < len(commits):
-            raise UsageError("two commits of one instance in one call; send the second afterwards")
+            raise UsageError(
+                "one call has two commits of one instance: send the second commit in a later call"
+            )
         return await self._submit(self._committing, commits, large=len(commits) > _LARGE)
 
     def commit_at_once(self, commit: Commit) -> Committed | None:

@@ -37,7 +37,7 @@ def check_batch(jobs: Sequence[NewJob]) -> None:
     """
     if len(jobs) > ENQUEUE_MAX:
         raise UsageError(
-            f"{len(jobs)} jobs in one call; at most {ENQUEUE_MAX} are allowed: send several"
+            f"{len(jobs)} jobs in one call; at most {ENQUEUE_MAX} are allowed: use several calls"
         )
 
 

@@ -59,7 +59,7 @@ EXPIRE_ONE = REPLACE.replace("'cancelled'", "'dead'")
 ANSWER_REFUSED = """
 INSERT INTO outlive_letter (instance, id, kind, name, sent_at_us, payload)
 SELECT i.number, 'job/' || ?3, 'step', ?4, ?5,
-    '{"state":"cancelled","outcome":"the queue did not take the job"}'
+    '{"state":"cancelled","outcome":"the queue rejected the job: draining or duplicate unique key"}'
 FROM outlive_instance AS i WHERE i.id = ?1 AND i.namespace = ?2 AND i.ended_at_us IS NULL
 ON CONFLICT (instance, id) DO NOTHING
 """

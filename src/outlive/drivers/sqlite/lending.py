@@ -75,13 +75,13 @@ class WriterConnection(sqlite3.Connection):
     def close(self) -> None:
         """Close it, unless it is lent."""
         if self.lent:
-            raise UsageError("a transactional step may not close the connection it was given")
+            raise UsageError("a transactional step must not close its connection")
         super().close()
 
     def __setattr__(self, name: str, value: object) -> None:
         # To set one of these is to commit.
         if self.lent and name in ("isolation_level", "autocommit"):
-            raise UsageError(f"a transactional step may not set {name} of its connection")
+            raise UsageError(f"a transactional step must not set {name} of its connection")
         super().__setattr__(name, value)
 
 
@@ -91,7 +91,7 @@ class _LentCursor(sqlite3.Cursor):
     def _check(self) -> None:
         connection = self.connection
         if not (isinstance(connection, WriterConnection) and connection.lent):
-            raise UsageError("the connection of a transactional step ends with the step")
+            raise UsageError("the connection of a transactional step cannot be used after the step")
         if not connection.in_transaction:
             # A full disk or an interrupt took it along; what is written now would stand alone.
             raise sqlite3.OperationalError("the transaction of this step was rolled back")
@@ -159,7 +159,10 @@ class Loan:
         if inspect.iscoroutine(result):
             result.close()
             raise BodyRaised(
-                UsageError("a transactional step on SQLite runs in the writer: write it with def")
+                UsageError(
+                    "a transactional step on SQLite runs in the writer thread: write it with "
+                    "`def`, not `async def`"
+                )
             )
         if self._late():
             raise BodyRaised(self._too_late())
@@ -175,8 +178,8 @@ class Loan:
         if isinstance(error, sqlite3.Error):
             if code_of(error) == sqlite3.SQLITE_AUTH and self._refused:
                 return UsageError(
-                    f"a transactional step may not run {self._refused}: its writes and its record "
-                    "are one transaction, which Outlive begins and ends"
+                    f"a transactional step must not run {self._refused}: Outlive begins and ends "
+                    "the transaction of the step"
                 )
             if code_of(error) in _TROUBLES:
                 return translate(error)
@@ -184,6 +187,7 @@ class Loan:
 
     def _too_late(self) -> UsageError:
         return UsageError(
-            f"a transactional step held the file's one writer for more than {self._limit_s:g} s; "
-            "do the slow part in a step before it, or raise the option transact_limit"
+            "a transactional step held the only writer of the file for more than "
+            f"{self._limit_s:g} s; do the slow part in a step before it, or raise the option "
+            "transact_limit"
         )

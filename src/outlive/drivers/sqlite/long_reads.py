@@ -77,4 +77,6 @@ def place_of(cursor: str | None) -> int:
     try:
         return int(cursor)
     except ValueError:
-        raise UsageError(f"{cursor!r} is no cursor of this store; use that of a record") from None
+        raise UsageError(
+            f"{cursor!r} is not a cursor of this store; use the cursor of a record"
+        ) from None

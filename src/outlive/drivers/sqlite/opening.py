@@ -93,7 +93,7 @@ def _refuse_nothing(path: Path) -> None:
     """Refuse a path where no store is."""
     newest = schema.migrations()[-1][0]
     if not path.exists():
-        raise schema.nothing_there(f"there is no file {path}", newest)
+        raise schema.nothing_there(f"the file {path} does not exist", newest)
     if not path.is_file() or path.is_symlink():
         # What is wrong with it is said where the file is prepared.
         return
@@ -103,7 +103,7 @@ def _refuse_nothing(path: Path) -> None:
     except sqlite3.Error as error:
         raise refusal(path, error) from error
     if found is None:
-        raise schema.nothing_there(f"{path} holds no store of Outlive", newest)
+        raise schema.nothing_there(f"{path} contains no Outlive store", newest)
 
 
 def _open(

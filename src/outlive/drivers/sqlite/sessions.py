@@ -57,7 +57,7 @@ class Sessions:
             raise Fenced(session, message=f"the session {session} was closed or reaped")
         _, domain, expires_us = rows[0]
         if domain == self._domain and expires_us <= now_us:
-            raise LeaseExpired(session, f"the session {session} ran out before it was renewed")
+            raise LeaseExpired(session, f"the session {session} expired before it was renewed")
 
     def gone(self, sessions: Sequence[str]) -> list[str]:
         """Those of ``sessions`` that have ended or are unknown."""

@@ -53,7 +53,7 @@ def read_settings(url_options: Mapping[str, str], arguments: Mapping[str, Any]) 
     unknown = sorted(set(given) - OPTIONS)
     if unknown:
         raise ConfigurationError(
-            f"unknown option {unknown[0]!r} for SQLite; known: {', '.join(sorted(OPTIONS))}"
+            f"unknown option {unknown[0]!r} for SQLite; known options: {', '.join(sorted(OPTIONS))}"
         )
     return Settings(
         busy_timeout_s=_seconds("busy_timeout", given.get("busy_timeout", _BUSY_TIMEOUT_S)),
@@ -70,7 +70,7 @@ def _seconds(name: str, value: Any) -> float:
         result = math.nan
     if isinstance(value, bool) or not 0 < result <= _MOST_S:
         raise ConfigurationError(
-            f"{name} is a number of seconds, above 0 and at most {_MOST_S:g}: {value!r}"
+            f"{name} must be a number of seconds above 0 and at most {_MOST_S:g}, not {value!r}"
         )
     return result
 
@@ -80,12 +80,12 @@ def _boolean(name: str, value: Any) -> bool:
         return value
     known = _BOOLEANS.get(value.lower()) if isinstance(value, str) else None
     if known is None:
-        raise ConfigurationError(f"{name} is true or false, not {value!r}")
+        raise ConfigurationError(f"{name} must be true or false, not {value!r}")
     return known
 
 
 def _synchronous(value: Any) -> str:
     text = value.upper() if isinstance(value, str) else ""
     if text not in {"FULL", "NORMAL"}:
-        raise ConfigurationError(f"synchronous is full or normal, not {value!r}")
+        raise ConfigurationError(f"synchronous must be full or normal, not {value!r}")
     return text

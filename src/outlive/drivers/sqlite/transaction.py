@@ -33,8 +33,8 @@ _PAUSE_MOST_S = 0.003
 _PAUSE_EAGER_S = 0.0003
 
 _GONE = (
-    "the SQLite file was removed or replaced under this process, so that others no longer see what "
-    "it writes: put the file back, or reconnect"
+    "the SQLite file was removed or replaced while this process had it open, so other processes "
+    "no longer see its writes: restore the file, or reconnect"
 )
 
 # A transaction that took longer counts as this long: one of ten thousand rows says nothing about
@@ -319,7 +319,7 @@ class Transactions:
             if self._try_begin():
                 return
             if attempt % _ABANDONED_EVERY == 0 and all(e[0].cancelled() for e in entries):
-                raise StoreUnavailable("everybody who waited for the write has left")
+                raise StoreUnavailable("all callers of the write were cancelled")
         raise StoreUnavailable(
             f"the SQLite file was locked for {self._busy_timeout_s:g} s: {BUSY_ADVICE}"
         )

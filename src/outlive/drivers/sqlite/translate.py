@@ -18,13 +18,18 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _ADVICE = {
     sqlite3.SQLITE_FULL: "the disk (or the file's page limit) is full: free some space",
     sqlite3.SQLITE_READONLY: "the file or its directory is read-only for this user",
-    sqlite3.SQLITE_CANTOPEN: "the file or its directory cannot be opened: was it moved or removed?",
+    sqlite3.SQLITE_CANTOPEN: (
+        "the file, or a file beside it (-wal, -shm, -hosts), cannot be opened: check that it "
+        "exists, and that its directory is writable"
+    ),
     sqlite3.SQLITE_PERM: "this user may not use the file",
     sqlite3.SQLITE_AUTH: "this user may not use the file",
-    sqlite3.SQLITE_IOERR: "the disk or its file system reported an I/O error",
+    sqlite3.SQLITE_IOERR: (
+        "the disk or its file system reported an I/O error: check the disk and its free space"
+    ),
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore it from a backup",
-    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database (any more)",
-    sqlite3.SQLITE_SCHEMA: "the schema changed under this process: reconnect",
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
+    sqlite3.SQLITE_SCHEMA: "the schema changed while this process was connected: reconnect",
     sqlite3.SQLITE_ERROR: "Outlive's tables are missing or changed: run `outlive doctor`",
 }
 
@@ -33,7 +38,7 @@ UNSTORABLE = (OverflowError, UnicodeEncodeError)
 
 BUSY_ADVICE = (
     "another transaction holds the write lock: look for a process with a long write transaction; "
-    "if this very task has one open on the same file, end it before awaiting Outlive"
+    "if this same task has one open on the file, end it before awaiting Outlive"
 )
 
 
@@ -65,4 +70,4 @@ def translate(error: Exception, *, committing: bool = False) -> OutliveError:
     if isinstance(error, sqlite3.ProgrammingError) and code == -1:
         return StoreUnavailable(f"the SQLite connection cannot be used: {error}")
     advice = _ADVICE.get(code, "run `outlive doctor`")
-    return StoreUnavailable(f"SQLite refused the work ({error}): {advice}")
+    return StoreUnavailable(f"SQLite refused the operation ({error}): {advice}")

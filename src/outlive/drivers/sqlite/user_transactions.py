@@ -77,8 +77,8 @@ class UserTransactions:
             if not writing.done() and _is_open(connection):
                 writing.cancel()
                 raise UsageError(
-                    "this task holds the file's write lock in the transaction it joined, and "
-                    "would wait for itself: commit or roll back first"
+                    "this task holds the write lock of the file in its own open transaction and "
+                    "would wait for itself: commit or roll back that transaction first"
                 )
         # It was not held up, so the transaction it joined is over.
         self._joined.pop(task, None)
@@ -146,7 +146,7 @@ class UserTransactions:
             except OSError:
                 break
         raise UsageError(
-            f"{doing} works inside a transaction on the store's own file {self._path}; this "
+            f"{doing} needs a transaction on the file of the store, {self._path}; this "
             "connection is to another database"
         )
 
@@ -219,14 +219,16 @@ def _open_one(doing: str, tx: Any, *, is_open: bool) -> Any:
 
 def _sqlalchemy(doing: str, tx: Any) -> None:
     if tx.dialect.name != "sqlite":
-        raise UsageError(f"this transaction is on {tx.dialect.name}, the store is an SQLite file")
+        raise UsageError(
+            f"this transaction is on {tx.dialect.name}, but the store is an SQLite file"
+        )
     _open_one(doing, tx, is_open=tx.in_transaction())
 
 
 def _django(doing: str, tx: Any) -> Any:
     vendor = getattr(tx, "vendor", None)
     if vendor != "sqlite":
-        raise UsageError(f"this is no Django connection to SQLite (its vendor is {vendor!r})")
+        raise UsageError(f"this is not a Django connection to SQLite (its vendor is {vendor!r})")
     if not tx.in_atomic_block or tx.connection is None:
         raise UsageError(f"{doing} needs an open transaction: call it inside transaction.atomic()")
     return tx.connection

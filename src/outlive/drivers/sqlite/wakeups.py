@@ -139,7 +139,11 @@ class SqliteWakeups:
                 self._loop.add_reader(self._bell.fileno(), self._heard)
         except (OSError, ConfigurationError, NotImplementedError) as error:
             self._bell = None
-            self._logger.warning("no doorbell in %s (%s); polling instead", self._directory, error)
+            self._logger.warning(
+                "no local notifications in %s (%s): waiters poll the file instead",
+                self._directory,
+                error,
+            )
 
     def close(self) -> None:
         """Take the bell down. Repeatable."""
@@ -216,7 +220,7 @@ class SqliteWakeups:
                 # Its host died without taking it down.
                 self._remove(name)
             elif error.errno != errno.ENOENT:
-                self._logger.debug("doorbell %s could not be rung: %s", name, error)
+                self._logger.debug("could not notify socket %s: %s", name, error)
         return True
 
     def _name(self, host: str) -> str:
@@ -281,7 +285,7 @@ class SqliteWakeups:
                 try:
                     listener(wakeup)
                 except Exception:
-                    self._logger.exception("a listener for wake-ups failed")
+                    self._logger.exception("a notification listener failed")
 
     def watch(self, seconds: float) -> None:
         """Look for jobs and instances for so long, doorbell or not.
@@ -310,7 +314,7 @@ class SqliteWakeups:
                     self._look(now, watching=watching)
         except Exception:
             # A poll that fails is tried again; losing one costs only time.
-            self._logger.debug("polling for changes failed", exc_info=True)
+            self._logger.debug("could not poll the file for changes", exc_info=True)
         self._poller = self._loop.call_later(_POLL_S, self._poll)
 
     def _written(self) -> bool:

@@ -269,7 +269,9 @@ class Writer:
                 thread.start()
             except RuntimeError as error:
                 # The machine has none to give now. A checkpoint is asked for again soon.
-                self._resolve(_refused(entries, f"no thread for the SQLite writer: {error}"))
+                self._resolve(
+                    _refused(entries, f"could not start a thread for the SQLite writer: {error}")
+                )
                 return
             self._thread = thread
         # An empty list asks for a checkpoint; it counts as one, so that the thread is not
@@ -292,7 +294,7 @@ class Writer:
                 self._after_commit(self._transactions.connection, freed)
             except (sqlite3.Error, OSError, RuntimeError):
                 # A wake-up is a hint; the commit it tells of stands.
-                self._logger.debug("waiters could not be woken", exc_info=True)
+                self._logger.debug("could not notify waiters", exc_info=True)
 
     def _work(self) -> None:
         """The thread: drain whatever queued up during the last commit, and commit it at once."""
@@ -339,14 +341,16 @@ class Writer:
             # PASSIVE waits for nobody; what it cannot copy now, the next one will.
             self._transactions.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error:
-            self._logger.warning("the SQLite log could not be checkpointed", exc_info=True)
+            self._logger.warning(
+                "could not checkpoint the write-ahead log of SQLite", exc_info=True
+            )
 
     def _report(self, outcomes: list[Outcome], handed_over: int) -> None:
         try:
             self._loop.call_soon_threadsafe(self._resolve, outcomes, handed_over)
         except RuntimeError:
             # The loop was closed without closing the driver: nobody is left to be told.
-            self._logger.debug("the event loop is gone; %d results dropped", len(outcomes))
+            self._logger.debug("the event loop is closed; dropped results: %d", len(outcomes))
 
 
 def _refused(entries: list[Entry], why: str = _CLOSED) -> list[Outcome]:
