@@ -209,8 +209,9 @@ def _check_undone(record: InstanceRecord, end: _End) -> None:
         raise RetryRefused(
             record.id,
             "undone",
-            f"after its failure, steps were undone{_undoing(end)}, and a retry would treat them "
-            "as done: start the flow anew, or fork it from before the first undone step",
+            f"undo steps ran after its failure{_undoing(end)}, and a retry would treat the "
+            "undone steps as done: start the flow anew, or fork it from before the first undone "
+            "step",
         )
 
 
@@ -224,7 +225,7 @@ def undone_in(record: InstanceRecord, rows: Sequence[HistoryRow]) -> str | None:
     end = _end_in(record, rows)
     if end is None or not _has_undone(end):
         return None
-    return f"had undone steps{_undoing(end)}"
+    return f"ran undo steps{_undoing(end)}"
 
 
 def _undoing(end: _End) -> str:

@@ -71,7 +71,7 @@ async def test_an_async_action_holds_up_its_machine_and_nothing_else():
     other.send("B")
     assert held.busy
     assert seen == ["later"]
-    with pytest.raises(UsageError, match="not at rest"):
+    with pytest.raises(UsageError, match="is busy or was not started"):
         held.persist()
     gate.set()
     await held.settled()
@@ -291,7 +291,7 @@ def test_a_machine_is_started_once_and_before_it_is_sent_to():
     with pytest.raises(UsageError, match="was not started"):
         actor.send("T")
     actor.start()
-    with pytest.raises(UsageError, match="started before"):
+    with pytest.raises(UsageError, match="already started"):
         actor.start()
 
 

@@ -66,9 +66,9 @@ def test_everything_wrong_is_named_at_once():
 
 def test_names_without_an_implementation_are_problems():
     found = problems(GOOD, guards={"okay": lambda: True}, actions={})
-    assert "there is no guard 'ok'" in found["/states/a/on/GO/guard"]
+    assert "guard 'ok' is not implemented" in found["/states/a/on/GO/guard"]
     assert "did you mean 'okay'?" in found["/states/a/on/GO/guard"]
-    assert "there is no action 'note'" in found["/states/b/entry"]
+    assert "action 'note' is not implemented" in found["/states/b/entry"]
 
 
 def test_names_may_be_left_without_an_implementation():
@@ -166,14 +166,14 @@ def test_functions_are_judged_when_the_chart_is_loaded():
 
     found = problems(GOOD, guards={"ok": slow}, actions={"note": painted})
     assert "is async" in found["/states/a/on/GO"]
-    assert "asks for 'colour'" in found["/states/b/entry"]
+    assert "has unknown parameters 'colour'" in found["/states/b/entry"]
 
 
 def test_guards_in_a_circle_are_refused():
     from outlive.charts import not_
 
     found = problems(GOOD, guards={"ok": not_("ok")}, actions={"note": []})
-    assert "in a circle" in found["/states/a/on/GO"]
+    assert "in a cycle" in found["/states/a/on/GO"]
 
 
 OLD = {
@@ -232,7 +232,7 @@ def test_a_document_may_be_text_or_a_file(tmp_path):
 def test_what_cannot_be_read_says_so(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read"):
         Chart.load(tmp_path / "nothing.json")
-    with pytest.raises(UsageError, match="no valid JSON"):
+    with pytest.raises(UsageError, match="not valid JSON"):
         Chart.load("{")
     with pytest.raises(UsageError, match="a JSON object"):
         Chart.load("[]")
@@ -357,5 +357,5 @@ def test_a_delay_beyond_all_numbers_is_refused():
 
 def test_a_context_that_is_no_mapping_is_an_error_of_the_start():
     assert Chart.load({"context": lambda: None}).begin()[0].context == {}
-    with pytest.raises(ChartError, match="returned 5"):
+    with pytest.raises(ChartError, match="must return a mapping, not 5"):
         Chart.load({"context": lambda: 5}).begin()

@@ -143,7 +143,7 @@ def test_a_renamed_step_is_named_whatever_came_behind_it(behind):
     if behind == "signal":
         driven.signal("go", 1)
         driven.end("c#0", "c")
-    with pytest.raises(NonDeterminism, match=r"b#0, which has run, found step d#0.*by name="):
+    with pytest.raises(NonDeterminism, match=r"b#0, which has run, found step d#0.*with name="):
         deployed(driven, renamed)
 
 
@@ -322,10 +322,10 @@ def test_what_the_code_fails_by_is_told_with_its_traceback_and_without_wrong_adv
     with pytest.raises(NonDeterminism) as caught:
         deployed(driven, fails)
     error = caught.value
-    assert (error.expected, error.failed) == ("the end of step a#0", True)
-    assert error.found == "the flow having failed with KeyError: 'region\\nof it'"
+    assert (error.expected, error.failed) == ("the result of step a#0", True)
+    assert error.found == "the failure of the flow with KeyError: 'region\\nof it'"
     assert str(error).endswith(
-        "mend what it fails by, or branch changed code with outlive.patched()"
+        "fix the cause of the failure, or branch changed code with outlive.patched()"
     )
     (note,) = error.__notes__
     assert note.startswith("The flow failed with KeyError:\n")
@@ -347,7 +347,9 @@ def test_arguments_that_do_not_fit_any_more_are_named(begins_with_a_step: bool):
 
     driven = Driven(flow(waits), (1,))
     driven.work()
-    with pytest.raises(NonDeterminism, match=r"InvalidPayload: flow f lacks the argument number;"):
+    with pytest.raises(
+        NonDeterminism, match="InvalidPayload: flow f: the argument number is missing;"
+    ):
         deployed(driven, renamed)
 
 
@@ -360,7 +362,7 @@ def test_code_that_returns_too_soon_is_said_to_have_ended():
 
     driven = Driven(flow(waits))
     driven.work()
-    with pytest.raises(NonDeterminism, match="found the flow having ended; branch") as caught:
+    with pytest.raises(NonDeterminism, match="found the end of the flow; branch") as caught:
         deployed(driven, returns)
     assert not caught.value.failed
 

@@ -166,7 +166,7 @@ async def test_one_that_cannot_go_on_is_told_of_and_harms_no_other(
     bench.put("b")
     await bench.writes.flushed()
     assert bench.answers == ["first", "b"]
-    assert "could not go on" in caplog.text
+    assert "could not continue" in caplog.text
 
 
 async def test_one_batch_is_under_way_and_what_comes_meanwhile_is_the_next() -> None:

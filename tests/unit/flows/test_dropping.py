@@ -143,7 +143,7 @@ def test_code_that_swallows_everything_is_left_behind_and_named(inner, caplog, u
     before = len(driven.rows)
     with caplog.at_level(logging.WARNING, "outlive.flows"):
         driven.run.close()
-    assert "'greedy' (f) was dropped here" in caplog.text
+    assert "'greedy' (f) was unloaded" in caplog.text
     assert not driven.run.take().durable
     assert len(driven.rows) == before
     del driven
@@ -207,5 +207,5 @@ def test_calling_too_much_at_once_ends_code_that_swallows_it(monkeypatch):
 
     driven = Driven(flow(code))
     assert driven.status is InstanceStatus.FAILED
-    assert "more than 5 things at once" in driven.outcome["message"]
+    assert "more than 5 calls open" in driven.outcome["message"]
     assert driven.decisions[-1].steps == ()

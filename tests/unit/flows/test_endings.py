@@ -399,7 +399,7 @@ def test_an_absolute_timer_and_one_that_has_passed():
         begun = outlive.now()
         await outlive.sleep_until(begun)
         await outlive.sleep_until(begun.replace(year=begun.year + 1))
-        with pytest.raises(UsageError, match="aware"):
+        with pytest.raises(UsageError, match="with a time zone"):
             await outlive.sleep_until(begun.replace(tzinfo=None))
         return (outlive.now() - begun).days
 
@@ -476,7 +476,7 @@ def test_what_was_begun_and_never_awaited_is_told(how, named):
     assert told == (
         []
         if named is None
-        else [f"it returned while nobody waited for {named}: await each call, or cancel it"]
+        else [f"the flow returned without awaiting {named}: await each call, or cancel it"]
     )
     # A replay says nothing.
     again = Driven(driven.flow, (), rows=list(driven.rows))

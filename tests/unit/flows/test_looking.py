@@ -71,9 +71,9 @@ def undisturbed() -> str:
 @pytest.mark.parametrize("name", [*NAMES, "take", "status"])
 def test_what_changes_the_run_is_refused_and_changes_nothing(name):
     driven = Driven(flow(drawing))
-    with pytest.raises(UsageError, match="a query or a validator only looks"):
+    with pytest.raises(UsageError, match="a query or a validator is read-only"):
         driven.run.answering.query(name)
-    with pytest.raises(UsageError, match="a query or a validator only looks"):
+    with pytest.raises(UsageError, match="a query or a validator is read-only"):
         driven.run.answering.accept(name, "[]")
     assert driven.run.take().events == ()
     assert paid(driven) == undisturbed()
@@ -99,9 +99,9 @@ def test_a_query_that_wakes_what_waits_is_refused_and_its_flow_replayed():
         return await pay(str(len(first)))
 
     driven = Driven(flow(code))
-    with pytest.raises(UsageError, match="cannot wake what waits"):
+    with pytest.raises(UsageError, match="cannot wake waiting flow code"):
         driven.run.answering.query("wake")
-    with pytest.raises(NonDeterminism, match="one that wakes what waits"):
+    with pytest.raises(NonDeterminism, match="a query or a validator that woke waiting flow code"):
         driven.signal("go")
     driven.crash()
     driven.signal("go")

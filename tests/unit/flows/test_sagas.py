@@ -97,7 +97,7 @@ def test_an_undo_that_fails_is_noted_and_the_others_run(caplog):
     driven.end("unbook#0", ValueError("cannot"))
     driven.end("unbook#1")
     assert driven.status is InstanceStatus.FAILED
-    assert "undoing failed" in driven.outcome["message"]
+    assert "an undo of the saga failed" in driven.outcome["message"]
     assert "could not undo" in caplog.text
 
 
@@ -110,7 +110,7 @@ def test_an_undo_that_fails_is_noted_also_when_the_flow_was_cancelled():
     assert driven.status is InstanceStatus.CANCELLED
     reason, note = driven.outcome["message"].split("\n")
     assert reason == "enough"
-    assert note.startswith("undoing failed: step unbook#0 failed: ValueError: cannot")
+    assert note.startswith("an undo of the saga failed: step unbook#0 failed: ValueError: cannot")
     assert Driven(flow(trip), rows=driven.rows).run.ended
 
 
@@ -299,7 +299,7 @@ def test_going_on_as_new_is_seen_through_groups_and_sagas_and_only_from_the_main
             return str(error)
         return ""
 
-    assert "own task" in Driven(flow(elsewhere)).outcome
+    assert "main task of the flow" in Driven(flow(elsewhere)).outcome
 
 
 @pytest.mark.parametrize("kind", [NoReturn, Never])

@@ -296,7 +296,7 @@ def test_a_types_own_check_that_raises_anything_is_an_invalid_payload():
 
 
 def test_a_type_that_nothing_can_be_decoded_as_is_refused():
-    with pytest.raises(UsageError, match="cannot be carried"):
+    with pytest.raises(UsageError, match="cannot be stored"):
         codec_of(dict[Line, Line] | list[int] | tuple[int])
     with pytest.raises(InvalidPayload, match="not supported"):
         codec_of(threading_lock()).decode("{}")

@@ -33,7 +33,7 @@ async def test_what_an_operator_set_stays_when_a_worker_starts(fleet, caplog):
     await looker.work.limit("q", concurrency=1)
     await looker.work.drain("q")
     await fleet.run(app)
-    told = "(1 at once), not those of its handler (5 at once, 7 in 2 s)"
+    told = "(1 concurrent), not the limits of its handler (5 concurrent, 7 in 2 s)"
     await until(lambda: told in caplog.text)
     (queue,) = await looker.work.queues()
     # The rate that the operator left out is none.
@@ -47,7 +47,7 @@ async def test_what_an_operator_set_stays_when_a_worker_starts(fleet, caplog):
     await until(lambda: _limited(looker, 5))
     (queue,) = await looker.work.queues()
     assert (queue.rate, queue.per_s, queue.limits_by) == (7, 2.0, LimitsBy.HANDLER)
-    assert caplog.text.count("not those of its handler") == 1
+    assert caplog.text.count("not the limits of its handler") == 1
 
 
 async def test_a_changed_declaration_holds_when_a_worker_starts(fleet, caplog):

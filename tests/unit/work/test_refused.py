@@ -83,7 +83,7 @@ async def test_no_states_are_not_all_states(host):
     await host.work.enqueue("q", 1)
     work = host.work
     for call in (work.cancel, work.retry, work.purge, work.count, work.list):
-        with pytest.raises(UsageError, match="name at least one state, or leave state out"):
+        with pytest.raises(UsageError, match="state= is empty: name at least one state"):
             await call(queue="q", state=[])
     assert await work.count(queue="q", state=(state for state in ("ready", "dead"))) == 1
 
@@ -120,7 +120,7 @@ async def test_times_beyond_the_calendar_are_refused(host):
         await claim.release(delay=1e15)
     with pytest.raises(UsageError, match=r"Retry\.longest must be at most"):
         Retry(longest=1e15)
-    with pytest.raises(UsageError, match="no time that every store can keep"):
+    with pytest.raises(UsageError, match="before June 2255"):
         await host.work.enqueue("q", 1, at=datetime.max.replace(tzinfo=UTC))
     assert len(await host.work.list()) == 1
 
@@ -135,5 +135,7 @@ async def test_a_function_in_place_of_a_queue_is_told_how_handlers_are_written(h
         host.work.enqueue_many(unregistered, [1]),
         host.work.claim([unregistered]),
     ):
-        with pytest.raises(UsageError, match="'unregistered' is no handler: define it with @app"):
+        with pytest.raises(
+            UsageError, match="'unregistered' is not a handler: define it with @app"
+        ):
             await wrong

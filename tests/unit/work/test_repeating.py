@@ -26,4 +26,4 @@ def test_a_store_that_never_answers_is_told_of_once():
         Simulation(0).run(story)
     assert len(asked) > 3
     last = f"cannot connect, {asked[-1]}"
-    assert str(caught.value) == f"the reply was lost; asked again: {last}"
+    assert str(caught.value) == f"the reply was lost; repeated: {last}"

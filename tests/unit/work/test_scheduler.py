@@ -170,7 +170,7 @@ async def test_a_queue_that_drains_loses_the_tick_and_says_so(store, caplog):
     store.clock.advance(HOUR_S)
     await store.settle(scheduler)
     assert await store.ticks() == []
-    assert any("drains" in record.getMessage() for record in caplog.records)
+    assert any("draining" in record.getMessage() for record in caplog.records)
 
 
 async def run_until_ticked(url: str, hosts: int, ticks: int) -> list[tuple[str, str]]:

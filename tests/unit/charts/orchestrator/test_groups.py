@@ -56,7 +56,7 @@ async def test_register_start_stop_and_unregister_are_separate_acts(hub):
         await machine.send("FLIP")
     await machine.start()
     assert machine.running
-    with pytest.raises(UsageError, match="runs already"):
+    with pytest.raises(UsageError, match="is already running"):
         await machine.start()
     with pytest.raises(UsageError, match="still runs"):
         machine.unregister()

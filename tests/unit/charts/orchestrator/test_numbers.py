@@ -184,7 +184,7 @@ async def test_health_has_three_levels(hub):
     assert judge(replace(calm, succeeded=1, failed=9)).level == "healthy"
     throttled = judge(replace(calm, throttled=3))
     assert throttled.level == "degraded"
-    assert throttled.reasons == ("3 events met a full mailbox",)
+    assert throttled.reasons == ("3 events were sent to a full mailbox",)
     assert judge(replace(calm, throttled=3), replace(calm, throttled=3)).level == "healthy"
 
 

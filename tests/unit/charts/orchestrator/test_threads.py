@@ -216,7 +216,7 @@ def test_the_machines_of_a_loop_that_stands_still_can_be_stopped():
         machine = runner.run(begin())
         asyncio.run(hub.stop())
         assert not machine.running
-        with pytest.raises(UnknownTarget, match="does not run"):
+        with pytest.raises(UnknownTarget, match="is not running"):
             asyncio.run(machine.wait_for(lambda _: True))
         # The cancelled action ends when its loop runs again.
         runner.run(asyncio.sleep(0))

@@ -110,7 +110,7 @@ def connector(kind: type[aiohttp.ClientConnectorError]) -> aiohttp.ClientConnect
     ("cause", "said"),
     [
         (connector(aiohttp.ClientConnectorError), "no connection"),
-        (connector(aiohttp.ClientConnectorDNSError), "no such host"),
+        (connector(aiohttp.ClientConnectorDNSError), "the host name does not exist"),
         (connector(aiohttp.ClientConnectorSSLError), "TLS failed"),
         (aiohttp.ConnectionTimeoutError(), "no connection"),
     ],

@@ -153,7 +153,7 @@ async def test_what_is_refused_leaves_the_transaction_alone(
     driver: PostgresDriver, postgres_url: str
 ) -> None:
     async with by_asyncpg(postgres_url) as opened:
-        with pytest.raises(UsageError, match="cannot be owned at once"):
+        with pytest.raises(UsageError, match="cannot have an owner"):
             await driver.instances.start_in([mine()], opened.tx)
         await driver.instances.start_in(news(1), opened.tx)
         await opened.commit()

@@ -115,7 +115,7 @@ async def test_a_body_may_not_end_the_transaction(driver, user) -> None:
         await driver.instances.transact(A, body)
     (started,) = await driver.instances.start([mine("b")])
     other = step(started)
-    with pytest.raises(UsageError, match="gave a commit of"):
+    with pytest.raises(UsageError, match="must return a commit of"):
         await driver.instances.transact(A, _says(other))
     assert (await pay(driver, commit)).ok
 

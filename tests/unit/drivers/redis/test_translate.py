@@ -69,9 +69,9 @@ def test_an_error_of_ours_passes_unchanged():
     [
         (TimeoutError(), StoreUnavailable, "no answer in time"),
         (ConnectionRefusedError(), StoreUnavailable, "ConnectionRefusedError"),
-        (ssl.SSLEOFError(8, "bad"), StoreUnavailable, "with TLS?"),
+        (ssl.SSLEOFError(8, "bad"), StoreUnavailable, "uses TLS"),
         (UnicodeError("label too long"), ConfigurationError, "host name"),
-        (Lost("cut", sent=True), StoreUnavailable, "is it a Redis server"),
+        (Lost("cut", sent=True), StoreUnavailable, "it is a Redis server"),
     ],
 )
 def test_a_failed_connection_says_why_and_where(error, expected, says):

@@ -89,7 +89,7 @@ async def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
 
 async def test_a_directory_and_a_text_are_no_databases(tmp_path: Path) -> None:
     (tmp_path / "folder.db").mkdir()
-    assert "not a plain file" in await refuse(f"sqlite:///{tmp_path}/folder.db")
+    assert "not a regular file" in await refuse(f"sqlite:///{tmp_path}/folder.db")
     (tmp_path / "text.db").write_text("nothing but words " * 100)
     assert "not an SQLite database" in await refuse(f"sqlite:///{tmp_path}/text.db")
 

@@ -162,7 +162,7 @@ async def test_awaiting_the_store_inside_an_unknown_transaction_ends_with_advice
 ) -> None:
     grant = await owned(driver)
     async with plain(driver.paths.main):
-        with pytest.raises(StoreUnavailable, match="this very task"):
+        with pytest.raises(StoreUnavailable, match="this same task"):
             await driver.leases.renew(grant, 1_000_000)
 
 

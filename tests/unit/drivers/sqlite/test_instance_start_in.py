@@ -82,7 +82,7 @@ async def test_outside_a_transaction_or_for_an_owner_nothing_is_started(
         with pytest.raises(UsageError, match="start needs an open transaction"):
             await driver.instances.start_in([flow("a")], connection)
         connection.execute("INSERT INTO work VALUES ('x')")
-        with pytest.raises(UsageError, match="cannot be owned"):
+        with pytest.raises(UsageError, match="cannot have an owner"):
             await driver.instances.start_in([owned("a")], connection)
         connection.rollback()
     assert await driver.instances.get(InstanceId("a")) is None

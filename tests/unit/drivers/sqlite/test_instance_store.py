@@ -259,7 +259,10 @@ async def test_a_job_that_its_queue_does_not_take_is_answered_at_once(
         job("b", unique_key="u", instance=InstanceId("f"), step="b#0"),
     )
     await driver.instances.commit([step("f", 1, jobs=refused)])
-    told = {"state": "cancelled", "outcome": "the queue did not take the job"}
+    told = {
+        "state": "cancelled",
+        "outcome": "the queue rejected the job: draining or duplicate unique key",
+    }
     assert await answers(driver) == [("job/a", "a#0", told), ("job/b", "b#0", told)]
 
 

@@ -135,7 +135,7 @@ async def test_the_body_may_not_end_the_transaction(driver: SqliteDriver, statem
 
     # The writer has run some of these before, and has them prepared.
     await driver.instances.commit([step("f", 9)])
-    with pytest.raises(UsageError, match="may not run"):
+    with pytest.raises(UsageError, match="must not run"):
         await driver.instances.transact(F, ends)
     assert (written(driver), await versions(driver)) == ([], [])
 
@@ -159,7 +159,7 @@ async def test_nor_by_a_method(driver: SqliteDriver, end: Callable[[Any], object
         end(connection)
         return step("f", 1)
 
-    with pytest.raises(UsageError, match="may not"):
+    with pytest.raises(UsageError, match="must not"):
         await driver.instances.transact(F, ends)
     assert (written(driver), await versions(driver)) == ([], [])
 
@@ -200,7 +200,7 @@ async def test_the_connection_is_of_no_use_afterwards(driver: SqliteDriver) -> N
         return step("f", 1)
 
     await driver.instances.transact(F, keeps)
-    with pytest.raises(UsageError, match="ends with the step"):
+    with pytest.raises(UsageError, match="cannot be used after the step"):
         kept[0].execute("INSERT INTO work VALUES ('x')")
 
 
@@ -209,7 +209,7 @@ async def test_a_coroutine_is_refused(driver: SqliteDriver) -> None:
         connection.execute("INSERT INTO work VALUES ('x')")
         return step("f", 1)
 
-    with pytest.raises(UsageError, match="write it with def"):
+    with pytest.raises(UsageError, match="write it with `def`, not `async def`"):
         await driver.instances.transact(F, waits)
     with pytest.raises(UsageError, match="must return a Commit of f"):
         await driver.instances.transact(F, body("x", step("g", 1)))

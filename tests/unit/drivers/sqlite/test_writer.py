@@ -259,7 +259,7 @@ async def test_a_held_lock_is_waited_for_off_the_loop(bench: Bench) -> None:
 
 async def test_a_lock_held_too_long_is_named_with_its_usual_cause(bench: Bench) -> None:
     bench.other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="this very task"):
+    with pytest.raises(StoreUnavailable, match="this same task"):
         await bench.writer.submit(note, "a")
     bench.other.execute("ROLLBACK")
     assert await bench.writer.submit(note, "b") == "b"
@@ -288,7 +288,9 @@ async def test_who_gets_no_thread_is_told_and_the_next_one_is_served(
         patched.setattr(threading.Thread, "start", refuse)
         first = [bench.writer.submit(note, text) for text in "ab"]
         for future in first:
-            with pytest.raises(StoreUnavailable, match="no thread for the SQLite writer"):
+            with pytest.raises(
+                StoreUnavailable, match="could not start a thread for the SQLite writer"
+            ):
                 await future
     assert bench.committed() == []
     await asyncio.gather(*(bench.writer.submit(note, text) for text in "cd"))

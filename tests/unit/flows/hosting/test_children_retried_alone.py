@@ -44,7 +44,7 @@ async def test_a_child_whose_parent_has_heard_of_its_end_is_not_retried_by_itsel
         with pytest.raises(FlowFailed):
             await (await host.flows.start(order, id="o")).result(timeout=10)
         child = host.flows.get("o/delivery#0")
-        with pytest.raises(RetryRefused, match="its parent 'o' has heard") as caught:
+        with pytest.raises(RetryRefused, match="its parent 'o' has already received") as caught:
             await child.retry()
         assert caught.value.reason == "heard"
         assert (await child.status()).status is InstanceStatus.FAILED
@@ -82,7 +82,7 @@ async def test_a_child_whose_end_its_parent_has_not_read_yet_is_not_retried_by_i
         await child.signal("go")
         with pytest.raises(FlowFailed):
             await child.result(timeout=10)
-        with pytest.raises(RetryRefused, match="its parent 'o' has heard"):
+        with pytest.raises(RetryRefused, match="its parent 'o' has already received"):
             await child.retry()
         await parent.resume()
         with pytest.raises(FlowFailed):
@@ -153,7 +153,9 @@ async def test_a_child_that_ended_before_its_parent_went_on_as_new_is_not_retrie
     async with laps.gone_on(store_url) as (host, _):
         laps.truck = True
         child = host.flows.get("o/delivery#0")
-        with pytest.raises(RetryRefused, match=r"as new since it ended.*fork") as caught:
+        with pytest.raises(
+            RetryRefused, match=r"as a new run after this flow ended.*fork"
+        ) as caught:
             await child.retry()
         assert caught.value.reason == "heard"
         assert (await child.status()).status is InstanceStatus.FAILED
@@ -235,7 +237,7 @@ async def test_a_parent_that_goes_on_as_new_while_its_child_is_judged_is_noticed
             await until(lambda: "second lap" in laps.ran)
 
         spy.before["history"] = go_on
-        with pytest.raises(RetryRefused, match="gone on as new"):
+        with pytest.raises(RetryRefused, match="continued as a new run"):
             await host.flows.get("o/delivery#0").retry()
 
 

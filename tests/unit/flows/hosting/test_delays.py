@@ -60,7 +60,7 @@ async def test_a_flow_that_is_cancelled_before_its_time_ends_at_once_and_never_b
         await handle.result(timeout=5)
     assert ran == []
     # Replayed, it does the same, and answers nothing.
-    with pytest.raises(UsageError, match="answers no query"):
+    with pytest.raises(UsageError, match="has no query"):
         await handle.query("name")
     assert ran == []
     (commit,) = await handle.history()

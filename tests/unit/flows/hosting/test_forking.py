@@ -34,7 +34,7 @@ async def test_fork_copies_a_part_of_the_history(fleet):
     calls.clear()
     assert await (await handle.fork(at=2)).result(timeout=5) == 3
     assert calls == [("c", 1)]
-    with pytest.raises(UsageError, match="no step 'what#0' is recorded; there is "):
+    with pytest.raises(UsageError, match="the history has no step 'what#0'; known steps: "):
         await handle.fork(at="what#0")
     with pytest.raises(UsageError, match="version 99"):
         await handle.fork(at=99)
@@ -72,12 +72,12 @@ async def test_who_forks_what_a_saga_has_undone_is_warned(fleet, caplog, by_chil
     with pytest.raises(FlowFailed):
         await handle.result(timeout=10)
     await handle.fork(at=0 if by_child else "reserve#0", id="from-before-it")
-    assert "is a copy of" not in caplog.text
+    assert "is a fork of" not in caplog.text
     await handle.fork(at="charge#0", id="from-behind-it")
     said = [each.getMessage() for each in caplog.records]
-    (told,) = [each for each in said if "is a copy of" in each]
+    (told,) = [each for each in said if "is a fork of" in each]
     assert told.startswith(
-        "flow from-behind-it is a copy of f, which has undone steps (unreserve#0) when it ended: "
+        "flow from-behind-it is a fork of f, which ran undo steps (unreserve#0) when it ended: "
     )
 
 

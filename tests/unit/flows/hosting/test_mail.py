@@ -77,7 +77,7 @@ async def test_a_query_asks_the_live_run_or_a_replay_of_its_history(fleet):
     other = await fleet.host("other", app=app)
     assert await other.flows.get(handle.id).query("seen") == ["ann"]
     stranger = await fleet.host("stranger")
-    with pytest.raises(UsageError, match="not defined here"):
+    with pytest.raises(UsageError, match="not defined in this app"):
         await stranger.flows.get(handle.id).query("seen")
     with pytest.raises(UsageError, match="no query 'what'"):
         await handle.query("what")
@@ -133,7 +133,7 @@ async def test_an_update_is_validated_recorded_and_replied_to(fleet):
     before = len(await handle.history())
     with pytest.raises(UpdateRejected, match="a name is needed"):
         await handle.update("add", "", timeout=5)
-    with pytest.raises(UpdateRejected, match="takes no such update"):
+    with pytest.raises(UpdateRejected, match="has no such update"):
         await handle.update("what", timeout=5)
     assert len(await handle.history()) - before <= 2
     assert await handle.update("add", "bob", id="u1", timeout=5) == 2
@@ -300,7 +300,7 @@ async def test_an_update_that_fails_says_so_and_its_flow_goes_on(fleet):
     assert (failed.type, failed.message) == ("ValueError", "no")
     assert isinstance(failed.cause, UpdateFailed)
     assert failed.cause.type == "KeyError"
-    for said in ("began anew", "the flow ended"):
+    for said in ("continued as a new run", "the flow ended"):
         asked = asyncio.create_task(handle.update("waits", timeout=5))
         await until(lambda: host._desk.host.home.lives["f"].run.answering.updating)
         await handle.signal("go")

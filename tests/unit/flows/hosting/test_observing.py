@@ -207,8 +207,8 @@ async def test_what_the_code_of_a_flow_leads_to_is_logged_with_its_host(fleet, c
     told = [each for each in caplog.records if getattr(each, "flow", None) == "f"]
     assert [each.getMessage().split(":")[0] for each in told if "step" not in vars(each)] == [
         *("begun", "begun too"),
-        "flow 'f' (flow) has more than 0 events in its history; at 50000 it fails",
-        "a saga of flow 'f' could not undo a step",
+        "flow 'f' (flow) has more than 0 events in its history, and will fail at 50000",
+        "could not undo a step in a saga of flow 'f'",
         "flow f of 'flow' failed",
     ]
     assert {each.host for each in told} == {"worker-1"}
@@ -241,7 +241,7 @@ async def test_a_copy_that_answers_a_query_is_told_of_with_the_host_that_runs_it
     await until(waits)
     looker = await fleet.host("looker", app=changed)
     assert await looker.flows.get("f").query("one") == 1
-    (told,) = (each for each in caplog.records if "did not ask again" in each.getMessage())
+    (told,) = (each for each in caplog.records if "no longer calls" in each.getMessage())
     assert told.host == "looker"
 
 
@@ -369,9 +369,9 @@ async def test_what_fails_is_in_the_log_of_its_host(fleet, caplog):
         "INFO",
         "ERROR",
     ] + ["ERROR"]
-    assert told[0][1].startswith("step pay#0 of flow a failed at attempt 1, and is tried again in")
+    assert told[0][1].startswith("step pay#0 of flow a failed at attempt 1, next attempt in")
     assert told[0][1].endswith(lost)
-    assert told[1][1] == f"step pay#0 of flow a failed for good at attempt 2: {lost}"
+    assert told[1][1] == f"step pay#0 of flow a failed permanently at attempt 2: {lost}"
     assert told[2][1].startswith("flow a of 'buys' failed: outlive.errors.StepFailed")
     assert told[6][1] == "flow c of 'breaks' failed: ZeroDivisionError: division by zero"
     assert "in breaks" in caplog.text
@@ -395,7 +395,7 @@ async def test_a_result_of_the_wrong_type_is_told_as_such(tmp_path, caplog, opti
         with pytest.raises(FlowFailed, match="the result of step number: Expected `int`, got `s"):
             await (await host.flows.start(flow, id="f")).result(timeout=10)
     wrong = "outlive.errors.InvalidPayload: the result of step number: Expected `int`, got `str`"
-    (told,) = [r for r in caplog.records if "for good" in r.getMessage()]
-    said = f"step number#0 of flow f failed for good at attempt 1: {wrong}"
+    (told,) = [r for r in caplog.records if "permanently" in r.getMessage()]
+    said = f"step number#0 of flow f failed permanently at attempt 1: {wrong}"
     assert told.getMessage().splitlines()[0] == said
     assert (told.levelname, told.flow, told.step) == ("WARNING", "f", "number#0")

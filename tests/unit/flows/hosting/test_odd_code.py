@@ -35,7 +35,7 @@ async def test_a_flow_that_swallows_its_end_is_parked_and_the_others_go_on(fleet
     await handle.signal("x")
     await other.signal("go", "on")
     assert await other.result(timeout=5) == "on"
-    assert "'g' (greedy) was dropped here" in caplog.text
+    assert "'g' (greedy) was unloaded" in caplog.text
     await handle.terminate()
 
 
@@ -248,7 +248,10 @@ async def test_a_detached_child_whose_id_is_taken_is_told_of(fleet, caplog):
     host, _ = await fleet.run(app)
     await host.flows.start(other, id="taken")
     assert await (await host.flows.start(starts, id="s")).result(timeout=5) == "taken"
-    assert "flow s of 'starts' did not start 'small': another flow has the id taken" in caplog.text
+    assert (
+        "flow s of 'starts' did not start 'small': another flow already has the id taken"
+        in caplog.text
+    )
 
 
 def test_a_logger_outside_of_a_flow_says_what_to_use():

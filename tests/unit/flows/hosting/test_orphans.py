@@ -112,7 +112,7 @@ async def test_who_fails_in_between_terminates_again(fleet, caplog, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(host._driver.jobs, "cancel", away)
         await handle.terminate()
-    assert "terminate it again" in caplog.text
+    assert "terminate the flow again" in caplog.text
     assert (await host.work.get("f/print_#0")).state is JobState.CLAIMED
     await handle.terminate()
     await _ended(host, "f/print_#0", JobState.CANCELLED)

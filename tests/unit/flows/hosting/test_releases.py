@@ -195,7 +195,7 @@ async def test_who_looks_at_it_is_told_what_to_do(fleet):
     host = await fleet.host("looker", app=app)
     handle = await continue_newer(host)
     for look in (handle.history, lambda: handle.fork(at=1)):
-        with pytest.raises(HistoryTooNew, match="install that release here"):
+        with pytest.raises(HistoryTooNew, match="upgrade Outlive on this host"):
             await look()
 
 

@@ -96,7 +96,7 @@ async def test_a_queue_has_a_handler_or_steps_not_both(fleet):
     async def step() -> None: ...
 
     host = await fleet.host("a", app=app)
-    with pytest.raises(UsageError, match="has a handler and steps"):
+    with pytest.raises(UsageError, match="has both a handler and steps"):
         await host.run()
 
 

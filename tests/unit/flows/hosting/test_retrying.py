@@ -125,7 +125,7 @@ async def test_a_retry_refuses_what_would_be_wrong_and_says_what_to_do(store_url
         await failed(handle)
         assert shop.mend() == ["charge 1", "ship", "refund"]
         before = await handle.history()
-        with pytest.raises(RetryRefused, match="start it anew"):
+        with pytest.raises(RetryRefused, match="start the flow anew"):
             await handle.retry()
         assert await handle.history() == before
         assert (await handle.status()).status == "failed"
@@ -194,7 +194,7 @@ async def test_a_copy_of_all_ends_by_itself_and_one_from_a_step_repeats_none_bef
         # Asked for once more it is the same; anything else needs an id of its own.
         assert (await handle.fork(at=last, id="all")).id == "all"
         for wanted in ({"at": 0, "id": "all"}, {"at": last, "id": "paid"}):
-            with pytest.raises(FlowExists, match="exists already; use another id"):
+            with pytest.raises(FlowExists, match="already exists; use another id"):
                 await handle.fork(**wanted)
 
 
@@ -204,7 +204,7 @@ async def test_a_copy_of_all_ends_by_itself_and_one_from_a_step_repeats_none_bef
         ({"at": True}, "not True"),
         ({"at": 1.5}, "not 1.5"),
         ({"at": None}, "not None"),
-        ({"at": -1}, "there are 0, where this run began, and 1 to 2"),
+        ({"at": -1}, "known versions: 0 (the beginning of this run), and 1 to 2"),
         ({"at": 0, "input": 5}, "not 5"),
         ({"at": 0, "input": "5"}, "not '5'"),
     ],
@@ -284,7 +284,7 @@ async def test_no_copy_begins_with_a_step_whose_end_a_retry_kept(fleet):
     broken[0] = False
     await handle.retry()
     assert await handle.result(timeout=20) == ["shipped", "charged"]
-    with pytest.raises(UsageError, match="a version, such as 3"):
+    with pytest.raises(UsageError, match="a version that contains it, such as 3"):
         await handle.fork(at="charge#0")
     copy = await handle.fork(at=3)
     assert await copy.result(timeout=20) == ["shipped", "charged"]

@@ -64,7 +64,7 @@ async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(fle
         await host.flows.start(checkout, Order("a", "much"))
     with pytest.raises(UsageError, match="argument order"):
         await host.flows.start("checkout", {"order": 42})
-    with pytest.raises(UsageError, match="lacks the argument order"):
+    with pytest.raises(UsageError, match="the argument order is missing"):
         await host.flows.start("checkout", {"boxes": 2})
     with pytest.raises(UsageError, match="argument order"):
         await host.flows.start_many(checkout, [Order("a", 1), 42])
@@ -106,7 +106,9 @@ async def test_an_object_that_names_some_arguments_is_not_one_itself(fleet):
     host, spy = await fleet.spied(app)
     with pytest.raises(UsageError, match=r"no parameter 'amuont'; did you mean 'amount'\? \(to "):
         await host.flows.start("loose", {"order": 7, "amuont": 2})
-    with pytest.raises(UsageError, match=r"no parameter 'x' \(to give all of .* as 'order', put"):
+    with pytest.raises(
+        UsageError, match=r"no parameter 'x' \(to pass the whole object as 'order', put"
+    ):
         await host.flows.start("loose", {"order": 7, "x": 2})
     assert spy.calls["start"] == 0
     whole = {"order": 7, "amuont": 2}
@@ -169,7 +171,7 @@ async def test_an_id_is_given_once_in_a_call(fleet):
     app = shop()
     host, spy = await fleet.spied(app)
     checkout = app.flows["checkout"]
-    with pytest.raises(UsageError, match="'a' is given twice"):
+    with pytest.raises(UsageError, match="'a' is used for two flows"):
         await host.flows.start_many(checkout, [Order("a", 1), Order("a", 2)], ids=["a", "a"])
     assert spy.calls["start"] == 0
     with pytest.raises(FlowNotFound):

@@ -212,7 +212,7 @@ async def test_a_step_that_exits_fails_and_ends_no_host(fleet):
         await leave()
 
     host, task = await fleet.run(app)
-    with pytest.raises(FlowFailed, match="not by exiting"):
+    with pytest.raises(FlowFailed, match="raised SystemExit"):
         await (await host.flows.start(flow)).result(timeout=5)
     assert not task.done()
 
