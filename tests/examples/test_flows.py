@@ -49,7 +49,7 @@ def test_a_failed_order_is_undone_in_reverse(said):
     assert [line for line in lines if line in printed] == printed
     # The log of the host has what failed, and where.
     why = "ValueError: no carrier goes to Atlantis"
-    assert f"step ship#0 of flow o-2 failed for good at attempt 1: {why}" in lines
+    assert f"step ship#0 of flow o-2 failed permanently at attempt 1: {why}" in lines
 
 
 def test_an_approval_is_given_or_its_deadline_passes(said):

@@ -147,7 +147,7 @@ def told(event: Event) -> str:
 
 
 _WORDS: dict[type[Any], Callable[[Any], str]] = {
-    StepEnded: lambda event: f"the result of step {event.step}",
+    StepEnded: lambda event: f"the end of step {event.step}",
     StepRetrying: lambda event: f"the failure of attempt {event.attempt} of step {event.step}",
     StepUnbegun: lambda event: f"step {event.step} not begun",
     StepSent: lambda event: f"step {event.step} in a queue, with {_shown(event.input)}",
@@ -155,7 +155,7 @@ _WORDS: dict[type[Any], Callable[[Any], str]] = {
     TimerSet: lambda event: f"timer {event.timer} set",
     TimerFired: lambda event: f"timer {event.timer} fired",
     ChildStarted: lambda event: f"child {event.child}, with {_shown(event.input)}",
-    ChildEnded: lambda event: f"the result of child {event.child}",
+    ChildEnded: lambda event: f"the end of child {event.child}",
     SignalSent: lambda event: f"signal {event.name!r} (number {event.number}) to {event.to!r}",
     SignalReceived: lambda event: f"signal {event.name!r} received",
     UpdateReceived: lambda event: f"update {event.name!r} received",

@@ -322,7 +322,7 @@ def test_what_the_code_fails_by_is_told_with_its_traceback_and_without_wrong_adv
     with pytest.raises(NonDeterminism) as caught:
         deployed(driven, fails)
     error = caught.value
-    assert (error.expected, error.failed) == ("the result of step a#0", True)
+    assert (error.expected, error.failed) == ("the end of step a#0", True)
     assert error.found == "the failure of the flow with KeyError: 'region\\nof it'"
     assert str(error).endswith(
         "fix the cause of the failure, or branch changed code with outlive.patched()"

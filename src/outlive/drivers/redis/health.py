@@ -111,7 +111,8 @@ def _role(server: Server, info: dict[str, str]) -> list[Finding]:
         findings.append(
             Finding(
                 level="warning",
-                what=f"{replicas} replicas: a failover may lose the newest grants, jobs and claims",
+                what=f"connected replicas: {replicas}; a failover may lose the newest grants, jobs "
+                "and claims",
                 advice="carry the token in every write; the driver's page says what is lost",
             )
         )
