@@ -17,7 +17,7 @@ from typing import Any
 from outlive.app import App
 from outlive.errors import UsageError
 from outlive.flows.attributes import STUCK
-from outlive.flows.events import Retried, Rewound, StepEnded, decode_events
+from outlive.flows.events import Retried, StepEnded, decode_events
 from outlive.flows.flow import Flow
 from outlive.flows.handle import FlowHandle
 from outlive.flows.recording import read_rows
@@ -192,7 +192,7 @@ def _broken_in(record: InstanceRecord, rows: Sequence[HistoryRow]) -> Iterator[s
     ended: set[str] = set()
     for row in rows:
         for event in decode_events(row.events):
-            if isinstance(event, (Rewound, Retried)):
+            if isinstance(event, Retried):
                 # What is behind the cut may be done once more.
                 ended.clear()
             elif isinstance(event, StepEnded):

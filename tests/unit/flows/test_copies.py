@@ -53,9 +53,7 @@ def test_a_copy_of_the_whole_history_ends_by_itself(base):
     assert fork.steps == {}
     fork.crash()
     assert fork.run.ended
-    with pytest.raises(
-        outlive.UsageError, match=rf"{base}.*, and {base + 1} to {base + 3}"
-    ):
+    with pytest.raises(outlive.UsageError, match=rf"{base}.*, and {base + 1} to {base + 3}"):
         copy_of(driven, code, at=base + 4)
 
 
