@@ -126,6 +126,20 @@ async def test_a_session_that_a_peer_ended_claims_nothing_more(tmp_path: Path) -
     await two.close()
 
 
+async def test_a_session_lives_on_while_a_user_holds_the_file(tmp_path: Path) -> None:
+    clock = ManualClock()
+    driver = await open_store(tmp_path, clock=clock)
+    await open_session(driver)
+    async with user_transaction(driver.paths.main):
+        for _ in range(4):
+            clock.advance(0.75 * TTL_US / 1e6)
+            await driver.hosts.renew(HostId("host-1"), TTL_US)
+        assert list(await driver.hosts.reap(limit=10)) == []
+    await driver.jobs.enqueue([job("a")])
+    assert [one.id for one in (await driver.jobs.claim(want())).jobs] == ["a"]
+    await driver.close()
+
+
 async def test_claims_of_an_unknown_session_are_taken_back(driver: SqliteDriver) -> None:
     """The sidecar may be rebuilt when it is missing; what its sessions had is not stranded."""
     await driver.jobs.enqueue([job("a")])

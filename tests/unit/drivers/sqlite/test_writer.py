@@ -40,6 +40,25 @@ class CarelessTransactions(Transactions):
         return False
 
 
+class DeferredTransactions(Transactions):
+    """The planted defect: the write lock is taken by the first write, and not at the beginning."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._turn.cursor = _Deferred(self._turn.cursor)
+
+
+class _Deferred:
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        return self._cursor.execute(statement.replace("BEGIN IMMEDIATE", "BEGIN"), *values)
+
+
 class Bench:
     """A writer on a file of its own, and a second connection that sees what is committed."""
 
@@ -197,6 +216,32 @@ async def test_without_the_check_reports_and_file_disagree(tmp_path: Path) -> No
     done = await results(submit(note, "a"), submit(explode, "x"), submit(note, "b"))
     reported = [value for value in done if isinstance(value, str)]
     assert reported != bench.committed()
+    await bench.close()
+
+
+def note_the_count(turn: Turn, other: sqlite3.Connection) -> bool:
+    """Read, let somebody else write if that is possible, and write what was read."""
+    (count,) = turn.cursor.execute("SELECT count(*) FROM note").fetchone()
+    try:
+        other.execute("INSERT INTO note VALUES ('between')")
+    except sqlite3.OperationalError:
+        kept_out = True
+    else:
+        kept_out = False
+    turn.cursor.execute("INSERT INTO note VALUES (?)", (f"behind {count}",))
+    return kept_out
+
+
+async def test_nobody_writes_between_what_an_operation_reads_and_writes(bench: Bench) -> None:
+    assert await bench.writer.submit(note_the_count, bench.other) is True
+    assert bench.committed() == ["behind 0"]
+
+
+async def test_a_transaction_that_takes_the_lock_late_is_found(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "deferred.db", DeferredTransactions)
+    with pytest.raises(StoreUnavailable):
+        await bench.writer.submit(note_the_count, bench.other)
+    assert bench.committed() == ["between"]
     await bench.close()
 
 
