@@ -117,6 +117,21 @@ async def test_a_failure_is_tried_again_by_the_policy(fleet):
     assert "ConnectionError" in log[0].error
 
 
+async def test_a_job_that_was_enqueued_by_name_is_retried_as_its_handler_says(fleet):
+    app, attempts = App("a"), []
+
+    @app.handler("q", retry=Retry(max_attempts=2, first=0))
+    async def handle(payload: int) -> None:
+        attempts.append(outlive.current().attempt)
+        raise ConnectionError("away")
+
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue("q", 1)
+    with pytest.raises(JobFailed):
+        await job.result(timeout=5)
+    assert attempts == [1, 2]
+
+
 @pytest.mark.parametrize("how", ["never", "used up", "own policy"])
 async def test_a_failure_that_is_not_retried_is_dead(fleet, how):
     app, attempts = App("a"), []
