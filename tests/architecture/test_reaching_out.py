@@ -1,4 +1,4 @@
-"""Where the package starts programs, sends requests of its own and imports by a name that varies.
+"""Where the package starts programs, sends requests, and imports or matches by a text that varies.
 
 What is stored in a payload, or sent by a client, leads to none of these: only entry points do, by
 the arguments of their caller.
@@ -7,6 +7,7 @@ the arguments of their caller.
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -42,6 +43,9 @@ MAY_IMPORT_BY_NAME = {
     "src/outlive/flows/scanning.py",
 }
 
+# Patterns that are put together from names of our own, and from text that is escaped.
+MAY_MAKE_PATTERNS = {"src/outlive/cli/listening.py", "src/outlive/server/flow_answers.py"}
+
 
 def users_of(names: tuple[str, ...]) -> set[str]:
     return {
@@ -51,14 +55,26 @@ def users_of(names: tuple[str, ...]) -> set[str]:
     }
 
 
-def imports_by_name(tree: ast.Module) -> bool:
-    """Whether a module is imported by something else than a text that stands there."""
+IMPORT = re.compile(r"(importlib\.)?import_module|__import__")
+PATTERN = re.compile(r"re\.(compile|match|fullmatch|search|sub|split|findall|finditer)")
+
+
+def calls_by_what_varies(function: re.Pattern[str], tree: ast.Module) -> bool:
+    """Whether a function is called with something else than a text that stands there."""
     return any(
         isinstance(node, ast.Call)
-        and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
+        and function.fullmatch(ast.unparse(node.func))
         and not isinstance(node.args[0], ast.Constant)
         for node in ast.walk(tree)
     )
+
+
+def callers_of(function: re.Pattern[str]) -> set[str]:
+    return {
+        module.name
+        for module in modules("src/outlive")
+        if calls_by_what_varies(function, module.tree)
+    }
 
 
 def test_nothing_stored_starts_a_program():
@@ -70,18 +86,23 @@ def test_no_server_and_no_host_sends_requests_to_stored_addresses():
 
 
 def test_nothing_stored_names_a_module_to_import():
-    found = {module.name for module in modules("src/outlive") if imports_by_name(module.tree)}
-    assert found - MAY_IMPORT_BY_NAME == set()
+    assert callers_of(IMPORT) - MAY_IMPORT_BY_NAME == set()
+
+
+def test_no_user_gives_a_regular_expression():
+    assert callers_of(PATTERN) - MAY_MAKE_PATTERNS == set()
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("function", "text", "found"),
     [
-        ("import importlib\nimportlib.import_module(job.handler)", True),
-        ("from importlib import import_module\nimport_module(f'{a}.b')", True),
-        ("__import__(name)", True),
-        ("import importlib\nimportlib.import_module('pydantic')", False),
+        (IMPORT, "importlib.import_module(job.handler)", True),
+        (IMPORT, "import_module(f'{a}.b')", True),
+        (IMPORT, "__import__(name)", True),
+        (IMPORT, "importlib.import_module('pydantic')", False),
+        (PATTERN, "re.compile(request.query)", True),
+        (PATTERN, "re.fullmatch('[a-z]+', name)", False),
     ],
 )
-def test_an_import_by_name_is_found(text, found):
-    assert imports_by_name(ast.parse(text)) is found
+def test_a_call_by_what_varies_is_found(function, text, found):
+    assert calls_by_what_varies(function, ast.parse(text)) is found
