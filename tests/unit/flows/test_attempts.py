@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from outlive import (
     App,
@@ -15,6 +16,8 @@ from outlive import (
 from outlive.flows.events import StepEnded, StepIntended, StepRetrying, StepSent, StepUnbegun
 from outlive.flows.failures import failure_of
 from tests.unit.flows.driving import SECOND, Driven
+
+pytestmark = pytest.mark.whitebox
 
 app = App("steps")
 

@@ -23,6 +23,8 @@ from outlive.names import Token
 from tests.unit.flows.driving import SECOND, Driven
 from tests.unit.flows.retried import broken, retry
 
+pytestmark = pytest.mark.whitebox
+
 
 def steps_of(**options: dict[str, object]):
     """Steps that say their names, with options for some."""

@@ -14,6 +14,8 @@ from outlive.names import HostId
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.session import LiveSession
 
+pytestmark = pytest.mark.whitebox
+
 
 class Store:
     """Answers each member with itself; at once, while it is ``quick``."""

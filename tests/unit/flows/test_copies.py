@@ -21,6 +21,8 @@ from tests.unit.flows.retried import (
     ship,
 )
 
+pytestmark = pytest.mark.whitebox
+
 
 @pytest.fixture(autouse=True)
 def broken_at_first():

@@ -15,6 +15,8 @@ from outlive.flows.events import Ended, SignalReceived, TimerSet, decode_events
 from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
+pytestmark = pytest.mark.whitebox
+
 app = App("endings")
 
 

@@ -26,6 +26,8 @@ from outlive.flows.store_clock import StoreClock
 from outlive.runtime.runtime import Runtime
 from outlive.telemetry.events import Telemetry
 
+pytestmark = pytest.mark.whitebox
+
 mark: ContextVar[str] = ContextVar("mark", default="untouched")
 
 

@@ -37,6 +37,8 @@ from tests.unit.flows.counting import grows_as_its_input, lines_run
 from tests.unit.flows.driving import BEGAN_US, Driven
 from tests.unit.flows.retried import kid, retry
 
+pytestmark = pytest.mark.whitebox
+
 BROKEN = Failure("builtins.ValueError", "broken")
 
 

@@ -15,6 +15,8 @@ import pytest
 from outlive.flows import generators
 from outlive.flows.loop import FlowLoop
 
+pytestmark = pytest.mark.whitebox
+
 
 def quiet(context: dict[str, object]) -> None:
     raise AssertionError(context)

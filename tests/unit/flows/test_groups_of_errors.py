@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from outlive import App
 from outlive.flows.failures import failure_of
 from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
+
+pytestmark = pytest.mark.whitebox
 
 app = App("groups")
 

@@ -7,6 +7,8 @@ import pytest
 from outlive.flows.lookout import Lookout
 from outlive.model.flow_options import FlowOptions
 
+pytestmark = pytest.mark.whitebox
+
 POLL_S, FLOOR_S = 10.0, 0.5
 
 

@@ -12,6 +12,8 @@ from outlive.errors import UsageError
 from outlive.flows import loop as flow_loop
 from outlive.flows.loop import FlowLoop
 
+pytestmark = pytest.mark.whitebox
+
 
 class Flow:
     """A coroutine on a loop, with steps that are answered from outside."""

@@ -14,6 +14,8 @@ from outlive.model.instance import HistoryRow, InstanceStatus
 from outlive.names import Token
 from tests.unit.flows.driving import SECOND, Driven
 
+pytestmark = pytest.mark.whitebox
+
 app = App("replay")
 
 

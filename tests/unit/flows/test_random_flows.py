@@ -14,6 +14,8 @@ from outlive.flows.decision import Decision
 from outlive.flows.events import encode_events
 from tests.unit.flows.driving import Driven
 
+pytestmark = pytest.mark.whitebox
+
 app = App("random")
 
 SEEDS = 150

@@ -22,6 +22,8 @@ from tests.unit.flows.driving import Driven
 from tests.unit.flows.retried import retry
 from tests.unit.flows.test_random_flows import KINDS, Program, child, perform
 
+pytestmark = pytest.mark.whitebox
+
 SEEDS = 300
 
 # Times that a program is retried while things fail. After that nothing does; but failures that

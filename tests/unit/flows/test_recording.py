@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 import outlive
 from outlive.flows.checking import check_recording
 from outlive.flows.recording import read_document, record_flow
+
+pytestmark = pytest.mark.whitebox
 
 app = outlive.App("recorded")
 

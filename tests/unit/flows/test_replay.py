@@ -15,6 +15,8 @@ from outlive.model.instance import HistoryRow, InstanceStatus
 from outlive.names import Token
 from tests.unit.flows.driving import BEGAN_US, Driven
 
+pytestmark = pytest.mark.whitebox
+
 app = App("replay")
 
 

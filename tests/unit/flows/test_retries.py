@@ -36,6 +36,8 @@ from tests.unit.flows.retried import (
     wire,
 )
 
+pytestmark = pytest.mark.whitebox
+
 # -- what stays -----------------------------------------------------------------------------------
 
 

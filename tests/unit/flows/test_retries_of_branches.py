@@ -26,6 +26,8 @@ from tests.unit.flows.retried import (
     wire,
 )
 
+pytestmark = pytest.mark.whitebox
+
 
 @app.flow
 async def listener(word: str) -> str:

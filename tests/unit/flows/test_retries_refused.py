@@ -24,6 +24,8 @@ from tests.unit.flows.retried import (
     wire,
 )
 
+pytestmark = pytest.mark.whitebox
+
 # -- sagas ----------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlive.flows.row import FlowRow
 from outlive.model.instance import ClaimedInstance
 from outlive.names import InstanceId, Token
+
+pytestmark = pytest.mark.whitebox
 
 
 def test_a_mark_is_written_by_every_commit_until_one_of_them_stands():

@@ -13,6 +13,8 @@ from outlive import App
 from outlive.flows.events import StepEnded
 from tests.unit.flows.driving import Driven
 
+pytestmark = pytest.mark.whitebox
+
 YEARS_S = 10 * 365 * 86_400
 
 app = App("endings")

@@ -15,6 +15,8 @@ from outlive.flows.letters import read_told
 from outlive.model.instance import InstanceStatus, Letter
 from tests.unit.flows.driving import Driven
 
+pytestmark = pytest.mark.whitebox
+
 app = App("signals")
 
 

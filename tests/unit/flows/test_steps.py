@@ -27,6 +27,8 @@ from outlive.flows.failures import step_error
 from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven, finished
 
+pytestmark = pytest.mark.whitebox
+
 app = App("steps")
 
 

@@ -9,6 +9,8 @@ import pytest
 from outlive.flows.waiting import Waiters
 from outlive.model.instance import InstanceStatus
 
+pytestmark = pytest.mark.whitebox
+
 DONE = InstanceStatus.COMPLETED
 
 

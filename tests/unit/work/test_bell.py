@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from outlive.ports.hearing import Listeners, NoWakeups
 from outlive.ports.wakeups import MISSED, Wakeup
 from outlive.work.bell import Bell
+
+pytestmark = pytest.mark.whitebox
 
 LOG = logging.getLogger(__name__)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlive.work.noting import Noting
+
+pytestmark = pytest.mark.whitebox
 
 
 def test_a_note_is_asked_for_as_long_as_three_looks_and_always_outlives_the_next():

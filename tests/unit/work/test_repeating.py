@@ -9,6 +9,8 @@ from outlive.runtime.runtime import Runtime
 from outlive.testing import Simulation
 from outlive.work.repeating import until_known
 
+pytestmark = pytest.mark.whitebox
+
 
 def test_a_store_that_never_answers_is_told_of_once():
     asked: list[int] = []

@@ -24,6 +24,8 @@ from outlive.testing import ManualClock
 from outlive.work.definition import Definition, JobPart
 from outlive.work.scheduler import Scheduler
 
+pytestmark = pytest.mark.whitebox
+
 START = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR_S = 3600.0
 _names = itertools.count(1)

@@ -14,6 +14,8 @@ from outlive.runtime.runtime import Runtime
 from outlive.runtime.session import LiveSession
 from outlive.work.settling import SLOW_MAX, Lane
 
+pytestmark = pytest.mark.whitebox
+
 
 class Store:
     """Takes every batch, and keeps those that hold a stuck job waiting."""

@@ -15,6 +15,8 @@ from outlive.errors import OutcomeUnknown, StoreUnavailable, UsageError
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 async def _all_done(host, count):
     return await host.work.count(state="done") == count

@@ -12,6 +12,8 @@ from outlive import App, JobState, Retry
 from outlive.errors import StoreUnavailable
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 async def _is(job, state: str) -> bool:
     return (await job.status()).state == state

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from outlive.drivers.azblob.blob_names import key_of, lease_id_of, name_of, prefix_of
 from outlive.names import KEY_BYTES_MAX, NAMESPACE_LENGTH_MAX
 
+pytestmark = pytest.mark.whitebox
+
 keys = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
 
 

@@ -20,6 +20,8 @@ from outlive.drivers.azblob.records import (
 from outlive.errors import SchemaMismatch, StoreError
 from outlive.names import Owner
 
+pytestmark = pytest.mark.whitebox
+
 NOW_US = 1_800_000_000_000_000
 RECORD = BlobRecord(
     key="k",

@@ -11,6 +11,8 @@ from outlive.drivers.azblob.service_clock import ServiceClock, instant
 from outlive.errors import StoreError
 from outlive.testing import ManualClock
 
+pytestmark = pytest.mark.whitebox
+
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 

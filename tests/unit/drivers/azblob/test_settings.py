@@ -9,6 +9,8 @@ from outlive.drivers.azblob.settings import read_settings
 from outlive.errors import ConfigurationError
 from outlive.model.location import parse_url
 
+pytestmark = pytest.mark.whitebox
+
 
 def test_an_account_and_a_container_are_enough():
     settings = read_settings(parse_url("azblob://shop/leases"), {})

@@ -20,6 +20,8 @@ from outlive.errors import (
     UsageError,
 )
 
+pytestmark = pytest.mark.whitebox
+
 SHOWN = "https://shop.blob.core.windows.net/leases"
 
 

@@ -9,6 +9,8 @@ import pytest
 from outlive.drivers.azblob.turns import Turns
 from outlive.errors import StoreUnavailable
 
+pytestmark = pytest.mark.whitebox
+
 
 async def test_steps_of_one_key_run_in_turn_and_others_beside_them():
     turns, order = Turns(abandons=False), []

@@ -25,6 +25,8 @@ from outlive.errors import SchemaMismatch, StoreError
 from outlive.model.lease import AcquireRequest
 from outlive.names import KEY_BYTES_MAX, NAMESPACE_LENGTH_MAX, HostId, Owner
 
+pytestmark = pytest.mark.whitebox
+
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 WRITER = Writer("default", "host-1", "West Europe")
 keys = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=60)

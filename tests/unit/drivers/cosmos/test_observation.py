@@ -15,6 +15,8 @@ from outlive.model.options import CLOCK_DRIFT, LeaseOptions, plan_of
 from outlive.names import HostId, Owner
 from outlive.testing import ManualClock
 
+pytestmark = pytest.mark.whitebox
+
 TTL_US = 10_000_000
 # Of the service's clock; what it is does not matter, only what passes.
 WRITTEN_S = 1_000_000

@@ -23,7 +23,7 @@ from tests.plugins.service_tests import Services
 from tests.services.cosmos import CosmosEmulator
 from tests.services.http_faults import HttpFaults
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 Opener = Callable[..., asyncio.Future[CosmosDriver]]
 

@@ -25,6 +25,8 @@ from outlive.model.location import parse_url
 from outlive.names import HostId
 from outlive.ports.driver import DriverContext
 
+pytestmark = pytest.mark.whitebox
+
 CANARY = "Y2FuYXJ5LWtleQ=="
 
 

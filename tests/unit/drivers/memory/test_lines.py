@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
+
 from outlive.drivers.memory.lines import Line, Roll
+
+pytestmark = pytest.mark.whitebox
 
 
 @dataclass

@@ -10,6 +10,8 @@ import pytest
 from outlive.drivers.postgres.coalescer import BATCH_MAX, Coalescer
 from outlive.errors import OutcomeUnknown, StoreUnavailable
 
+pytestmark = pytest.mark.whitebox
+
 
 class Store:
     """Carries out batches when told to, and remembers them."""

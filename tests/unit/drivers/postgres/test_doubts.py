@@ -7,6 +7,8 @@ import pytest
 from outlive.drivers.postgres import doubts
 from outlive.drivers.postgres.doubts import Doubts
 
+pytestmark = pytest.mark.whitebox
+
 LONG_US = 60_000_000
 
 

@@ -23,7 +23,7 @@ from outlive.names import HostId, Owner
 from outlive.ports.driver import DriverContext
 from tests.services.postgres import PostgresServer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 
 def request(owner: str, ttl_s: float = 30.0) -> AcquireRequest:

@@ -19,7 +19,7 @@ from tests.unit.drivers.postgres.instances import new
 from tests.unit.drivers.postgres.jobs import open_host
 from tests.unit.drivers.postgres.test_job_plans import plan
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 ENDED = InstanceFilter(statuses=(InstanceStatus.TERMINATED,))
 WINDOW = 4

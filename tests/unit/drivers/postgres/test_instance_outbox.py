@@ -22,7 +22,7 @@ from tests.unit.drivers.postgres.instances import ask, mine, new, news
 from tests.unit.drivers.postgres.jobs import open_host
 from tests.unit.drivers.postgres.test_job_outbox import sqlalchemy_url
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 
 @dataclass

@@ -17,7 +17,7 @@ from outlive.names import InstanceId
 from tests.unit.drivers.postgres.jobs import hosts
 from tests.unit.drivers.postgres.test_job_plans import plan
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 KEYS = {"instance": "instance_pkey", "letter": "letter_pkey", "watch": "watch_pkey"}
 STATEMENTS = {

@@ -16,7 +16,7 @@ from tests.services.proxy import FaultProxy
 from tests.unit.drivers.postgres.instances import mine, step
 from tests.unit.drivers.postgres.jobs import job, open_host
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 A = InstanceId("a")
 

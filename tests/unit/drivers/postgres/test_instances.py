@@ -27,7 +27,7 @@ from tests.unit.drivers.postgres.instances import ask, letter, mine, new, news, 
 from tests.unit.drivers.postgres.jobs import hosts, job, open_host, until_blocked, wish
 from tests.unit.drivers.retention import IN_STEPS, removed_in_steps
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 
 @pytest.fixture

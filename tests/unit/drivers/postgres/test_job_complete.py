@@ -12,7 +12,7 @@ from outlive.model.job import Completion, JobFilter, JobState, QueueSettings, Se
 from outlive.names import JobId, Token
 from tests.unit.drivers.postgres.jobs import hosts, job, jobs, watch, wish
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 KEPT, GENERAL = "kept", "general"
 NAMES = {job_sql.COMPLETE_KEPT: KEPT, job_sql.COMPLETE: GENERAL}

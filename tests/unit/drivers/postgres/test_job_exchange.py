@@ -16,7 +16,7 @@ from outlive.model.job import Completion, JobFilter, JobState, QueueSettings, Se
 from outlive.names import HostId, Token
 from tests.unit.drivers.postgres.jobs import hosts, job, jobs, until_blocked, watch, wish
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 CLAIM, KEPT, GENERAL, BOTH = "claim", "kept", "general", "both"
 NAMES = {

@@ -7,7 +7,7 @@ import pytest
 from outlive.drivers.postgres import job_claim, job_sql
 from tests.unit.drivers.postgres.jobs import hosts, job, wish
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 _WAIT_US = 5_000_000
 

@@ -18,7 +18,7 @@ from outlive.errors import UsageError
 from outlive.model.job import Completion, Entry, JobFilter, OnDuplicate, Settled
 from tests.unit.drivers.postgres.jobs import job, jobs, open_host, wish
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from outlive.drivers.postgres.job_tables import JobTables
 from outlive.drivers.postgres.lease_sql import PLANNER
 from tests.unit.drivers.postgres.jobs import hosts, jobs
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 READY = {"job_due", "job_ready"}
 STATEMENTS = {

@@ -11,7 +11,7 @@ from outlive.model.lease import HISTORY_MAX, AcquireRequest, Grant
 from outlive.names import HostId, Owner
 from tests.unit.drivers.postgres.jobs import hosts
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 _TTL_US = 600_000_000
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from outlive.drivers.postgres.overdue import Overdue
+
+pytestmark = pytest.mark.whitebox
 
 LIMIT_S = 0.08
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlive.drivers.postgres.slots import Slot, Take, Wait, decide
 from outlive.model.lease import AcquireRequest, Ended
 from outlive.names import HostId, Owner
+
+pytestmark = pytest.mark.whitebox
 
 NOW_US = 10_000_000
 

@@ -14,7 +14,7 @@ from outlive.errors import StoreUnavailable
 from outlive.ports.wakeups import MISSED
 from tests.unit.drivers.postgres.jobs import open_host
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 _END_LISTENERS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity

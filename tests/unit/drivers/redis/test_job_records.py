@@ -17,6 +17,8 @@ from outlive.errors import UsageError
 from outlive.model.job import JobState, NewJob, QueueMode
 from outlive.names import JobId
 
+pytestmark = pytest.mark.whitebox
+
 NEW = NewJob(id=JobId("a"), queue="q", payload='{"n":1}', headers='{"h":2}', unique_key="u")
 BODY = words_of([NEW])[2]
 

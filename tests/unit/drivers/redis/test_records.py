@@ -12,6 +12,8 @@ from outlive.drivers.redis.server import parse_config, parse_info, read_server
 from outlive.errors import ConfigurationError, StoreUnavailable
 from outlive.model.lease import HISTORY_MAX, Ended
 
+pytestmark = pytest.mark.whitebox
+
 NOW = 1_800_000_000_000_000
 OWNED = [0, "a/1", "7", "3", "2000000", str(NOW + 500_000), str(NOW), str(NOW), "{}"]
 FREE = [1, None, "8", "4", "2000000", None, str(NOW), str(NOW), "{}"]

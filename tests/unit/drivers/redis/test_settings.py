@@ -8,6 +8,8 @@ from outlive.drivers.redis.settings import RedisSettings, read_settings
 from outlive.errors import ConfigurationError
 from outlive.model.location import parse_url
 
+pytestmark = pytest.mark.whitebox
+
 
 def settings(url: str, **options: object) -> RedisSettings:
     return read_settings(parse_url(url), options)

@@ -25,6 +25,8 @@ from outlive.model.location import parse_url
 from outlive.names import HostId
 from outlive.ports.driver import DriverContext
 
+pytestmark = pytest.mark.whitebox
+
 
 def test_a_lost_write_is_unknown_only_if_it_was_sent():
     assert type(translate(Lost("cut", sent=True), write=True)) is OutcomeUnknown

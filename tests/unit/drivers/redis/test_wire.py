@@ -13,6 +13,8 @@ import pytest
 from outlive.drivers.redis.wire import PENDING_MAX, Lost, Wire
 from outlive.errors import StoreUnavailable, UsageError
 
+pytestmark = pytest.mark.whitebox
+
 
 class Peer:
     """A server that says what the test tells it to."""

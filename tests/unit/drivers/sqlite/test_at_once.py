@@ -16,6 +16,8 @@ from outlive.drivers.sqlite.transaction import Turn
 from outlive.errors import StoreUnavailable
 from tests.unit.drivers.sqlite.test_writer import Bench, note
 
+pytestmark = pytest.mark.whitebox
+
 
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Bench, None]:

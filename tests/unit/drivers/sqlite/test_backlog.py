@@ -11,6 +11,8 @@ from outlive.drivers.sqlite.backlog import Backlog, Ring
 from outlive.ports.wakeups import MISSED
 from outlive.testing.loop import VirtualLoop
 
+pytestmark = pytest.mark.whitebox
+
 TOGETHER = 4
 
 

@@ -17,6 +17,8 @@ from outlive.names import HostId
 from outlive.ports.wakeups import Wakeup
 from tests.unit.drivers.sqlite.support import ask, open_store
 
+pytestmark = pytest.mark.whitebox
+
 # Owns the key, says so, and releases it when told to.
 OWNER = """
 import asyncio, sys, time

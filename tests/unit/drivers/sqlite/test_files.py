@@ -13,6 +13,8 @@ from outlive.errors import ConfigurationError, StoreUnavailable
 from outlive.model.location import parse_url
 from tests.unit.drivers.sqlite.support import ask, context, open_store
 
+pytestmark = pytest.mark.whitebox
+
 
 async def refuse(url: str, **options: object) -> str:
     with pytest.raises(ConfigurationError) as caught:

@@ -22,6 +22,8 @@ from tests.unit.drivers.sqlite.openers import (
 )
 from tests.unit.drivers.sqlite.support import ask
 
+pytestmark = pytest.mark.whitebox
+
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncGenerator[SqliteDriver, None]:

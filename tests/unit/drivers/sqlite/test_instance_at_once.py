@@ -21,6 +21,8 @@ from outlive.ports.instance_store import InstanceStore, WritesAtOnce
 from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.support import TTL_US, flow, open_session, open_store, owned, step
 
+pytestmark = pytest.mark.whitebox
+
 
 @pytest.fixture
 async def driver(

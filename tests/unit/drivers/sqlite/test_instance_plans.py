@@ -13,6 +13,8 @@ import pytest
 from outlive.drivers.sqlite import instance_desk_sql, instance_sql, mail_sql, schema, waiting
 from outlive.drivers.sqlite.statements import Lookup
 
+pytestmark = pytest.mark.whitebox
+
 _PUBLIC = {
     name: statement
     for module in (instance_sql, instance_desk_sql, mail_sql)

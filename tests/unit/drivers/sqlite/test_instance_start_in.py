@@ -25,6 +25,8 @@ from tests.unit.drivers.sqlite.support import (
     owned,
 )
 
+pytestmark = pytest.mark.whitebox
+
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncGenerator[SqliteDriver, None]:

@@ -45,6 +45,8 @@ from tests.unit.drivers.sqlite.support import (
     want,
 )
 
+pytestmark = pytest.mark.whitebox
+
 DONE: dict[str, Any] = {"status": InstanceStatus.COMPLETED, "outcome": "1"}
 
 

@@ -19,6 +19,8 @@ from outlive.names import HostId, InstanceId
 from tests.unit.drivers.sqlite.openers import store_with_work
 from tests.unit.drivers.sqlite.support import open_session, open_store, owned, step
 
+pytestmark = pytest.mark.whitebox
+
 F = InstanceId("f")
 
 

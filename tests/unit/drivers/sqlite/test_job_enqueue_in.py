@@ -18,6 +18,8 @@ from outlive.ports.wakeups import Wakeup
 from tests.unit.drivers.sqlite.openers import OPENERS, Opener, plain, store_with_work
 from tests.unit.drivers.sqlite.support import job, open_session, open_store, want
 
+pytestmark = pytest.mark.whitebox
+
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncGenerator[SqliteDriver, None]:

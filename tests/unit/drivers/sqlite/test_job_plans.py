@@ -11,6 +11,8 @@ import pytest
 
 from outlive.drivers.sqlite import job_sql, job_upkeep_sql, schema
 
+pytestmark = pytest.mark.whitebox
+
 # Statements that a job meets on its way, and those that run beside them again and again.
 HOT = {
     name: statement

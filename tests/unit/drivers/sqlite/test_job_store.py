@@ -31,6 +31,8 @@ from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.openers import user_transaction
 from tests.unit.drivers.sqlite.support import TTL_US, job, open_session, open_store, want
 
+pytestmark = pytest.mark.whitebox
+
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncGenerator[SqliteDriver, None]:

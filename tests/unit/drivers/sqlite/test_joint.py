@@ -20,6 +20,8 @@ from outlive.model.lease import Grant, Held
 from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.support import TTL_US, ask, open_store
 
+pytestmark = pytest.mark.whitebox
+
 HOSTILE = ('"', "\\", '{"a":1}', "[0]", "'; --", "$[0]", "\N{SNOWMAN}\U0001f600", "a/b?c#d", "null")
 
 

@@ -23,6 +23,8 @@ from outlive.errors import OutcomeUnknown, StoreUnavailable, UsageError
 from outlive.testing import ManualClock
 from tests.unit.drivers.sqlite.support import ask, open_store
 
+pytestmark = pytest.mark.whitebox
+
 SETUP = """
 CREATE TABLE note (text TEXT NOT NULL);
 CREATE TABLE bomb (text TEXT NOT NULL);

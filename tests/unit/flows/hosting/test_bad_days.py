@@ -14,6 +14,8 @@ from outlive.errors import ClaimLost, FlowFailed, OutcomeUnknown, StoreUnavailab
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 def counting(app: App, calls: list):
     @app.step

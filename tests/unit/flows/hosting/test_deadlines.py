@@ -17,6 +17,8 @@ from outlive.testing import World
 from tests.unit.flows.driving import Driven
 from tests.unit.flows.hosting.conftest import Spy
 
+pytestmark = pytest.mark.whitebox
+
 DEADLINE_S = 20.0
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import outlive
 from outlive import App
 from outlive.flows.activation import LiveFlow
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
+
+pytestmark = pytest.mark.whitebox
 
 
 def make_app(ends: asyncio.Event, ran: list[int]) -> App:

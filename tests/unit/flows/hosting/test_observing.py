@@ -17,6 +17,8 @@ from outlive.model.instance import Commit
 from outlive.testing import ManualClock
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 async def test_metrics_tell_what_became_of_flows_without_naming_them(fleet):
     app, registry = App("a"), CollectorRegistry()

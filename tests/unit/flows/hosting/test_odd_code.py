@@ -12,6 +12,8 @@ from outlive import App, FlowFailed, FlowOptions, StepFailed, UsageError
 from outlive.flows.failures import failure_of
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 async def test_a_flow_that_swallows_its_end_is_parked_and_the_others_go_on(fleet, caplog):
     app = App("a")

@@ -13,6 +13,8 @@ from outlive.flows import purging
 from tests.unit.bodies import stay
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 async def test_a_suspended_flow_records_what_runs_and_begins_nothing(fleet):
     app, began, release = App("a"), [], asyncio.Event()

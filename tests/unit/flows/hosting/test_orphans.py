@@ -14,6 +14,8 @@ from outlive.errors import FlowTerminated, JobNotFound, StoreUnavailable
 from outlive.flows.orphans import cancel_jobs
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 class Film:
     """An app whose steps in queues tell how they end."""

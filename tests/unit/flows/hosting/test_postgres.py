@@ -16,7 +16,7 @@ from outlive.errors import StepFailed
 from outlive.model.flow_options import FlowOptions
 from tests.unit.work.conftest import until
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.whitebox]
 
 
 async def test_flows_and_transactional_steps_run_on_two_hosts(postgres_url):

@@ -20,6 +20,8 @@ from outlive.errors import (
 from outlive.flows.household import Household
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 async def run_alone(fleet, store_url, app):
     """A host on which nothing else goes on, and that has seen lone writes."""

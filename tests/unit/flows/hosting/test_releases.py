@@ -25,6 +25,8 @@ from outlive.model.session import HostSession
 from outlive.names import HostId, InstanceId, Token
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 FUTURE = '[{"event":"from-the-future","at":1}]'
 
 _numbers = count(1)

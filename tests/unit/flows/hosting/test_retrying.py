@@ -16,6 +16,8 @@ from outlive.model.instance import NewInstance
 from outlive.names import InstanceId
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 class Shop:
     """An app that is broken until it is mended, and what it has run."""

@@ -16,6 +16,8 @@ from outlive.errors import FlowExists, FlowFailed, FlowNotFound, StepFailed, Usa
 from outlive.flows.events import StepEnded, StepRetrying, TimerFired
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 
 @dataclass
 class Order:

@@ -16,6 +16,8 @@ from outlive.ports.wakeups import MISSED
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
+pytestmark = pytest.mark.whitebox
+
 # -- steps ----------------------------------------------------------------------------------------
 
 
