@@ -1,10 +1,10 @@
-"""Rules of PostgreSQL on worse days: victims, a clock that jumps, notifications that get lost."""
+"""Rules of PostgreSQL on worse days: locked rows, victims, a moved clock, lost notifications."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
 import pytest
@@ -15,6 +15,7 @@ from outlive.drivers.postgres import PostgresFactory
 from outlive.errors import Fenced, StoreUnavailable
 from outlive.model.lease import AcquireRequest, Grant, Held
 from outlive.model.location import parse_url
+from outlive.model.session import HostSession
 from outlive.names import HostId, Owner
 from outlive.ports.driver import Driver, DriverContext
 from tests.conformance.moved_time import server_time
@@ -32,12 +33,12 @@ def request(key: str, owner: str) -> AcquireRequest:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[[str], Driver]]:
+async def opened() -> AsyncIterator[Callable[..., Awaitable[Driver]]]:
     drivers: list[Driver] = []
 
-    async def open_driver(url: str) -> Driver:
+    async def open_driver(url: str, namespace: str = "default") -> Driver:
         context = DriverContext(
-            clock=SystemClock(), random=random.Random(1), namespace="default", host=HostId("h")
+            clock=SystemClock(), random=random.Random(1), namespace=namespace, host=HostId("h")
         )
         drivers.append(await PostgresFactory().open(parse_url(url), context))
         return drivers[-1]
@@ -82,6 +83,25 @@ async def test_a_statement_that_is_always_a_victim_was_not_applied(opened, postg
     await connection.execute("DROP TRIGGER fall ON outlive.lease")
     assert isinstance(await driver.leases.acquire(request("k", "b/1")), Grant)
     await connection.close()
+
+
+async def test_claims_and_reaping_skip_what_somebody_has_locked(opened, postgres_url):
+    user = await asyncpg.connect(postgres_url)
+    # A namespace in which no host looks after the dead.
+    driver = await opened(postgres_url, "apart")
+    async with outlive.connect(postgres_url) as host:
+        locked, free = [await host.work.enqueue("q", number) for number in range(2)]
+        for name in ("locked", "free"):
+            gone = HostSession(id=HostId(name), name=name, ttl_us=1, metadata="{}")
+            await driver.hosts.open(gone)
+        async with user.transaction():
+            await user.execute("SELECT FROM outlive.job WHERE id = $1 FOR UPDATE", locked.id)
+            await user.execute("SELECT FROM outlive.host WHERE id = 'locked' FOR UPDATE")
+            assert [claim.id for claim in await host.work.claim("q", limit=2)] == [free.id]
+            assert [found.id for found in await driver.hosts.reap(limit=2)] == ["free"]
+        assert [claim.id for claim in await host.work.claim("q", limit=2)] == [locked.id]
+        assert [found.id for found in await driver.hosts.reap(limit=2)] == ["locked"]
+    await user.close()
 
 
 async def test_a_jump_of_the_servers_clock_never_breaks_fencing(opened, services, compiler):

@@ -178,6 +178,10 @@ def test_options_are_checked_when_they_are_made():
         LeaseOptions(ttl=3, renew_interval=5)
 
 
+def test_a_loop_may_stand_for_thirty_seconds_if_nobody_says_otherwise():
+    assert LeaseOptions().stall_limit == 30
+
+
 async def test_a_closed_connection_says_so(pair):
     async with outlive.connect("memory://pair") as other:
         pass

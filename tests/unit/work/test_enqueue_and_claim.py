@@ -74,6 +74,10 @@ async def test_a_handler_gives_its_job_the_limits_it_has(host):
     assert (info.max_attempts, info.max_losses, info.retry) == (3, 4, {})
 
 
+async def test_a_job_may_be_lost_ten_times_if_nobody_says_otherwise(host):
+    assert (await (await host.work.enqueue("q", 1)).status()).max_losses == 10
+
+
 async def test_what_a_job_says_of_its_retries_travels_with_it(host):
     job = await host.work.enqueue(send, Mail("ann"), max_attempts=7)
     info = await job.status()
