@@ -26,7 +26,7 @@ INVARIANTS = {
 }
 DURABLE_CHARTS = {f"S{number}" for number in range(1, 6)}
 
-# Defects that the invariants and the rules name, whatever stores and engines look like.
+# Defects that the invariants and the rules name, independent of stores and engines.
 NAMED_DEFECTS = {
     f"planted.named.{name}"
     for name in (
@@ -50,8 +50,8 @@ SECTIONS = {*RULES, "fault", "trap", "security"}
 # A test with one of these marks is no part of an ordinary run.
 NOT_RUN = {"skip", "soak"}
 
-# Behind these packages is what may be replaced together with the tests that look into it. A driver
-# shows itself as ``outlive.drivers.<name>``.
+# Modules behind these packages may be replaced together with the tests that look into them. The
+# surface of a driver is ``outlive.drivers.<name>``.
 INNER = re.compile(r"outlive\.(?:flows|work|drivers\.\w+)\.\w")
 INNER_TESTS = ("tests/unit/flows/", "tests/unit/work/", "tests/unit/drivers/")
 
@@ -114,7 +114,7 @@ def ledger() -> Entries:
     return entries_of(LEDGER.read_text())
 
 
-# -- what is wrong with an entry ------------------------------------------------------------------
+# -- faults of an entry ---------------------------------------------------------------------------
 
 
 def faults_of(entries: Entries) -> list[str]:
@@ -147,11 +147,11 @@ def faults_in(id_: str, entry: Mapping[str, Any]) -> Iterator[str]:
 def faults_in_plan(id_: str, entry: Mapping[str, Any]) -> Iterator[str]:
     plan = entry["planned"]
     if entry.keys() & {"tests", "whitebox"}:
-        yield "what is planned has no tests; split it where a part of it is true"
+        yield "a planned promise has no tests; split it if a part of it is true"
     if set(plan) != {"why", "until"} or not all(plan.values()):
-        yield "planned says why, and until what exists"
+        yield "planned has a reason (why) and the thing whose existence ends it (until)"
     elif exists(plan["until"]):
-        yield f"{plan['until']} exists, so that it is planned no more"
+        yield f"{plan['until']} exists: name its tests"
     later = id_ in DURABLE_CHARTS or id_.startswith(
         (*(f"{rule}." for rule in RULES), "security.ui-")
     )
@@ -334,7 +334,7 @@ def test_every_subject_has_entries():
     assert SECTIONS - {id_.partition(".")[0] for id_ in ledger()} == set()
 
 
-def test_what_looks_into_flows_work_or_drivers_has_the_mark():
+def test_a_look_into_flows_work_or_drivers_has_the_mark():
     wrong = [
         f"{path}: imports {inner}, so that it is marked whitebox"
         if inner
@@ -348,7 +348,7 @@ def test_what_looks_into_flows_work_or_drivers_has_the_mark():
 
 
 def inner_modules(tree: ast.Module) -> list[str]:
-    """What a file imports, or names as the place of a patch, behind a surface."""
+    """The modules behind a surface that a file imports, or names as the place of a patch."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -384,10 +384,10 @@ PLAN = 'planned = { why = "later", until = "%s" }'
         ("L1", f'tests = ["{SOUND}", "{INSIDE}"]\nwhitebox = true', "leave whitebox out"),
         ("L1", f'tests = ["{SOUND}"]\nproof = "x"', "no ['proof']"),
         ("L1", PLAN % "outlive.nothing_of_that_name", "promise of the present code"),
-        ("S1", PLAN % "outlive.host:Host.flows", "planned no more"),
-        ("work.x", PLAN % "outlive.work.worker", "planned no more"),
-        ("work.x", PLAN % "src/", "planned no more"),
-        ("work.x", PLAN % "", "until what exists"),
+        ("S1", PLAN % "outlive.host:Host.flows", "name its tests"),
+        ("work.x", PLAN % "outlive.work.worker", "name its tests"),
+        ("work.x", PLAN % "src/", "name its tests"),
+        ("work.x", PLAN % "", "existence ends it"),
         ("work.x", f'{PLAN % "x"}\ntests = ["{SOUND}"]', "no tests"),
     ],
 )

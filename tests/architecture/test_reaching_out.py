@@ -1,7 +1,7 @@
 """Where the package starts programs, sends requests, and imports or matches by a text that varies.
 
-What is stored in a payload, or sent by a client, leads to none of these: only entry points do, by
-the arguments of their caller.
+No stored payload and no request of a client leads to any of these: only entry points do, by the
+arguments of their caller.
 """
 
 from __future__ import annotations

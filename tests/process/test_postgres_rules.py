@@ -48,7 +48,7 @@ async def opened() -> AsyncIterator[Callable[..., Awaitable[Driver]]]:
         await driver.close()
 
 
-# A sequence counts on whatever is rolled back.
+# A sequence counts on when a transaction is rolled back.
 VICTIMS = """
 CREATE SEQUENCE public.tries;
 CREATE FUNCTION public.fall() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -85,7 +85,7 @@ async def test_a_statement_that_is_always_a_victim_was_not_applied(opened, postg
     await connection.close()
 
 
-async def test_claims_and_reaping_skip_what_somebody_has_locked(opened, postgres_url):
+async def test_claims_and_reaping_skip_locked_rows(opened, postgres_url):
     user = await asyncpg.connect(postgres_url)
     # A namespace in which no host looks after the dead.
     driver = await opened(postgres_url, "apart")
@@ -129,7 +129,7 @@ async def test_a_jump_of_the_servers_clock_never_breaks_fencing(opened, services
                 await late
 
 
-async def test_a_host_that_hears_no_notification_says_so_and_works_on(postgres_url):
+async def test_a_host_without_notifications_says_so_and_works_on(postgres_url):
     with FaultProxy.for_url(postgres_url) as proxy:
         # Like a pooler that keeps notifications for itself: nothing arrives where it listens.
         proxy.black_hole()

@@ -178,7 +178,7 @@ def test_options_are_checked_when_they_are_made():
         LeaseOptions(ttl=3, renew_interval=5)
 
 
-def test_a_loop_may_stand_for_thirty_seconds_if_nobody_says_otherwise():
+def test_an_event_loop_may_stall_for_thirty_seconds_by_default():
     assert LeaseOptions().stall_limit == 30
 
 

@@ -74,7 +74,7 @@ async def test_a_handler_gives_its_job_the_limits_it_has(host):
     assert (info.max_attempts, info.max_losses, info.retry) == (3, 4, {})
 
 
-async def test_a_job_may_be_lost_ten_times_if_nobody_says_otherwise(host):
+async def test_a_job_may_be_lost_ten_times_by_default(host):
     assert (await (await host.work.enqueue("q", 1)).status()).max_losses == 10
 
 

@@ -222,7 +222,7 @@ async def test_without_the_check_reports_and_file_disagree(tmp_path: Path) -> No
 
 
 def note_the_count(turn: Turn, other: sqlite3.Connection) -> bool:
-    """Read, let somebody else write if that is possible, and write what was read."""
+    """Read, let another connection write if it can, and write the count."""
     (count,) = turn.cursor.execute("SELECT count(*) FROM note").fetchone()
     try:
         other.execute("INSERT INTO note VALUES ('between')")
@@ -234,7 +234,7 @@ def note_the_count(turn: Turn, other: sqlite3.Connection) -> bool:
     return kept_out
 
 
-async def test_nobody_writes_between_what_an_operation_reads_and_writes(bench: Bench) -> None:
+async def test_no_write_comes_between_the_read_and_the_write_of_an_operation(bench: Bench) -> None:
     assert await bench.writer.submit(note_the_count, bench.other) is True
     assert bench.committed() == ["behind 0"]
 
