@@ -283,7 +283,7 @@ def planted_defects() -> set[str]:
     """The ids of all defects that stores and simulations are tested with.
 
     In ``conformance`` they are the classes made from ``Defective``; in ``simulation`` the functions
-    that take a ``MonkeyPatch`` and nothing else, and the tests of one defect each.
+    that take a ``MonkeyPatch`` and nothing else and are no fixtures, and the tests of one defect.
     """
     found: set[str] = set()
     for path, module in files().items():
@@ -310,7 +310,7 @@ def plants(function: ast.stmt) -> bool:
         alone = re.fullmatch(r"test_\w+_is_(found|caught)", function.name)
         return alone is not None and function.name != "test_a_planted_defect_is_found"
     annotated = [ast.unparse(each.annotation) for each in function.args.args if each.annotation]
-    return annotated == ["pytest.MonkeyPatch"]
+    return not function.decorator_list and annotated == ["pytest.MonkeyPatch"]
 
 
 # -- the ledger -----------------------------------------------------------------------------------
