@@ -87,7 +87,6 @@ from outlive.flows.flows import Flows
 from outlive.flows.handle import FlowHandle
 from outlive.flows.info import FlowCommit, FlowInfo, RunningStep
 from outlive.flows.saga import Saga, saga
-from outlive.flows.scheduling import Scheduling
 from outlive.flows.step import Step
 from outlive.flows.unchecked import unchecked
 from outlive.host import Health, Host
@@ -209,7 +208,6 @@ __all__ = [
     "ScheduleInfo",
     "ScheduleNotFound",
     "Schedules",
-    "Scheduling",
     "SchemaMismatch",
     "SignalWait",
     "Step",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from outlive.errors import UsageError
 from outlive.flows.flow import RETENTION_S, Flow
-from outlive.flows.scheduling import SchedulingMiddleware
 from outlive.flows.stacking import refuse_made, refuse_run_plainly
 from outlive.flows.step import Step, check_queue_mates, step_options
 from outlive.leases.every import INTERVAL_MIN_S
@@ -37,7 +36,6 @@ LeaderFunction = TypeVar("LeaderFunction", bound=Callable[[Lease], Awaitable[Non
 PeriodicFunction = TypeVar("PeriodicFunction", bound=Callable[..., Awaitable[None] | None])
 CronFunction = TypeVar("CronFunction", bound=Callable[..., Any])
 MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
-SchedulingFunction = TypeVar("SchedulingFunction", bound=SchedulingMiddleware)
 In = TypeVar("In")
 Out = TypeVar("Out")
 P = ParamSpec("P")
@@ -96,7 +94,6 @@ class App:
         self.middlewares: list[Middleware] = []
         self.steps: dict[str, Step[..., Any]] = {}
         self.flows: dict[str, Flow[..., Any]] = {}
-        self.schedulings: list[SchedulingMiddleware] = []
         # Functions that a host runs, each with the decorator that says so.
         self._run_by: list[tuple[str, object]] = []
         # Hosts that run the app, which hear of flows that are defined meanwhile.
@@ -340,7 +337,6 @@ class App:
                 name=name,
                 retention=retention,
                 checked=checked,
-                scheduling=self.schedulings,
             )
             refuse_run_plainly(function, made.name, self._run_by)
             if self.flows.setdefault(made.name, made) is not made:
@@ -422,21 +418,6 @@ class App:
             return made
 
         return register if function is None else register(function)
-
-    def scheduling(self, function: SchedulingFunction) -> SchedulingFunction:
-        """Call this around every call of a step or a child: ``def around(scheduling, call)``.
-
-        It sees the name and may replace the arguments; ``call()`` schedules and returns what the
-        flow's code awaits. It is flow code: it runs again at each replay. The first one defined is
-        the outermost.
-
-        Raises:
-            UsageError: It is an ``async def``.
-        """
-        if inspect.iscoroutinefunction(function):
-            raise UsageError("middleware of scheduling is a plain `def around(scheduling, call)`")
-        self.schedulings.append(function)
-        return function
 
     def middleware(self, function: MiddlewareFunction) -> MiddlewareFunction:
         """Call this around every run of a handler: ``async def around(current, call)``.

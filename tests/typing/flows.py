@@ -108,12 +108,6 @@ def aged(since: datetime, *, years: int) -> int:
 assert_type(aged(datetime(2030, 1, 1, tzinfo=UTC), years=5), int)
 
 
-@app.scheduling
-def around(scheduling: outlive.Scheduling, call: object) -> object:
-    assert_type(scheduling.name, str)
-    return call
-
-
 def told(error: outlive.StepFailed, failed: outlive.FlowFailed) -> None:
     assert_type(error.type, str)
     assert_type(error.cause, Exception | None)

@@ -17,7 +17,6 @@ from outlive.flows.calls import ChildCall, StepCall
 from outlive.flows.ending import Restart
 from outlive.flows.events import Patched, SignalSent
 from outlive.flows.letters import signal
-from outlive.flows.scheduling import Scheduling, scheduled
 from outlive.names import InstanceId
 
 if TYPE_CHECKING:
@@ -96,16 +95,9 @@ class Asking:
     def step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StepCall[Any]:
-        """Call a step, through the middleware of scheduling."""
+        """Call a step."""
         self.check()
-        run = self._run
-        if not run.flow.scheduling:
-            return run.calling.step(step, args, kwargs)
-        return scheduled(
-            tuple(run.flow.scheduling),
-            Scheduling(run.id, "step", step.name, args, kwargs),
-            lambda args, kwargs: run.calling.step(step, args, kwargs),
-        )
+        return self._run.calling.step(step, args, kwargs)
 
     def child(
         self,
@@ -117,17 +109,11 @@ class Asking:
         abandon: bool = False,
         detached: bool = False,
     ) -> ChildCall[Any]:
-        """Start a child, through the middleware of scheduling."""
+        """Start a child."""
         self.check()
-        run = self._run
-
-        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildCall[Any]:
-            return run.children.call(flow, args, kwargs, id=id, abandon=abandon, detached=detached)
-
-        if not run.flow.scheduling:
-            return start(args, kwargs)
-        scheduling = Scheduling(run.id, "flow", flow.name, args, kwargs)
-        return scheduled(tuple(run.flow.scheduling), scheduling, start)
+        return self._run.children.call(
+            flow, args, kwargs, id=id, abandon=abandon, detached=detached
+        )
 
     def signal(self, to: InstanceId, name: str, payload: object) -> None:
         """Send a signal."""

@@ -7,7 +7,7 @@ and what it returns is awaited; called by anything else it is the plain function
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -16,7 +16,6 @@ from outlive.flows.arguments import Arguments
 from outlive.flows.calls import ChildCall
 from outlive.flows.running import running_flow
 from outlive.flows.scanning import scan
-from outlive.flows.scheduling import SchedulingMiddleware
 from outlive.flows.step import check_definition
 from outlive.model.options import Duration, seconds
 
@@ -37,7 +36,6 @@ class Flow(Generic[P, R]):
         name: str | None = None,
         retention: Duration = RETENTION_S,
         checked: bool = True,
-        scheduling: Sequence[SchedulingMiddleware] = (),
     ) -> None:
         if not callable(function):
             raise UsageError(
@@ -55,8 +53,6 @@ class Flow(Generic[P, R]):
         self._unseen = checked
         self.check()
         self.retention_s = seconds(retention, "retention", zero=False)
-        # The app's own list: what is added to it later counts as well.
-        self.scheduling = scheduling
         self.arguments = Arguments(function, f"flow {self.name}")
         update_wrapper(self, function)
 

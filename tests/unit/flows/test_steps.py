@@ -16,8 +16,6 @@ from outlive import (
     App,
     HistoryTooLong,
     Retry,
-    Scheduling,
-    StepCall,
     StepFailed,
     UsageError,
 )
@@ -299,36 +297,6 @@ def test_a_result_that_does_not_fit_its_type_fails_the_step():
     assert driven.outcome == "outlive.errors.InvalidPayload"
     assert driven.history()[0].error is not None
     assert Driven(flow, rows=driven.rows).run.ended
-
-
-def test_middleware_sees_each_call_and_may_change_it():
-    local = App("middleware")
-    seen = []
-
-    @local.scheduling
-    def outer(scheduling: Scheduling, call):
-        seen.append(("outer", scheduling.kind, scheduling.name, scheduling.args))
-        return call()
-
-    @local.scheduling
-    def inner(scheduling: Scheduling, call):
-        seen.append(("inner", scheduling.flow))
-        scheduling.kwargs = {**scheduling.kwargs, "scale": 2}
-        made = call()
-        assert isinstance(made, StepCall)
-        return made
-
-    @local.flow
-    async def flow() -> int:
-        return await add(1)
-
-    driven = Driven(flow).work()
-    assert driven.outcome == 22
-    assert seen == [("outer", "step", "add", (1,)), ("inner", "f")]
-    with pytest.raises(UsageError, match="plain `def"):
-
-        @local.scheduling
-        async def wrong(scheduling, call): ...
 
 
 def test_too_many_calls_at_once_are_refused(monkeypatch):
