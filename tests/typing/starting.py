@@ -7,7 +7,6 @@ from typing import Any, assert_type
 
 import outlive
 from outlive import blocking
-from outlive.names import InstanceId
 
 app = outlive.App("typed")
 
@@ -103,5 +102,5 @@ def children() -> None:
     order = Order("o-1")
     child = outlive.start_child(hurry, order, kwargs={"fast": True})
     assert_type(child, outlive.ChildCall[bool])
-    lone = outlive.start_child(hurry, order, kwargs={"fast": True}, detached=True)
-    assert_type(lone, InstanceId)
+    left = outlive.start_child(hurry, order, on_parent_end="abandon", kwargs={"fast": True})
+    assert_type(left, outlive.ChildCall[bool])

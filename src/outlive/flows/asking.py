@@ -107,13 +107,10 @@ class Asking:
         *,
         id: str | None = None,  # noqa: A002 - it is one
         abandon: bool = False,
-        detached: bool = False,
     ) -> ChildCall[Any]:
         """Start a child."""
         self.check()
-        return self._run.children.call(
-            flow, args, kwargs, id=id, abandon=abandon, detached=detached
-        )
+        return self._run.children.call(flow, args, kwargs, id=id, abandon=abandon)
 
     def signal(self, to: InstanceId, name: str, payload: object) -> None:
         """Send a signal."""

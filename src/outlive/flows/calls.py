@@ -102,7 +102,6 @@ class ChildCall(_Awaited[R]):
         id: InstanceId,  # noqa: A002 - it is one
         input: msgspec.Raw,  # noqa: A002 - it is one
         abandon: bool = False,
-        detached: bool = False,
     ) -> None:
         super().__init__(run.loop.next_number(), loop=run.loop)
         self.identity = identity
@@ -110,7 +109,6 @@ class ChildCall(_Awaited[R]):
         self.id = id
         self.input = input
         self.abandon = abandon
-        self.detached = detached
         self._run = run
 
     def cancel(self, msg: Any = None) -> bool:

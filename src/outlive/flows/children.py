@@ -60,7 +60,6 @@ class Children:
         *,
         id: str | None,  # noqa: A002 - it is one
         abandon: bool,
-        detached: bool,
     ) -> ChildCall[Any]:
         """Call a flow as a child."""
         given = flow.arguments.encode(args, kwargs)
@@ -73,7 +72,7 @@ class Children:
         )
         self._counts[flow.name] = count + 1
         call: ChildCall[Any] = ChildCall(
-            self._run, flow, identity, id=wanted, input=given, abandon=abandon, detached=detached
+            self._run, flow, identity, id=wanted, input=given, abandon=abandon
         )
         asking = self._run.asking
         if asking.undoing:
@@ -83,7 +82,7 @@ class Children:
             call.id = InstanceId(before.started.id)
         if before is None or before.ended is None:
             self._start(call, there=before is not None)
-        elif not detached:
+        else:
             # Under the identity that it had: that is what another retry goes by.
             self._resolve(call, before.ended)
         return call
@@ -134,17 +133,10 @@ class Children:
         return self.ids.get(of.started.id)
 
     def copied(self) -> None:
-        """What was decided so far, and is not recorded, was another flow's: begin with one's own.
-
-        Those that somebody waits for are begun again; a detached one gets another id.
-        """
-        for decided, effect in list(self._run.out):
+        """What was decided so far, and is not recorded, was another flow's: it is begun again."""
+        for decided, _ in list(self._run.out):
             if isinstance(decided, ChildStarted):
                 self._run.out.strike(decided)
-                if decided.detached and isinstance(effect, NewInstance):
-                    id_ = InstanceId(self._own_id(decided.child))
-                    own = msgspec.structs.replace(effect, id=id_)
-                    self._run.out.put(msgspec.structs.replace(decided, id=id_), own)
 
     def go_on_with(self, rewind: Rewind) -> None:
         """Of what stands and outlives the flow: those that a void retry began again are it now."""
@@ -182,7 +174,7 @@ class Children:
             name=call.flow.name,
             input=text_of(call.input),
             request=f"child/{run.id}/{call.identity}{run.epoch}",
-            parent=None if call.detached else run.id,
+            parent=run.id,
             outlives=call.abandon,
             headers=run.headers,
             retention_us=round(call.flow.retention_s * 1e6),
@@ -192,15 +184,13 @@ class Children:
             child=call.identity,
             id=call.id,
             input=call.input,
-            detached=call.detached,
             abandon=call.abandon,
         )
         run.out.put(event, None if there else new)
-        if not call.detached:
-            self.open[call.identity] = call
-            self.ids[call.id] = call.identity
-            if there:
-                self.unheard.append(call.id)
+        self.open[call.identity] = call
+        self.ids[call.id] = call.identity
+        if there:
+            self.unheard.append(call.id)
 
     def named(self, call: ChildCall[Any], id: str) -> None:  # noqa: A002 - it is one
         """The history says which id a child has."""

@@ -153,39 +153,21 @@ def start_child(
     flow: Callable[[*Ts], Awaitable[R]],
     *args: *Ts,
     id: str | None = None,
-    detached: Literal[False] = False,
     on_parent_end: Literal["cancel", "abandon"] = "cancel",
 ) -> ChildCall[R]: ...
-@overload
-def start_child(
-    flow: Callable[[*Ts], Awaitable[R]],
-    *args: *Ts,
-    id: str | None = None,
-    detached: Literal[True],
-) -> InstanceId: ...
 @overload
 def start_child(
     flow: Flow[..., R],
     *args: Any,
     kwargs: Mapping[str, Any],
     id: str | None = None,
-    detached: Literal[False] = False,
     on_parent_end: Literal["cancel", "abandon"] = "cancel",
 ) -> ChildCall[R]: ...
-@overload
-def start_child(
-    flow: Flow[..., Any],
-    *args: Any,
-    kwargs: Mapping[str, Any],
-    id: str | None = None,
-    detached: Literal[True],
-) -> InstanceId: ...
 def start_child(
     flow: Callable[..., Awaitable[Any]],
     *args: Any,
     kwargs: Mapping[str, Any] | None = None,
     id: str | None = None,  # noqa: A002 - it is one
-    detached: bool = False,
     on_parent_end: Literal["cancel", "abandon"] = "cancel",
 ) -> Any:
     """Start another flow with the next commit. Calling the flow does the same, and no more.
@@ -195,9 +177,8 @@ def start_child(
         args: Its arguments by position.
         kwargs: Those by name.
         id: Its id; by default made from that of this flow.
-        detached: It has nothing to do with this flow any more: nobody awaits it, and it is not
-            cancelled. Its id is returned.
-        on_parent_end: Whether it is cancelled or left alone when this flow ends before it.
+        on_parent_end: Whether it is cancelled or left alone (``"abandon"``) when this flow ends
+            before it. One that is abandoned need not be awaited.
 
     Raises:
         UsageError: It is no flow, or the arguments cannot be stored as JSON.
@@ -208,15 +189,13 @@ def start_child(
         raise UsageError(f"start_child needs a flow of an app, not {flow!r}")
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end must be 'cancel' or 'abandon', not {on_parent_end!r}")
-    child = run.asking.child(
+    return run.asking.child(
         cast("Flow[..., Any]", flow),
         args,
         dict(kwargs or {}),
         id=id,
         abandon=on_parent_end == "abandon",
-        detached=detached,
     )
-    return child.id if detached else child
 
 
 def set_status(status: object) -> None:

@@ -154,7 +154,6 @@ class ChildStarted(_Event, frozen=True, tag="child-started"):
     child: str
     id: str
     input: msgspec.Raw = NULL
-    detached: bool = False
     abandon: bool = False
 
 

@@ -96,17 +96,14 @@ class FormerChildren:
             call.identity,
             call.input,
             same=lambda given: self._run.same(given, call.input, call.flow.arguments),
-            fits=lambda child: (
-                child.started.detached == call.detached
-                and (child.ended is not None or (_lasts(call) and outlives(child)))
-            ),
+            fits=lambda child: child.ended is not None or (call.abandon and outlives(child)),
             loose=self._run.loose,
         )
 
 
 def outlives(child: VoidChild) -> bool:
     """Whether a child goes on without its flow."""
-    return child.started.detached or child.started.abandon
+    return child.started.abandon
 
 
 def new_starts(out: Iterable[tuple[object, Effect | None]]) -> Iterable[ChildStarted]:
@@ -114,7 +111,3 @@ def new_starts(out: Iterable[tuple[object, Effect | None]]) -> Iterable[ChildSta
     for decided, effect in out:
         if isinstance(decided, ChildStarted) and effect is not None:
             yield decided
-
-
-def _lasts(call: ChildCall[Any]) -> bool:
-    return call.detached or call.abandon

@@ -230,7 +230,7 @@ class FlowHandle(Generic[R]):
         """End it at once, without asking its code. Steps that run are stopped. Repeatable.
 
         Its children end with it in the same step of the store, and theirs, except for those that
-        were started with ``on_parent_end="abandon"`` or detached.
+        were started with ``on_parent_end="abandon"``.
 
         Raises:
             FlowNotFound: There is none of this id.

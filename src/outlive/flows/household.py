@@ -251,8 +251,8 @@ class Household:
     def not_started(self, live: LiveFlow, starts: Sequence[NewInstance]) -> None:
         """These were to be started, but others have their ids."""
         for new in starts:
-            # Of one that it awaits, its code hears.
-            if new.parent is None:
+            # The code of the flow may have ended, or may never await it.
+            if new.outlives:
                 self.log.warning(
                     "flow %s of %r did not start %r: another flow already has the id %s",
                     *(live.id, live.row.name, new.name, new.id),

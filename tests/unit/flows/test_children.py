@@ -1,4 +1,4 @@
-"""Child flows: awaited, detached, cancelled with their parent or left alone."""
+"""Child flows: awaited, cancelled with their parent, or abandoned by it."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def test_calling_a_flow_starts_a_child_and_awaits_it():
     assert driven.outcome == [10, 20]
 
 
-def test_a_child_may_have_an_id_of_its_own_and_nothing_to_do_with_its_parent():
+def test_a_child_may_have_an_id_of_its_own_and_outlive_its_parent():
     seen = []
 
     async def code() -> None:
         mine = outlive.start_child(child, 1, id="mine")
-        seen.append((mine.id, outlive.start_child(child, 2, detached=True)))
+        seen.append((mine.id, outlive.start_child(child, 2, on_parent_end="abandon").id))
         await mine
 
     driven = Driven(flow(code), id="p")
     assert seen == [("mine", "p/child#1")]
-    mine, detached = driven.decisions[-1].starts
-    assert (mine.parent, detached.parent) == ("p", None)
+    mine, left = driven.decisions[-1].starts
+    assert (mine.outlives, left.outlives) == (False, True)
     driven.cancel()
     assert [message.to for message in driven.decisions[-1].sends] == ["mine"]
 

@@ -78,7 +78,7 @@ async def _tells_on_the_way() -> None:
     outlive.random()
     outlive.logger().info("on the way")
     outlive.patched("x")
-    outlive.start_child(child, 1, detached=True)
+    outlive.start_child(child, 1, on_parent_end="abandon")
     await asyncio.sleep(3600)
 
 

@@ -464,7 +464,6 @@ def test_a_failure_in_a_group_cancels_the_rest():
         (lambda: add(1), "step add#0"),
         (lambda: child(1), "child child#0"),
         (lambda: outlive.start_child(child, 1, on_parent_end="abandon"), None),
-        (lambda: outlive.start_child(child, 1, detached=True), None),
     ],
 )
 def test_what_was_begun_and_never_awaited_is_told(how, named):

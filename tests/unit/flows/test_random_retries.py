@@ -35,7 +35,7 @@ RETRIES_MAX = 40
 class Fragile(Program):
     """Programs that fail easily. No sagas: what is undone is not retried."""
 
-    plain = ("act", "act", "send", "once", "sleep", "child", "signal", "detach", "abandon", "await")
+    plain = ("act", "act", "send", "once", "sleep", "child", "signal", "abandon", "await")
     nested = ("gather", "both", "both", "group", "first")
     branching = nested
 
@@ -50,10 +50,6 @@ async def _both(path: str, number: int, inner: list[Any]) -> str:
     return str(done)
 
 
-async def _detach(path: str, number: int, inner: list[Any]) -> str:
-    return str(outlive.start_child(child, path, detached=True))
-
-
 async def _abandon(path: str, number: int, inner: list[Any]) -> str:
     outlive.start_child(child, path, on_parent_end="abandon")
     return ""
@@ -63,7 +59,7 @@ async def _await(path: str, number: int, inner: list[Any]) -> str:
     return await outlive.start_child(child, path, on_parent_end="abandon")
 
 
-KINDS.update(both=_both, detach=_detach, abandon=_abandon, **{"await": _await})
+KINDS.update(both=_both, abandon=_abandon, **{"await": _await})
 
 
 class World:

@@ -23,21 +23,19 @@ given: list[str] = []
 def _twin(**how: Any) -> Any:
     async def call(path: str, number: int, inner: list[Any]) -> str:
         called = outlive.start_child(child, "same", **how)
-        given.append(called if isinstance(called, str) else called.id)
-        return "" if isinstance(called, str) else await called
+        given.append(called.id)
+        return await called
 
     return call
 
 
-KINDS.update(
-    twin=_twin(), twin_lasting=_twin(on_parent_end="abandon"), twin_detached=_twin(detached=True)
-)
+KINDS.update(twin=_twin(), twin_lasting=_twin(on_parent_end="abandon"))
 
 
 class Alike(Fragile):
     """Programs whose children have nothing of their own."""
 
-    plain = ("act", "act", "twin", "twin_lasting", "twin_lasting", "twin_detached", "sleep")
+    plain = ("act", "act", "twin", "twin_lasting", "twin_lasting", "sleep")
 
 
 class Crowd(World):

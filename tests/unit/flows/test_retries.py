@@ -311,7 +311,7 @@ def test_mended_code_may_decide_otherwise_where_it_failed():
             return await wire()
 
         async def other() -> int:
-            outlive.start_child(kid, detached=True)
+            outlive.start_child(kid, on_parent_end="abandon")
             new = outlive.patched("new")
             outlive.signal("elsewhere", "hello")
             return await kid() if new else 0

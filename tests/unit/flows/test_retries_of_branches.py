@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 import outlive
 from outlive import StepFailed
@@ -192,11 +191,10 @@ def test_a_signal_that_was_sent_is_sent_under_the_same_id():
     assert replays(driven)
 
 
-@pytest.mark.parametrize("how", [{"detached": True}, {"on_parent_end": "abandon"}])
-def test_a_child_that_lives_on_is_not_started_again(how):
+def test_a_child_that_lives_on_is_not_started_again():
     async def branch() -> None:
         await charge()
-        outlive.start_child(kid, **how)
+        outlive.start_child(kid, on_parent_end="abandon")
 
     driven = run_of(flow_with(branch))
     fail_first(driven)
@@ -261,7 +259,7 @@ def test_mended_code_that_tells_and_starts_something_else_is_heard():
         await charge()
         word = "wrong" if broken[0] else "right"
         outlive.signal("elsewhere", word)
-        started = outlive.start_child(listener, word, detached=True)
+        started = outlive.start_child(listener, word, on_parent_end="abandon").id
         if broken[0]:
             raise ZeroDivisionError
         return started

@@ -123,7 +123,9 @@ class Laps:
             if lap == 1:
                 await self.first()
                 outlive.continue_as_new(2)
-            self.ran.append("second lap")
+            # A flow that was parked meanwhile comes by here again.
+            if "second lap" not in self.ran:
+                self.ran.append("second lap")
             await self.second()
             await outlive.wait_signal("done")
 
@@ -163,11 +165,14 @@ async def test_a_child_that_ended_before_its_parent_went_on_as_new_is_not_retrie
     assert laps.ran == ["refund", "second lap", "ship"]
 
 
-async def test_a_child_that_failed_after_its_parent_left_it_and_went_on_is_retried(store_url):
+@pytest.mark.parametrize("on_parent_end", ["cancel", "abandon"])
+async def test_a_child_that_failed_after_its_parent_left_it_and_went_on_is_retried(
+    store_url, on_parent_end
+):
     laps = Laps()
 
     async def left() -> None:
-        outlive.start_child(laps.delivery, True)
+        outlive.start_child(laps.delivery, True, on_parent_end=on_parent_end)
 
     laps.first = left
     async with laps.gone_on(store_url) as (host, _):
@@ -180,22 +185,6 @@ async def test_a_child_that_failed_after_its_parent_left_it_and_went_on_is_retri
         await child.retry()
         await child.result(timeout=10)
     assert laps.ran == ["second lap", "ship"]
-
-
-async def test_a_child_that_its_parent_never_hears_of_is_retried_though_that_went_on(store_url):
-    laps = Laps()
-
-    async def detached() -> None:
-        outlive.start_child(laps.delivery, detached=True, id="d")
-
-    laps.first = detached
-    async with laps.gone_on(store_url) as (host, _):
-        child = host.flows.get("d")
-        with pytest.raises(FlowFailed):
-            await child.result(timeout=10)
-        laps.truck = True
-        await child.retry()
-        await child.result(timeout=10)
 
 
 async def test_a_child_of_the_present_run_is_retried_as_if_there_had_been_no_other(store_url):

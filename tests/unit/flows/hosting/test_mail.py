@@ -198,15 +198,15 @@ async def test_children_give_results_and_failures_to_their_parent(fleet):
             await half(3)
         except FlowFailed as error:
             found.append(error.message)
-        detached = outlive.start_child(half, 8, id="apart", detached=True)
-        return [*found, str(detached)]
+        left = outlive.start_child(half, 8, id="apart", on_parent_end="abandon")
+        return [*found, left.id]
 
     host, _ = await fleet.run(app)
     handle = await host.flows.start(parent, 5)
     assert await handle.result(timeout=5) == [0, 1, 2, 3, 4, "3 is odd", "apart"]
     assert await host.flows.get("apart").result(timeout=5) == 4
     children = await host.flows.list(parent=handle.id)
-    assert len(children) == 6
+    assert len(children) == 7
 
 
 async def test_a_child_id_that_others_have_fails_in_the_parent(fleet):

@@ -79,8 +79,8 @@ async def test_children_are_counted_as_started_once(fleet):
     @app.flow
     async def parent() -> None:
         await asyncio.gather(child(), child())
-        outlive.start_child(child, id="alone", detached=True)
-        outlive.start_child(child, id="there", detached=True)
+        outlive.start_child(child, id="alone", on_parent_end="abandon")
+        outlive.start_child(child, id="there", on_parent_end="abandon")
 
     host, spy = await fleet.spied(app, telemetry=PrometheusTelemetry(registry))
     await (await host.flows.start(child, id="there")).result(timeout=5)

@@ -233,7 +233,7 @@ async def test_a_result_after_the_timeout_does_not_count(fleet):
 # -- children, and what is outside of a flow ------------------------------------------------------
 
 
-async def test_a_detached_child_whose_id_is_taken_is_told_of(fleet, caplog):
+async def test_an_abandoned_child_whose_id_is_taken_is_logged(fleet, caplog):
     app = App("a")
 
     @app.flow
@@ -245,7 +245,7 @@ async def test_a_detached_child_whose_id_is_taken_is_told_of(fleet, caplog):
 
     @app.flow
     async def starts() -> str:
-        return outlive.start_child(small, id="taken", detached=True)
+        return outlive.start_child(small, id="taken", on_parent_end="abandon").id
 
     host, _ = await fleet.run(app)
     await host.flows.start(other, id="taken")

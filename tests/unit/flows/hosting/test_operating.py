@@ -156,12 +156,12 @@ async def test_terminate_reaches_the_children_that_are_to_end_with_it(fleet):
     async def parent() -> None:
         bound = child()
         free = outlive.start_child(leaf, "free", on_parent_end="abandon")
-        outlive.start_child(leaf, "detached", id="detached", detached=True)
+        outlive.start_child(leaf, "unawaited", id="unawaited", on_parent_end="abandon")
         await asyncio.gather(bound, free)
 
     host, _ = await fleet.run(app)
     handle = await host.flows.start(parent, id="p")
-    ids = ["p/child#0", "p/child#0/leaf#0", "p/leaf#0", "detached"]
+    ids = ["p/child#0", "p/child#0/leaf#0", "p/leaf#0", "unawaited"]
     await until(lambda: all(id_ in host._desk.host.home.lives for id_ in ids))
     await handle.terminate("enough")
     with pytest.raises(FlowTerminated, match=r"^flow 'p' was terminated: enough$"):
