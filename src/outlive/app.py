@@ -392,8 +392,8 @@ class App:
             heartbeat: An attempt that says nothing for so long fails.
             queue: Run it as a job of this queue, on any host whose app has the step.
             once: Record that it is about to run first, and never run it a second time: after a
-                crash the flow sees ``StepOutcomeUnknown``. Only ``retry(rerun_unknown=True)`` runs
-                it again then. One that a suspend or a stop kept from beginning runs later.
+                crash, or a stop of its host whose grace is over, the flow sees
+                ``StepOutcomeUnknown``. Only ``retry(rerun_unknown=True)`` runs it again then.
             transactional: Run it inside a transaction of the store, ``outlive.current().tx``:
                 what it writes there and its end become durable together, or neither.
             concurrency: How many of its executions this host runs at once.

@@ -168,7 +168,7 @@ def act_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self, decision):
         if decision.steps and decision.restart is None:
-            self.steps.start(self, decision.steps)
+            self.steps.start(self, decision.steps, hold=False)
             decision = replace(decision, steps=())
         commit(self, decision)
 

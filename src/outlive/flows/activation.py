@@ -13,7 +13,7 @@ from functools import partial
 
 from outlive.errors import HistoryTooNew
 from outlive.flows.decision import Decision, StepTask
-from outlive.flows.events import StepEnded, StepRetrying, StepUnbegun
+from outlive.flows.events import StepEnded, StepRetrying
 from outlive.flows.home import Home
 from outlive.flows.intake import Happened, Intake, Taken
 from outlive.flows.letters import CANCEL
@@ -44,6 +44,7 @@ class LiveFlow:
         "_mailbox",
         "_rouser",
         "_still",
+        "_stopped",
         "_suspending",
         "_untouched",
         "closed",
@@ -85,6 +86,8 @@ class LiveFlow:
         # Suspended or leaving: it begins nothing new here, and only records how what runs ends.
         # Kept, not computed: each step asks for it a few times.
         self._still = False
+        # Whether its host stops without further grace: even a step with ``once`` begins no more.
+        self._stopped = False
         self.run = home.new_run(self, claimed.input, claimed.began_at_us)
 
     @property
@@ -225,6 +228,7 @@ class LiveFlow:
     def leave(self, *, now: bool) -> None:
         """Let it go when the steps that run have ended, or stop them ``now``."""
         self.leaving = self._still = True
+        self._stopped = now
         if self.closed:
             return
         if not self._begun:
@@ -391,9 +395,7 @@ class LiveFlow:
             return
         if decision.stopped:
             self.steps.stop(decision.stopped)
-        if self._still:
-            self.steps.hold(decision.steps)
-        else:
+        if not self._stopped:
             self._begin_steps(decision.steps)
             if self.closed:
                 return
@@ -402,7 +404,7 @@ class LiveFlow:
     def _begin_steps(self, calls: Sequence[StepTask]) -> None:
         self._acting = True
         try:
-            self.steps.start(self, calls)
+            self.steps.start(self, calls, hold=self._still)
         finally:
             self._acting = False
 
@@ -431,14 +433,7 @@ class LiveFlow:
         """Nothing is to be fed or committed: look for more, and wait."""
         home = self._home
         if self._still:
-            if self.steps.running:
-                return
-            if unbegun := self.steps.unbegun():
-                # Whoever has it next would take them for begun.
-                at_us = home.clock.now_us()
-                self._intake.put(*[StepUnbegun(at=at_us, step=step) for step in unbegun])
-                self._record()
-            else:
+            if not self.steps.running:
                 home.hand_back(self)
             return
         if self.steps.transactions:

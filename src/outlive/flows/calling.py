@@ -23,7 +23,6 @@ from outlive.flows.events import (
     StepIntended,
     StepRetrying,
     StepSent,
-    StepUnbegun,
 )
 from outlive.flows.failures import failure_of, marked, step_error, unknown_outcome
 from outlive.flows.replaying import same_input, told_call
@@ -256,20 +255,11 @@ class Calling:
         else:
             self.fresh[call.identity] = call
 
-    def step_not_ended(
-        self, event: StepRetrying | StepUnbegun
-    ) -> StepRetrying | StepUnbegun | None:
-        """Feed a failed attempt, after which another is to come, or that there was none.
-
-        A step with ``once`` that did not begin is intended anew before it does.
-        """
+    def step_not_ended(self, event: StepRetrying) -> StepRetrying | None:
+        """Feed a failed attempt, after which another is to come."""
         call = self.steps.get(event.step)
         if call is None:
             return None
-        if isinstance(event, StepUnbegun):
-            self.running.discard(event.step)
-            self.begin_again(call)
-            return event
         call.attempt = event.attempt + 1
         call.details = event.details
         self.running.discard(event.step)

@@ -68,15 +68,6 @@ class StepRetrying(_Event, frozen=True, tag="step-retrying"):
     details: msgspec.Raw = NULL
 
 
-class StepUnbegun(_Event, frozen=True, tag="step-unbegun"):
-    """A step with ``once`` was intended and did not begin: its flow was given up before.
-
-    It is intended anew. Always recorded before the code of the flow goes on.
-    """
-
-    step: str
-
-
 class TimerFired(_Event, frozen=True, tag="timer-fired"):
     """A timer came due."""
 
@@ -123,7 +114,7 @@ class CancelRequested(_Event, frozen=True, tag="cancel-requested"):
 class StepIntended(_Event, frozen=True, tag="step-intended"):
     """A step with ``once`` is about to run.
 
-    Without its end, or ``StepUnbegun``, nobody knows whether it did.
+    Without its end, nobody knows whether it did.
     """
 
     step: str
@@ -218,7 +209,6 @@ class Forked(_Event, frozen=True, tag="forked"):
 Fed = (
     StepEnded
     | StepRetrying
-    | StepUnbegun
     | TimerFired
     | SignalReceived
     | UpdateReceived
@@ -235,7 +225,7 @@ DECIDED = (StepIntended, StepSent, TimerSet, ChildStarted, SignalSent, Patched, 
 def origin_of(event: Event) -> str | None:
     """The step or the child that an event is of: ``step/pay#0``, ``child/ship#0``."""
     match event:
-        case StepEnded() | StepRetrying() | StepUnbegun() | StepIntended() | StepSent():
+        case StepEnded() | StepRetrying() | StepIntended() | StepSent():
             return f"step/{event.step}"
         case ChildStarted() | ChildEnded():
             return f"child/{event.child}"

@@ -74,21 +74,17 @@ class Executor:
         if gate.enter(run):
             self._begin(run)
 
-    def stop(self, run: StepRun) -> bool:
-        """Let nobody hear of it any more, and let its body stop; whether it may have begun.
-
-        Repeatable.
-        """
+    def stop(self, run: StepRun) -> None:
+        """Let nobody hear of it any more, and let its body stop. Repeatable."""
         if run.over:
-            return True
+            return
         run.over = True
         run.current.cancelled = True
         self._disarm(run)
         if run.task is not None:
             run.task.cancel()
         elif run.gate is not None:
-            return not run.gate.forget(run)
-        return True
+            run.gate.forget(run)
 
     def close(self) -> None:
         """Take no more work into threads. Those that run go on to their end."""

@@ -19,7 +19,6 @@ from outlive.flows.events import (
     Fed,
     StepEnded,
     StepRetrying,
-    StepUnbegun,
     UpdateReceived,
 )
 from outlive.flows.letters import KINDS, SIGNAL, rejection
@@ -160,13 +159,13 @@ class Intake:
         due. What the store said of children is fed behind all that is recorded now, as a replay
         does it.
         """
-        fresh: list[_OfStep] = []
+        fresh: list[StepEnded | StepRetrying] = []
         later: list[tuple[Happened, int, bool]] = []
         # Thousands of steps may end one after the other: each of them is looked at once.
         for event, number, _ in self.waiting[self._known :]:
             if number:
                 continue
-            if isinstance(event, _OF_STEPS):
+            if isinstance(event, (StepEnded, StepRetrying)):
                 fresh.append(_ahead(run, event))
             elif isinstance(event, (Taken, ChildEnded)):
                 later.append((event, 0, False))
@@ -194,14 +193,7 @@ class Intake:
         return events, consumed, replies
 
 
-_OfStep = StepEnded | StepRetrying | StepUnbegun
-
-_OF_STEPS = (StepEnded, StepRetrying, StepUnbegun)
-
-
-def _ahead(run: FlowRun, event: _OfStep) -> _OfStep:
+def _ahead(run: FlowRun, event: StepEnded | StepRetrying) -> StepEnded | StepRetrying:
     """The event as it is recorded before the code is told of it."""
-    if isinstance(event, StepUnbegun):
-        return event
     known = run.calling.as_recorded(event) if isinstance(event, StepEnded) else event
     return msgspec.structs.replace(known, ahead=True)

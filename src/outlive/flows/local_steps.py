@@ -35,9 +35,16 @@ class LocalSteps:
         """Whether there are steps that were called and do not run yet."""
         return bool(self._held or self.transactions)
 
-    def start(self, owner: StepOwner, calls: Sequence[StepTask]) -> None:
-        """Let these run for ``owner``, after those that were held."""
-        if self._held:
+    def start(self, owner: StepOwner, calls: Sequence[StepTask], *, hold: bool) -> None:
+        """Let these run for ``owner``, after those that were held.
+
+        ``hold``: keep them back, but for those with ``once``. Their intent is recorded: the next
+        host could not tell that they have not begun.
+        """
+        if hold:
+            self._held += [call for call in calls if not call.step.options.once]
+            calls = [call for call in calls if call.step.options.once]
+        elif self._held:
             calls = (*self._held, *calls)
             self._held = []
         for call in calls:
@@ -47,17 +54,6 @@ class LocalSteps:
                 # Known before it begins: it may end at once.
                 self.running[call.identity] = run = self._executor.prepare(owner, call)
                 self._executor.begin(run)
-
-    def hold(self, calls: Iterable[StepTask]) -> None:
-        """Let these run when the next are started."""
-        self._held.extend(calls)
-
-    def unbegun(self) -> list[str]:
-        """Take out what is held of steps with ``once``: they were intended, and did not begin."""
-        once = [call.identity for call in self._held if call.step.options.once]
-        if once:
-            self._held = [call for call in self._held if not call.step.options.once]
-        return once
 
     def stop(self, identities: Iterable[str]) -> None:
         """Nobody waits for these any more. Repeatable."""
@@ -75,10 +71,9 @@ class LocalSteps:
             ]
 
     def stop_running(self) -> None:
-        """Stop all that run; those that still waited for their turn are held. Repeatable."""
+        """Stop all that run, and those that wait for their turn. Repeatable."""
         for run in self.running.values():
-            if not self._executor.stop(run):
-                self._held.append(run.call)
+            self._executor.stop(run)
         self.running.clear()
 
     def forget(self) -> None:

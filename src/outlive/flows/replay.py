@@ -23,7 +23,6 @@ from outlive.flows.events import (
     StepIntended,
     StepRetrying,
     StepSent,
-    StepUnbegun,
     TimerSet,
     origin_of,
 )
@@ -136,7 +135,7 @@ class Replay:
                 # The code ended on one that was recorded before.
                 return
             raise self._stands(event)
-        if isinstance(event, (StepRetrying, StepUnbegun)) and (
+        if isinstance(event, StepRetrying) and (
             # Attempts are counted anew where it is moved to.
             event.step not in run.calling.steps or run.out.begun(event.step) is not None
         ):
@@ -230,7 +229,10 @@ class Replay:
             case TimerSet(), TimerSet():
                 return recorded.timer == found.timer
             case ChildStarted(), ChildStarted():
-                return recorded.child == found.child and self._same_child(recorded, found)
+                if recorded.child != found.child:
+                    return False
+                self._compare_child(recorded, found)
+                return True
             case SignalSent(), SignalSent():
                 return (recorded.number, recorded.to, recorded.name) == (
                     *(found.number, found.to, found.name),
@@ -250,7 +252,6 @@ class Replay:
             self._run.differs(
                 told_call(recorded.child, recorded.input), told_call(found.child, found.input)
             )
-        return True
 
     def _keep(self, recorded: Decided) -> None:
         """What is recorded stays as it was, whatever the code would say now."""
@@ -284,7 +285,6 @@ class Replay:
             for identity, call in calling.steps.items()
             if call.job is not None
             or identity in rewind.failed_steps
-            or identity in rewind.unbegun
             or (call.intended and retried.rerun_unknown)
         }
         run.children.go_on_with(rewind)
@@ -407,8 +407,7 @@ class Replay:
     def _begun_now(self) -> Iterator[tuple[int, str]]:
         """The calls that the history does not know, each with its number.
 
-        What a retry begins again, or a step with ``once`` that did not begin, is none of them: it
-        has the name and the input that it had.
+        What a retry begins again is none of them: it has the name and the input that it had.
         """
         calling, children = self._run.calling, self._run.children
         known = calls_in([*chain.from_iterable(self._rows), *self._ahead])

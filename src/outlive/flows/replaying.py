@@ -29,7 +29,6 @@ from outlive.flows.events import (
     StepIntended,
     StepRetrying,
     StepSent,
-    StepUnbegun,
     TimerFired,
     TimerSet,
     UpdateReceived,
@@ -87,8 +86,6 @@ def script_of(rows: Sequence[HistoryRow], base: int = 0) -> Script:
 
 def is_ahead(item: object) -> bool:
     """Whether this was recorded before the code was told of it."""
-    if isinstance(item, StepUnbegun):
-        return True
     return isinstance(item, (StepEnded, StepRetrying)) and item.ahead
 
 
@@ -149,7 +146,6 @@ def told(event: Event) -> str:
 _WORDS: dict[type[Any], Callable[[Any], str]] = {
     StepEnded: lambda event: f"the end of step {event.step}",
     StepRetrying: lambda event: f"the failure of attempt {event.attempt} of step {event.step}",
-    StepUnbegun: lambda event: f"step {event.step} not begun",
     StepSent: lambda event: f"step {event.step} in a queue, with {_shown(event.input)}",
     StepIntended: lambda event: f"step {event.step} with once, with {_shown(event.input)}",
     TimerSet: lambda event: f"timer {event.timer} set",

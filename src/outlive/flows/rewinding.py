@@ -27,7 +27,6 @@ from outlive.flows.events import (
     StepEnded,
     StepIntended,
     StepSent,
-    StepUnbegun,
     UpdateReceived,
     decode_events,
     encode_events,
@@ -55,9 +54,9 @@ class Rewind:
     ``kept`` is that: letters, ends, and which way the code went where it was patched. Of the steps
     and children that were begun before it, those whose failure is void are begun again, and so is
     what the end of the flow stopped. ``begun`` are the local steps that were, with digests of their
-    inputs; ``unbegun`` are those with ``once`` that were intended before it, and did not begin.
-    ``called`` is all that was called, wherever it ran (``step/pay#0``), with digests of its inputs.
-    ``number`` counts the retries, void ones as well: what each of them begins has ids of its own.
+    inputs. ``called`` is all that was called, wherever it ran (``step/pay#0``), with digests of its
+    inputs. ``number`` counts the retries, void ones as well: what each of them begins has ids of
+    its own.
     """
 
     event: Retried
@@ -67,7 +66,6 @@ class Rewind:
     failed_children: set[str] = field(default_factory=set[str])
     children: list[VoidChild] = field(default_factory=list[VoidChild])
     begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    unbegun: set[str] = field(default_factory=set[str])
     called: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     begun_steps: frozenset[str] = frozenset()
     begun_children: frozenset[str] = frozenset()
@@ -207,8 +205,10 @@ class _Salvage:
                 rewind.kept.append(item)
             case StepSent():
                 self._inputs[item.step] = item.input
-            case StepIntended() | StepUnbegun():
-                self._intended(item)
+            case StepIntended():
+                self._inputs[item.step] = item.input
+                self._open[item.step] = item
+                self._begun(item.step, digest_of(item.input))
             case Ended(begun=dict() as begun):
                 for step, digest in begun.items():
                     self._begun(step, digest)
@@ -221,18 +221,6 @@ class _Salvage:
                 self._child_ended(item, self._children.get(item.child))
             case _:
                 pass
-
-    def _intended(self, item: StepIntended | StepUnbegun) -> None:
-        if isinstance(item, StepUnbegun):
-            self._open.pop(item.step, None)
-            if item.step in self._rewind.begun_steps:
-                # What intended it first stands, and what says that it did not begin is void.
-                self._rewind.unbegun.add(item.step)
-            return
-        self._rewind.unbegun.discard(item.step)
-        self._inputs[item.step] = item.input
-        self._open[item.step] = item
-        self._begun(item.step, digest_of(item.input))
 
     def _void_retry(self, item: Rewind) -> None:
         """A retry that is void itself: what it kept is still so."""
@@ -247,7 +235,6 @@ class _Salvage:
                 self._children[child.started.child] = known
         for step, digests in item.begun.items():
             rewind.begun.setdefault(step, set()).update(digests)
-        rewind.unbegun |= item.unbegun & rewind.begun_steps
         for name in item.failed_children:
             # Begun before that retry, which began it again.
             if name in self._children:

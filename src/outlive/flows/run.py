@@ -33,7 +33,6 @@ from outlive.flows.events import (
     SignalReceived,
     StepEnded,
     StepRetrying,
-    StepUnbegun,
     TimerFired,
     UpdateReceived,
 )
@@ -352,7 +351,7 @@ class FlowRun:
                 self.loop.fire(number, event.at / 1e6)
             case SignalReceived():
                 self.inbox.receive(event)
-            case StepRetrying() | StepUnbegun():
+            case StepRetrying():
                 return self.calling.step_not_ended(event)
             case ChildEnded():
                 return self.children.ended(event)

@@ -142,17 +142,13 @@ def step_options(  # noqa: PLR0913 - the options are the public promise
     """
     if retry is not None and not isinstance(cast("object", retry), Retry):
         raise UsageError(f"retry must be an outlive.Retry, not {retry!r}")
-    if once and retry is not None and retry.max_attempts > 1:
-        raise UsageError("a step with once=True never runs twice: drop retry=, or drop once=True")
     if transactional and (queue is not None or once):
         raise UsageError(
             "a transactional step runs on the host of its flow and commits once: drop queue= and "
             "once="
         )
-    if once and queue is not None:
-        raise UsageError(
-            "a step with queue= may run twice when a host is lost: drop once=True, or drop queue="
-        )
+    if once:
+        _check_once(retry, queue, concurrency)
     if transactional and heartbeat is not None:
         raise UsageError(
             "a transactional step holds a transaction and must be short: give it timeout= instead "
@@ -181,3 +177,17 @@ def step_options(  # noqa: PLR0913 - the options are the public promise
         else count_of(concurrency, "concurrency", CONCURRENCY_MAX),
         errors=tuple(errors),
     )
+
+
+def _check_once(retry: Retry | None, queue: str | None, concurrency: int | None) -> None:
+    if retry is not None and retry.max_attempts > 1:
+        raise UsageError("a step with once=True never runs twice: drop retry=, or drop once=True")
+    if queue is not None:
+        raise UsageError(
+            "a step with queue= may run twice when a host is lost: drop once=True, or drop queue="
+        )
+    if concurrency is not None:
+        raise UsageError(
+            "a step with once=True is recorded as begun before it could wait for a free slot: drop "
+            "concurrency=, and limit the calls in the flow with an asyncio.Semaphore"
+        )

@@ -136,9 +136,6 @@ class Gate:
         self._free += 1
         return None
 
-    def forget(self, run: StepRun) -> bool:
-        """It does not wait any more; whether it did."""
-        waited = run in self._waiting
-        if waited:
-            del self._waiting[run]
-        return waited
+    def forget(self, run: StepRun) -> None:
+        """It does not wait any more, if it did."""
+        self._waiting.pop(run, None)

@@ -16,7 +16,6 @@ from outlive.flows.events import (
     SignalReceived,
     StepEnded,
     StepIntended,
-    StepUnbegun,
     TimerFired,
     TimerSet,
     decode_events,
@@ -93,7 +92,7 @@ class Story:
 
     def _add(self, event: Event, row: Row) -> Iterator[Finding]:
         match event:
-            case StepEnded() | StepIntended() | StepUnbegun():
+            case StepEnded() | StepIntended():
                 yield from self._stepped(event, row)
             case TimerSet(timer=number, due=due):
                 if number in self.timers:
@@ -112,13 +111,8 @@ class Story:
             case _:
                 return
 
-    def _stepped(
-        self, event: StepEnded | StepIntended | StepUnbegun, row: Row
-    ) -> Iterator[Finding]:
+    def _stepped(self, event: StepEnded | StepIntended, row: Row) -> Iterator[Finding]:
         step = event.step
-        if isinstance(event, StepUnbegun):
-            self.intended.discard(step)
-            return
         if isinstance(event, StepIntended):
             if step in self.intended:
                 yield "O3", f"{self.name} intends the step {step} twice"

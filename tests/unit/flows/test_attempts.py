@@ -13,7 +13,7 @@ from outlive import (
     StepFailed,
     StepOutcomeUnknown,
 )
-from outlive.flows.events import StepEnded, StepIntended, StepRetrying, StepSent, StepUnbegun
+from outlive.flows.events import StepIntended, StepRetrying, StepSent
 from outlive.flows.failures import failure_of
 from tests.unit.flows.driving import SECOND, Driven
 
@@ -182,64 +182,3 @@ def test_once_that_ended_is_known():
     assert driven.outcome == "sent 5"
     again = Driven(flow, rows=driven.rows)
     assert again.run.ended
-
-
-def test_once_that_did_not_begin_is_written_again_before_it_runs():
-    driven = Driven(wiring)
-    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
-    driven.crash()
-    assert driven.told() == ["StepIntended", "StepUnbegun", "StepIntended"]
-    assert list(driven.steps) == ["wire#0"]
-    ended = Driven(wiring, rows=list(driven.rows))
-    assert ended.steps == {}
-    ended.end("wire#0", "sent 5")
-    assert Driven(wiring, rows=ended.rows).run.ended
-    # Who has it next cannot know whether it began this time.
-    driven.crash()
-    assert driven.steps == {}
-    assert driven.outcome == "unknown wire#0"
-
-
-def test_once_that_did_not_begin_may_be_cancelled_by_what_was_recorded_before_that():
-    @App("a").flow
-    async def flow() -> int:
-        sending = asyncio.ensure_future(wire(5))
-        first = await add(1)
-        sending.cancel()
-        return first + await add(2)
-
-    driven = Driven(flow)
-    assert set(driven.steps) == {"wire#0", "add#0"}
-    end = StepEnded(at=driven.now_us, step="add#0", result=msgspec.Raw(b"11"), ahead=True)
-    driven.write(end)
-    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
-    driven.crash()
-    assert list(driven.steps) == ["add#1"]
-    driven.crash()
-    assert driven.work().outcome == 23
-    assert Driven(flow, rows=driven.rows).run.ended
-
-
-def test_a_step_that_did_not_begin_with_once_runs_without_it_in_newer_code():
-    @App("a").flow
-    async def before() -> str:
-        return await wire(5)
-
-    plain = App("b")
-
-    @plain.step(name="wire")
-    async def wire_plainly(amount: int) -> str:
-        return f"sent {amount}"
-
-    @App("a").flow(name="before")
-    async def after() -> str:
-        return await wire_plainly(5)
-
-    driven = Driven(before)
-    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
-    newer = Driven(after, rows=list(driven.rows))
-    assert list(newer.steps) == ["wire#0"]
-    # Also where the older code has had it meanwhile.
-    driven.crash()
-    driven.end("wire#0", "sent 5")
-    assert Driven(after, rows=driven.rows).run.ended

@@ -15,7 +15,6 @@ from outlive.flows.events import (
     Patched,
     StepEnded,
     StepRetrying,
-    StepUnbegun,
 )
 from outlive.flows.rewinding import fork_history
 from outlive.model.instance import HistoryRow, InstanceStatus
@@ -216,32 +215,6 @@ def test_a_step_that_takes_the_place_of_another_is_found_though_a_retry_knows_it
     driven.flow = flow(folded)
     with pytest.raises(NonDeterminism, match="fee#0, which has run"):
         retry(driven)
-
-
-def test_a_step_that_did_not_begin_is_none_that_stands_in_the_place_of_another():
-    pay = steps_of(bad={"once": True})["bad"]
-
-    async def before() -> str:
-        async def rest() -> None:
-            await a()
-            await b()
-            await outlive.wait_signal("go")
-
-        return (await asyncio.gather(pay(), rest()))[0]
-
-    async def mended() -> str:
-        async def rest() -> None:
-            await a()
-            await outlive.wait_signal("go")
-
-        return (await asyncio.gather(pay(), rest()))[0]
-
-    driven = Driven(flow(before))
-    driven.steps.pop("bad#0")
-    driven.work()
-    driven.write(StepUnbegun(at=driven.now_us, step="bad#0"))
-    deployed(driven, mended)
-    assert list(driven.steps) == ["bad#0"]
 
 
 def test_a_renamed_step_is_found_in_a_flow_that_was_retried_as_well():

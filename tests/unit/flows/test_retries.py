@@ -15,7 +15,6 @@ from outlive.flows.events import (
     SignalReceived,
     StepEnded,
     StepRetrying,
-    StepUnbegun,
     encode_events,
 )
 from outlive.model.instance import HistoryRow, InstanceStatus
@@ -394,66 +393,3 @@ def test_a_terminated_flow_goes_on_where_it_was():
     driven.signal("go", 2)
     assert driven.outcome == 3
     assert replays(driven)
-
-
-def test_a_step_that_never_began_runs_after_a_retry_though_what_says_so_is_void():
-    async def code() -> list[object]:
-        return await asyncio.gather(wire(1), ship())
-
-    driven = run_of(code)
-    assert driven.told() == ["StepIntended"]
-    failure = Failure("ValueError", "no truck")
-    driven.write(StepEnded(at=driven.now_us, step="ship#0", error=failure, ahead=True))
-    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
-    driven.crash()
-    assert driven.status is InstanceStatus.FAILED
-    retry(driven)
-    assert sorted(driven.steps) == ["ship#0", "wire#0"]
-    assert sorted(ran(driven)) == ["ship#0", "wire#0"]
-    assert driven.outcome == [1, "home"]
-    assert replays(driven)
-
-
-def test_a_step_that_was_held_back_twice_runs_after_a_retry_that_makes_both_void():
-    async def code() -> list[object]:
-        async def late() -> str:
-            try:
-                return await ship()
-            except outlive.StepFailed:
-                await charge()
-                raise
-
-        return await asyncio.gather(wire(1), late())
-
-    driven = run_of(code)
-    driven.steps.pop("wire#0")
-    driven.end("ship#0", ValueError("no truck"))
-    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
-    driven.crash()
-    # It is intended anew, and held back again.
-    driven.steps.pop("wire#0")
-    driven.write(StepEnded(at=driven.now_us, step="charge#0", result=msgspec.Raw(b"1"), ahead=True))
-    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
-    driven.crash()
-    assert driven.status is InstanceStatus.FAILED
-    retry(driven)
-    assert sorted(driven.steps) == ["ship#0", "wire#0"]
-    driven.work()
-    assert driven.outcome == [1, "home"]
-    assert replays(driven)
-
-
-def test_a_step_that_began_at_last_is_unknown_after_a_retry():
-    async def code() -> list[object]:
-        return await asyncio.gather(wire(1), ship())
-
-    driven = run_of(code)
-    driven.write(StepUnbegun(at=driven.now_us, step="wire#0"))
-    driven.crash()
-    assert sorted(driven.steps) == ["ship#0", "wire#0"]
-    driven.end("ship#0", ValueError("no truck"))
-    assert driven.status is InstanceStatus.FAILED
-    retry(driven)
-    assert "wire#0" not in driven.steps
-    assert driven.status is InstanceStatus.FAILED
-    assert "wire#0" in driven.outcome["message"]

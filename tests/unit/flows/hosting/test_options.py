@@ -44,6 +44,7 @@ OPTIONS = {
 REFUSED = {
     ("once", "retry"): "drop retry=",
     ("once", "retry_for"): "drop retry=",
+    ("once", "concurrency"): "asyncio.Semaphore",
     ("transaction", "heartbeat"): "give it timeout= instead",
     ("transaction", "concurrency"): "drop concurrency=",
 }
