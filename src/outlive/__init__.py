@@ -88,7 +88,6 @@ from outlive.flows.handle import FlowHandle
 from outlive.flows.info import FlowCommit, FlowInfo, RunningStep
 from outlive.flows.saga import Saga, saga
 from outlive.flows.step import Step
-from outlive.flows.unchecked import unchecked
 from outlive.host import Health, Host
 from outlive.leases.events import AtRisk, LeaseEvent, Lost, Released, Renewed, RenewFailed
 from outlive.leases.info import LeaseInfo
@@ -250,7 +249,6 @@ __all__ = [
     "signal",
     "sleep_until",
     "start_child",
-    "unchecked",
     "uuid",
     "wait_signal",
 ]

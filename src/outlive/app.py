@@ -297,7 +297,6 @@ class App:
         *,
         name: str | None = None,
         retention: Duration = ...,
-        checked: bool = ...,
     ) -> FlowDecorator: ...
     @known_options("@app.flow")
     def flow(
@@ -307,37 +306,28 @@ class App:
         *,
         name: str | None = None,
         retention: Duration = RETENTION_S,
-        checked: bool = True,
     ) -> Any:
         """Make the ``async def`` a durable flow, run by every host that runs the app.
 
         Its code runs on a loop of its own and is run again from its history after a crash: what
-        has effects, or looks at the world, belongs into steps. Arguments and result are JSON in
-        the store, and of the annotated types here. A flow that is defined while the app runs is
-        run from then on; all else an app defines must be there before.
+        has effects, or looks at the world, belongs into steps. Nothing checks that here;
+        ``outlive flow lint`` reads the source for it. Arguments and result are JSON in the store,
+        and of the annotated types here. A flow that is defined while the app runs is run from then
+        on; all else an app defines must be there before.
 
         Args:
             function: What to make a flow of; given where the decorator stands without brackets.
             name: Under which it is known in the store; default that of the function.
             retention: How long an ended run is kept.
-            checked: Whether it is refused to read a clock, roll dice, start a thread or do I/O
-                itself, when it is defined and while it runs. Without, all this happens again at
-                each replay, and nothing of it is recorded.
 
         Raises:
-            UsageError: The name is used twice, it is no ``async def``, the app runs it as a plain
-                function (``cron``, ``every``, ``leader``), or its code names something of the
-                outside world; the error says what, where, and what to do instead.
+            UsageError: The name is used twice, it is no ``async def``, or the app runs it as a
+                plain function (``cron``, ``every``, ``leader``).
         """
 
         def register(function: Callable[..., Any]) -> Flow[..., Any]:
             refuse_made(function, "flow")
-            made = Flow[..., Any](
-                function,
-                name=name,
-                retention=retention,
-                checked=checked,
-            )
+            made = Flow[..., Any](function, name=name, retention=retention)
             refuse_run_plainly(function, made.name, self._run_by)
             if self.flows.setdefault(made.name, made) is not made:
                 raise UsageError(f"flow {made.name!r} is defined twice in {self!r}")

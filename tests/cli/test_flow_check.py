@@ -237,3 +237,20 @@ def test_no_store_is_made(shell):
     assert shell("flow", "replay-check", made.name).code == 78
     after = set(shell.folder.iterdir())
     assert {file.name for file in after - before} <= {"__pycache__"}
+
+
+def test_calls_that_a_replay_could_not_repeat_are_listed(shell, shop):
+    clean = shell("flow", "lint", shop.name)
+    assert (clean.code, clean.stdout) == (0, "")
+    assert clean.stderr == "outlive: 1 flows checked, 0 calls found\n"
+    shop.change("await reserve(item)", "import time\n    await reserve(f'{item} {time.time()}')")
+    file, text = f"{shop.name.partition(':')[0]}.py", "time.time()"
+    line = 1 + (shell.folder / file).read_text().partition(text)[0].count("\n")
+    told = shell("flow", "lint", shop.name)
+    assert told.code == 1
+    assert told.stdout == f"{file}:{line}: flow 'checkout' calls {text}: use outlive.now()\n"
+    row = {"file": file, "line": line, "flow": "checkout", "call": text}
+    row["instead"] = "outlive.now()"
+    found = shell("flow", "lint", shop.name, "--json")
+    assert (found.code, found.document) == (1, {"checked": 1, "findings": [row]})
+    assert json.loads(shell("flow", "lint", shop.name, "-o", "jsonl").stdout) == row

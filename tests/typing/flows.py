@@ -6,7 +6,7 @@ import asyncio
 import random
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import assert_type
 
 import outlive
@@ -44,7 +44,7 @@ async def ship(order: Order) -> int:
     return len(order.id)
 
 
-@app.flow(name="shop.checkout", retention=86_400, checked=False)
+@app.flow(name="shop.checkout", retention=86_400)
 async def checkout(order: Order) -> Receipt:
     receipt = await charge(order, retries=3)
     assert_type(receipt, Receipt)
@@ -98,14 +98,6 @@ async def asked(order: Order) -> None:
 
     assert_type(total(), int)
     assert_type(await update(1), str)
-
-
-@outlive.unchecked
-def aged(since: datetime, *, years: int) -> int:
-    return since.year + years
-
-
-assert_type(aged(datetime(2030, 1, 1, tzinfo=UTC), years=5), int)
 
 
 def told(error: outlive.StepFailed, failed: outlive.FlowFailed) -> None:

@@ -24,7 +24,7 @@ HANDLER = (
         (
             lambda app: app.flow(title="x"),
             "@app.flow has no option 'title'.",
-            "name, retention, checked",
+            "name, retention",
         ),
         (
             lambda app: app.handler("q", time_out=3),

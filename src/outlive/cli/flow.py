@@ -17,7 +17,7 @@ import click
 
 from outlive.app import App
 from outlive.cli import signals
-from outlive.cli.flow_check import replay_check
+from outlive.cli.flow_check import lint_flows, replay_check
 from outlive.cli.flow_operate import cancel, purge, resume, retry, signal, suspend, terminate
 from outlive.cli.flow_start import attributes_of, definition, fork, start
 from outlive.cli.flow_watch import watch
@@ -91,7 +91,7 @@ def flow() -> None:
 
 for command in (
     *(start, watch, signal, cancel, terminate, suspend, resume, retry, fork),
-    *(purge, replay_check),
+    *(purge, replay_check, lint_flows),
 ):
     flow.add_command(command)
 

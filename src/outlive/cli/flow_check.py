@@ -1,12 +1,12 @@
-"""``outlive flow replay-check``: hold recorded flows against the code as it is now.
+"""``outlive flow replay-check`` and ``lint``: hold recorded flows, and rules, against the code.
 
-Reads only: no store is made, migrated or written to.
+Read only: no store is made, migrated or written to.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from outlive.cli.worker import load_app
 from outlive.errors import FlowNotFound, InvalidPayload, UsageError
 from outlive.flows.checking import check_recording
 from outlive.flows.recording import Recording, read_document, record_flow
+from outlive.flows.tools import lint
 from outlive.model.instance import FINAL, LIVE, InstanceFilter, InstanceStatus
 from outlive.names import InstanceId, check_key
 from outlive.ports.instance_store import InstanceStore
@@ -80,9 +81,7 @@ def replay_check(
     one that lives, or if --limit left out one that lives.
     """
     invocation = current()
-    loaded = load_app(app)
-    if not loaded.flows:
-        raise UsageError(f"{loaded!r} has no flows")
+    loaded = _with_flows(app)
     chosen = bool(ids) or wanted["name"] is not None
     if files and (chosen or limit is not None or any(wanted.values())):
         raise UsageError("FILEs are checked all of them: leave options that choose flows away")
@@ -97,6 +96,42 @@ def replay_check(
     if lacking and not (files or chosen or wanted["only_defined"]):
         say("flows of other apps in the same store? --only-defined passes over them")
     context.exit(errors.OK if checked.passed else errors.UNEXPECTED)
+
+
+@click.command("lint")
+@click.argument("app")
+@global_options
+@click.pass_context
+def lint_flows(context: click.Context, /, app: str) -> None:
+    """Name calls in the source of flows that a replay could not repeat.
+
+    APP is MODULE:NAME. Clocks, random numbers, files, the network, processes and threads are found
+    by their names, each with its place and with what to use instead. Exits 1 if there are any.
+    """
+    output, flows = current().output, _with_flows(app)
+    found = [replace(each, file=_from_here(each.file)) for each in lint(flows)]
+    if output == "json":
+        rows = [asdict(each) for each in found]
+        emit_document({"checked": len(flows.flows), "findings": rows})
+    for each in found:
+        if output == "jsonl":
+            emit_line(asdict(each))
+        elif output != "json":
+            click.echo(clean(str(each)))
+    say(f"{len(flows.flows)} flows checked, {len(found)} calls found")
+    context.exit(errors.UNEXPECTED if found else errors.OK)
+
+
+def _from_here(file: str) -> str:
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file
+
+
+def _with_flows(name: str) -> App:
+    app = load_app(name)
+    if not app.flows:
+        raise UsageError(f"{app!r} has no flows")
+    return app
 
 
 @dataclass(slots=True)

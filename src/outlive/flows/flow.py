@@ -15,7 +15,6 @@ from outlive.errors import UsageError
 from outlive.flows.arguments import Arguments
 from outlive.flows.calls import ChildCall
 from outlive.flows.running import running_flow
-from outlive.flows.scanning import scan
 from outlive.flows.step import check_definition
 from outlive.model.options import Duration, seconds
 
@@ -35,7 +34,6 @@ class Flow(Generic[P, R]):
         *,
         name: str | None = None,
         retention: Duration = RETENTION_S,
-        checked: bool = True,
     ) -> None:
         if not callable(function):
             raise UsageError(
@@ -48,35 +46,9 @@ class Flow(Generic[P, R]):
             called = called_as(function, self.name)
             raise UsageError(f"flow {self.name!r}: write it as `async def {called}(…)`")
         self.function = function
-        self.checked = checked
-        """Whether it is refused to reach out of itself, here and while it runs."""
-        self._unseen = checked
-        self.check()
         self.retention_s = seconds(retention, "retention", zero=False)
         self.arguments = Arguments(function, f"flow {self.name}")
         update_wrapper(self, function)
-
-    def check(self) -> None:
-        """Look for the outside world in what was not looked at yet: all, then names of later.
-
-        A function that is defined below the flow is unknown while this is made, and looked at when
-        a host begins to run it.
-
-        Raises:
-            UsageError: Its code names a clock, dice, a thread or I/O; it says where, and the fix.
-        """
-        if not self._unseen:
-            return
-        found = scan(self.function)
-        if found.finding is not None:
-            source = found.finding.source
-            raise UsageError(
-                f"flow {self.name!r} would {source.deed.deed}: {found.finding}. Its code is run "
-                f"again from its history after a crash: {source.deed.instead}. Who knows better "
-                "marks that function with @outlive.unchecked, or defines the flow with "
-                "checked=False"
-            )
-        self._unseen = found.unresolved
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ChildCall[R]:
         """In flow code: start a child, and return what to await. Elsewhere: call the function.

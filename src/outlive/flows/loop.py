@@ -13,15 +13,10 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, ClassVar
+from sys import get_asyncgen_hooks, set_asyncgen_hooks
+from typing import TYPE_CHECKING, Any
 
 from outlive.errors import Evicted, UsageError
-from outlive.flows.generators import (
-    Known,
-    forget_freed,
-    hear_again,
-    keep_generators_apart,
-)
 from outlive.flows.numbered import (
     Callback,
     NumberedFuture,
@@ -52,7 +47,12 @@ LATEST = 253_402_300_799.0
 ErrorHandler = Callable[[dict[str, Any]], None]
 
 
-_inside: set[FlowLoop] = set()
+def _leave(generator: object) -> None:
+    """Let an async generator that flow code left in the middle be freed as it is.
+
+    The loop of the host would run its ``finally`` outside of the flow, where calling a step is a
+    plain call. Python keeps this with each generator from its first iteration on.
+    """
 
 
 @without_the_outside
@@ -65,9 +65,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     # For whoever must not be asked by flow code; see ``runtime.outside``.
     of_a_flow = True
-
-    # Those whose code runs now, in whatever thread: none, for most of the time of a process.
-    inside: ClassVar[set[FlowLoop]] = _inside
 
     def __init__(self, now: float, on_error: ErrorHandler, *, first: int = 0) -> None:
         self._now = now
@@ -86,13 +83,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
         # Timers set and cancelled since ``take_timers`` was asked last.
         self.armed: list[Timer] = []
         self.disarmed: list[int] = []
+        # Whether its code runs now.
+        self._running = False
         self._closed = False
         # Whether the code only looks: whatever would change the run is refused.
         self._looking = False
         # One of both, closed or only looking: asked for at each callback and each call.
         self.shut = False
-        # Async generators that its code has begun.
-        self.generators: Known = {}
         # Whether code that was only to look has woken other code, which was then not let run.
         self.disturbed = False
         self._evictions = 0
@@ -113,9 +110,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
             return
         ready, left = self._ready, CALLBACKS_MAX
         # As the context manager below does it, which would cost a tenth of a step.
-        keep_generators_apart()
-        outer = replace_running_loop(self)
-        _inside.add(self)
+        outer, hooks = replace_running_loop(self), get_asyncgen_hooks()
+        set_asyncgen_hooks(None, _leave)
+        self._running = True
         try:
             while ready:
                 handle = ready.popleft()
@@ -138,10 +135,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
                         "loop that never awaits a step, a timer or a signal"
                     )
         finally:
-            _inside.discard(self)
+            self._running = False
+            set_asyncgen_hooks(*hooks)
             restore_running_loop(outer)
-            if outer[0] is None:
-                hear_again()
 
     def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
         """A callback raised, which is no task and has nobody else to tell."""
@@ -186,8 +182,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
         if self.living:
             self._end_tasks()
-        if self.generators:
-            forget_freed(self.generators)
 
     def _end_tasks(self) -> None:
         with self.being_the_running_loop():
@@ -255,16 +249,15 @@ class FlowLoop(asyncio.AbstractEventLoop):
     @contextmanager
     def being_the_running_loop(self) -> Generator[None, None, None]:
         """Let flow code run inside the block; whatever loop ran before runs again behind it."""
-        keep_generators_apart()
-        outer = replace_running_loop(self)
-        _inside.add(self)
+        outer, hooks = replace_running_loop(self), get_asyncgen_hooks()
+        set_asyncgen_hooks(None, _leave)
+        self._running = True
         try:
             yield
         finally:
-            _inside.discard(self)
+            self._running = False
+            set_asyncgen_hooks(*hooks)
             restore_running_loop(outer)
-            if outer[0] is None:
-                hear_again()
 
     @contextmanager
     def only_looking(self) -> Generator[None, None, None]:
@@ -421,7 +414,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def is_running(self) -> bool:
         """Whether flow code runs now."""
-        return self in _inside
+        return self._running
 
     def is_closed(self) -> bool:
         """Whether the flow was dropped."""

@@ -37,7 +37,6 @@ from outlive.flows.events import (
     UpdateReceived,
 )
 from outlive.flows.flow import Flow
-from outlive.flows.guarding import guard_flow_code
 from outlive.flows.inbox import Inbox
 from outlive.flows.letters import child_ended
 from outlive.flows.loop import ErrorHandler, FlowLoop
@@ -177,8 +176,6 @@ class FlowRun:
             NonDeterminism: The code does something else than the history says. Drop the run.
             HistoryTooNew: The history was written by a newer release. Drop the run.
         """
-        if self.flow.checked:
-            guard_flow_code()
         replay = Replay(self, rows) if rows else None
         seed = None if replay is None else replay.seed
         self.chances = Chances(*(seed or (self.id, self.base)))

@@ -4,6 +4,7 @@
 does. Nothing in the package imports this.
 """
 
+from outlive.flows.tools import lint
 from outlive.testing.clock import ManualClock
 from outlive.testing.every_commit import CrashReport, crash_at_every_commit
 from outlive.testing.fault_proxy import FaultProxy, FaultyDriver, Interceptor
@@ -31,4 +32,5 @@ __all__ = [
     "World",
     "check_replay",
     "crash_at_every_commit",
+    "lint",
 ]

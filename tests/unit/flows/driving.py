@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from outlive import App
 from outlive.flows.decision import Decision, RetryDue, StepTask
 from outlive.flows.events import StepEnded, decode_events, encode_events
 from outlive.flows.failures import failure_of
@@ -190,16 +188,3 @@ def finished(coroutine: Any) -> Any:
     except StopIteration as stop:
         return stop.value
     raise AssertionError("a step of a test waits for something")
-
-
-def flow_doing(act: Callable[[], Any], **options: Any) -> Any:
-    """A flow that does one thing, found in a list, so that the scan of the code cannot see it."""
-    acts = [act]
-
-    async def flow() -> str:
-        found = acts[0]()
-        if hasattr(found, "close"):
-            found.close()
-        return "done"
-
-    return App("a").flow(**options)(flow)

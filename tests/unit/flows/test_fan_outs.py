@@ -236,7 +236,7 @@ def test_steps_that_have_not_begun_are_stopped_in_proportion():
             for number in range(size)
         ]
         steps = LocalSteps(None)  # type: ignore[arg-type]
-        steps.start(None, calls, hold=True)  # type: ignore[arg-type]
+        steps._held += calls
         steps.transactions.extend(calls)
 
         def stop() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from outlive.flows import generators
 from outlive.flows.loop import FlowLoop
 
 pytestmark = pytest.mark.whitebox
@@ -20,14 +19,6 @@ pytestmark = pytest.mark.whitebox
 
 def quiet(context: dict[str, object]) -> None:
     raise AssertionError(context)
-
-
-@pytest.fixture(autouse=True)
-def hooks():
-    before = sys.get_asyncgen_hooks()
-    yield
-    sys.set_asyncgen_hooks(*before)
-    assert not generators._own
 
 
 def flow_of(code: Any) -> FlowLoop:
@@ -233,48 +224,6 @@ def test_one_that_outlives_its_flow_is_not_ended():
     assert said == []
 
 
-def test_those_that_ended_long_ago_are_forgotten_with_their_flow():
-    said: list[str] = []
-
-    async def uses() -> None:
-        begun = [counting(said, "flow") for _ in range(500)]
-        for generator in begun:
-            async for _ in generator:
-                pass
-        assert len(generators._own) == 500
-
-    flow_of(uses()).close()
-    assert len(said) == 500
-    assert not generators._own
-
-
-def test_one_that_has_ended_and_is_kept_beyond_its_flow_is_forgotten():
-    kept: list[Any] = []
-
-    async def uses() -> None:
-        kept.append(counting([], "flow"))
-        async for _ in kept[0]:
-            pass
-
-    flow_of(uses()).close()
-    assert not generators._own
-
-
-def test_one_that_does_not_tell_whether_it_has_ended_is_kept_in_mind():
-    """Cython's are of another type, without the attribute that tells."""
-
-    class Foreign:
-        pass
-
-    async def uses() -> None:
-        sys.get_asyncgen_hooks().firstiter(foreign)  # type: ignore[arg-type,misc]
-
-    foreign: Any = Foreign()
-    flow_of(uses()).close()
-    assert list(generators._own) == [id(foreign)]
-    generators._own.clear()
-
-
 def test_a_thread_without_a_loop_has_its_generators_ended_by_python_again():
     """Histories are replayed there, by a test or by the command line."""
     said: list[str] = []
@@ -293,26 +242,20 @@ def test_a_thread_without_a_loop_has_its_generators_ended_by_python_again():
     assert said == ["outside"]
 
 
-@pytest.mark.parametrize("which", ["firstiter", "finalizer"])
-def test_whoever_sets_one_of_the_hooks_is_put_behind_both(which: str):
+def test_hooks_of_a_thread_are_those_of_others_where_no_flow_code_runs():
     heard: list[object] = []
-    flow_of(turns(0)).close()
-    sys.set_asyncgen_hooks(**{which: heard.append})
-    said: list[str] = []
-    flow_of(left_in_the_middle(said, [])).close()
+    before = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(heard.append, heard.append)
+    try:
+        flow_of(left_in_the_middle([], [])).close()
+        assert sys.get_asyncgen_hooks() == (heard.append, heard.append)
+    finally:
+        sys.set_asyncgen_hooks(*before)
     gc.collect()
     assert heard == []
-    assert said == []
 
 
-async def test_hooks_are_put_in_front_once():
-    flow_of(turns(0)).close()
-    first = sys.get_asyncgen_hooks()
-    flow_of(turns(0)).close()
-    assert sys.get_asyncgen_hooks() == first
-
-
-def test_a_loop_that_runs_again_is_put_behind_anew():
+def test_those_of_a_loop_that_runs_again_are_ended_by_it():
     said: list[str] = []
 
     async def main() -> None:

@@ -121,7 +121,7 @@ async def test_timers_wait_and_flows_can_begin_later(fleet):
         await asyncio.sleep(seconds)
         return (outlive.now() - start).total_seconds()
 
-    @app.flow(checked=False)
+    @app.flow
     async def noted() -> float:
         began.append(time.monotonic())
         return 1.0
