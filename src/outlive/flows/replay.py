@@ -242,7 +242,7 @@ class Replay:
             case _:
                 return False
 
-    def _same_child(self, recorded: ChildStarted, found: ChildStarted) -> bool:
+    def _compare_child(self, recorded: ChildStarted, found: ChildStarted) -> None:
         call = self._run.children.open.get(found.child)
         if (
             call is not None

@@ -13,7 +13,7 @@ import pytest
 
 from outlive import App
 from outlive.errors import UsageError
-from outlive.flows.tools import lint
+from outlive.testing import lint
 
 NOW, STEP = "outlive.now()", "a step (@app.step)"
 

@@ -13,8 +13,6 @@ from outlive import App, UsageError
 from outlive.model.instance import InstanceStatus
 from tests.unit.flows.driving import Driven
 
-pytestmark = pytest.mark.whitebox
-
 app = App("endings")
 
 

@@ -23,8 +23,6 @@ from outlive.model.instance import LETTERS_MAX
 from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
-pytestmark = pytest.mark.whitebox
-
 
 def approvals(app: App):
     @app.flow
