@@ -356,27 +356,11 @@ class Replay:
         run.children.copied()
         run.advance(event.at)
         new = {origin_of(decided) for decided, _ in run.out}
-        calls = run.calling.steps.values()
-        steps = [call.identity for call in calls if call.job is not None]
-        self._begin_again(
-            [step for step in steps if f"step/{step}" not in new],
-            [child for child in run.children.open if f"child/{child}" not in new],
-        )
-
-    def _begin_again(self, steps: Sequence[str], children: Sequence[str]) -> None:
-        run, calling = self._run, self._run.calling
-        for identity in steps:
-            call = calling.steps.get(identity)
-            if call is None:
-                continue
-            if call.job is not None:
-                calling.send(call)
-            elif call.intended:
-                call.intended = False
-                calling.intend(call)
-        for identity in children:
-            child = run.children.open.get(identity)
-            if child is not None:
+        for call in list(run.calling.steps.values()):
+            if call.job is not None and f"step/{call.identity}" not in new:
+                run.calling.send(call)
+        for child in list(run.children.open.values()):
+            if f"child/{child.identity}" not in new:
                 run.children.start_again(child)
 
     # -- afterwards -------------------------------------------------------------------------------

@@ -98,12 +98,3 @@ async def test_many_sleepers_cost_a_claim_nothing(driver):
     driver.instances._space.instances.rows = Counting(rows)
     assert await claim(driver) == ["due"]
     assert set(looked_at) == {"due"}
-
-
-async def test_what_was_had_before_its_time_begins_when_it_is_lost(driver, clock):
-    await driver.instances.start([new("i", session=HOST, worker="h")])
-    row = driver.instances._space.instances.rows[InstanceId("i")]
-    row.began_us = 2**60
-    await driver.hosts.close(HOST)
-    assert [lost.id for lost in await driver.instances.reclaim(limit=10)] == ["i"]
-    assert row.began_us < 2**60
