@@ -34,13 +34,11 @@ REQUESTS = (
 # The client of the HTTP API, whose program names the address.
 MAY_SEND_REQUESTS = {"src/outlive/client/http.py"}
 
-# The app of a command, the command itself, and a driver by its scheme. The scan of flow code looks
-# into modules that the program has imported.
+# The app of a command, the command itself, and a driver by its scheme.
 MAY_IMPORT_BY_NAME = {
     "src/outlive/cli/main.py",
     "src/outlive/cli/worker.py",
     "src/outlive/connect.py",
-    "src/outlive/flows/scanning.py",
 }
 
 # Patterns that are put together from names of our own, and from text that is escaped.
