@@ -115,8 +115,8 @@ class App:
         """Refuse what no host would do that runs already."""
         if self._running():
             raise UsageError(
-                f"{what} is defined while {self!r} runs, and would never be run: import the module "
-                "that defines it before run()"
+                f"{what} was defined after {self!r} started, so no host would run it: import the "
+                "module that defines it before run()"
             )
 
     def leader(
@@ -213,7 +213,7 @@ class App:
         """
         check_handled(queue)
         if queue in self.handlers:
-            raise UsageError(f"queue {queue!r} has a handler already in {self!r}")
+            raise UsageError(f"queue {queue!r} already has a handler in {self!r}")
         options = options_of(
             concurrency=concurrency,
             timeout=timeout,
@@ -230,7 +230,7 @@ class App:
             self._check_idle(f"the handler of queue {queue!r}")
             handler = Handler[Any, Any](function, queue, options)
             if self.handlers.setdefault(queue, handler) is not handler:
-                raise UsageError(f"queue {queue!r} has a handler already in {self!r}")
+                raise UsageError(f"queue {queue!r} already has a handler in {self!r}")
             return handler
 
         return register
@@ -419,7 +419,7 @@ class App:
             UsageError: It is no ``async def``.
         """
         if not inspect.iscoroutinefunction(function):
-            raise UsageError("a middleware is an `async def around(current, call)`")
+            raise UsageError("a middleware must be an `async def around(current, call)`")
         self.middlewares.append(function)
         return function
 

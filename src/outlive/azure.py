@@ -97,7 +97,7 @@ def read_access(service: AzureService, account: str, options: Mapping[str, Any])
     named = fields.get("accountname", "")
     if account and named and account != named:
         raise ConfigurationError(
-            f"the URL names the account {account!r}, and connection_string another, {named!r}"
+            f"the URL names account {account!r}, but connection_string names account {named!r}"
         )
     account = _checked_account(account or named)
     endpoint = _checked_endpoint(given or _endpoint_of(service, account, fields))
@@ -109,12 +109,12 @@ def read_access(service: AzureService, account: str, options: Mapping[str, Any])
     )
     if text is not None and access.key is None and access.signature is None:
         raise ConfigurationError(
-            "connection_string holds neither AccountKey nor SharedAccessSignature"
+            "connection_string contains neither AccountKey nor SharedAccessSignature"
         )
     if access.key is None and access.signature is None and not endpoint.startswith("https:"):
         raise ConfigurationError(
-            f"the identity of the process is only shown over TLS, and {endpoint} is not: give "
-            "account_key or connection_string, or an https endpoint"
+            f"the identity of the process is sent over TLS only, but {endpoint} is not https: "
+            "give account_key or connection_string, or an https endpoint"
         )
     return access
 
@@ -147,10 +147,10 @@ def _text(options: Mapping[str, Any], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{name} is text that is not empty")
+        raise ConfigurationError(f"{name} must be a non-empty string")
     if value.startswith("env:"):
         raise ConfigurationError(
-            f"{name}: a variable is named in options (connect, outlive.toml, "
+            f"{name}: env:NAME is allowed in options (connect, outlive.toml, "
             f"OUTLIVE_OPTIONS_{name.upper()}), not in the URL's query"
         )
     return value.strip()
@@ -171,7 +171,7 @@ def _connection_fields(text: str) -> dict[str, str]:
             fields[name.strip().lower()] = value.strip()
     if "usedevelopmentstorage" in fields:
         raise ConfigurationError(
-            "connection_string: UseDevelopmentStorage is not known here; write the emulator's "
+            "connection_string: UseDevelopmentStorage is not supported; write the emulator's "
             "whole connection string, with AccountName, AccountKey and its endpoint"
         )
     return fields
@@ -184,7 +184,7 @@ def _checked_key(key: str | None) -> str | None:
     except ValueError:
         # The clients would notice when they sign, and speak of something else.
         raise ConfigurationError(
-            "the account key is not one of Azure's, which are base64: copy it whole, without quotes"
+            "the account key is not valid base64: copy the whole key, without quotes"
         ) from None
     return key
 
@@ -192,7 +192,7 @@ def _checked_key(key: str | None) -> str | None:
 def _checked_account(account: str) -> str:
     if account and _ACCOUNT.fullmatch(account) is None:
         raise ConfigurationError(
-            f"account {account!r} is not valid: use 3 to 44 lower-case letters, digits and hyphens"
+            f"account {account!r} is not valid: use 3 to 44 characters of a-z, 0-9 and '-'"
         )
     return account
 
@@ -203,7 +203,7 @@ def _endpoint_of(service: AzureService, account: str, fields: Mapping[str, str])
         return named
     if not account:
         raise ConfigurationError(
-            f"no account of {service.name}: name it in the URL, or give endpoint or "
+            f"no account for {service.name}: name it in the URL, or give endpoint or "
             "connection_string"
         )
     suffix = fields.get("endpointsuffix")
@@ -222,12 +222,12 @@ def _checked_endpoint(endpoint: str) -> str:
         good, parts = False, None
     if not good or parts is None:
         raise ConfigurationError(
-            "endpoint is not an address of the form https://name.example, optionally with a port"
+            "endpoint must have the form https://name.example, optionally with a port"
         )
     if parts.query or parts.fragment or "@" in parts.netloc:
         # A signature in the query would be shown wherever the endpoint is.
         raise ConfigurationError(
-            "endpoint must hold no query and no user; a shared access signature belongs in "
+            "endpoint must not contain a query or a user; a shared access signature belongs in "
             "connection_string (BlobEndpoint=…;SharedAccessSignature=…)"
         )
     return endpoint

@@ -153,7 +153,7 @@ class _Connecting(AwaitedBlock):
     async def _open(self) -> Host:
         check_outside("outlive.connect()")
         if not isinstance(self._app, App | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"app is an outlive.App, not {type(self._app).__name__}")
+            raise UsageError(f"app must be an outlive.App, not {type(self._app).__name__}")
         settings = load_settings(**self._arguments)
         location = parse_url(settings.url or "")
         factory = find_factory(location.scheme)

@@ -160,7 +160,9 @@ class Duties:
         try:
             self._flows = self._make_flow_host()
         except OutliveError as error:
-            self._means.logs.logger("outlive.host").error("flows that were defined: %s", error)
+            self._means.logs.logger("outlive.host").error(
+                "could not start flows that were defined after the start: %s", error
+            )
             return
         if self._flows is not None:
             spawn = self._means.runtime.spawn

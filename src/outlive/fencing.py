@@ -55,10 +55,11 @@ class Fence:
 
     def __post_init__(self) -> None:
         if _COLUMN.fullmatch(self.column) is None:
-            raise UsageError(f"{self.column!r} is no plain name of a column")
+            raise UsageError(f"column {self.column!r} is not a plain column name")
         if _PARAMETER.fullmatch(self.parameter) is None:
             raise UsageError(
-                f"{self.parameter!r} is no placeholder such as :token, $1, %s or %(token)s"
+                f"parameter {self.parameter!r} is not a placeholder such as :token, $1, %s or "
+                "%(token)s"
             )
 
     @property
@@ -122,12 +123,12 @@ def check(lease: Tokened, changed: int | str) -> None:
     """
     count = changed if isinstance(changed, int) else _count_of(changed)
     if count < 0:
-        raise UsageError(f"the number of changed rows is not known ({changed!r}); ask for it")
+        raise UsageError(f"check() needs the number of changed rows, not {changed!r}")
     if count == 0:
         raise Fenced(
             lease.key,
-            message=f"the write under lease {lease.key!r} was refused: the row has seen a newer "
-            "token, or it is not there",
+            message=f"the write under lease {lease.key!r} was refused: the row holds a newer "
+            "token, or does not exist",
         )
 
 

@@ -148,7 +148,7 @@ class Host:
         Raises:
             UsageError: The code of a flow asks.
         """
-        check_outside("host.leases", "hold the lease in a step (@app.step) and await that")
+        check_outside("host.leases", "hold the lease in a step (@app.step) and await the step")
         return self._leases
 
     @property
@@ -308,9 +308,9 @@ class Host:
 
     def _check_runnable(self) -> None:
         if self._app is None:
-            raise UsageError("nothing to run: connect with app=…, where an App says what to do")
+            raise UsageError("nothing to run: pass an App to connect(app=…)")
         if self._duties is not None:
-            raise UsageError("this host runs already: call run() once, and stop() before again")
+            raise UsageError("this host is already running: call stop() before run() again")
         # Refused before anything runs, where the backend keeps none.
         if self._app.crons:
             _ = self.schedules
@@ -379,15 +379,17 @@ class Host:
 
     async def _close(self, closer: object) -> None:
         if self._duties is not None:
-            await self._patiently(self._duties.give_back(), "giving back what runs")
+            await self._patiently(self._duties.give_back(), "release running jobs and flows")
         if self._desk is not None:
-            await self._patiently(self._desk.close(), "giving back flows")
-        await self._patiently(self.leases.close(closer), "releasing leases")
+            await self._patiently(self._desk.close(), "release flows")
+        await self._patiently(
+            self.leases.close(closer), "release leases", then="they expire by their ttl"
+        )
         if self._work is not None:
-            await self._patiently(self._work.close(), "giving back claims")
+            await self._patiently(self._work.close(), "release claims of jobs")
         await self._keeper.stop()
         if self._plan.session and self._driver.hosts is not None:
-            await self._patiently(self._end_session(), "ending the session")
+            await self._patiently(self._end_session(), "end the host session")
         await self._driver.close()
 
     async def _end_session(self) -> None:
@@ -397,16 +399,21 @@ class Host:
         await hosts.close(self._heartbeat.session.id)
         for store in (self._driver.jobs, self._driver.instances):
             if store is not None:
-                await self._patiently(_reclaim_all(store), "letting others have what was ours")
+                await self._patiently(
+                    _reclaim_all(store),
+                    "release this host's claims at shutdown",
+                    then="other hosts recover them",
+                )
 
-    async def _patiently(self, step: Awaitable[None], what: str) -> None:
+    async def _patiently(self, step: Awaitable[None], what: str, *, then: str = "") -> None:
+        then = then or f"the session expires within {self._plan.session_ttl_s:g} s (session_ttl)"
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await step
         except (OutliveError, TimeoutError) as error:
-            self._log.warning("%s failed: %r; the ttl does it", what, error)
+            self._log.warning("could not %s: %r; %s", what, error, then)
         except Exception:  # noqa: BLE001 - whatever it is, the rest must be given back
-            self._log.exception("%s failed; the ttl does it", what)
+            self._log.exception("could not %s; %s", what, then)
 
     def _leasing(self, logs: HostLogs, telemetry: Telemetry) -> tuple[Leases, Renewals]:
         runtime, driver, plan = self._runtime, self._driver, self._plan
@@ -482,5 +489,6 @@ async def _reclaim_all(store: JobStore | InstanceStore) -> None:
 
 def _unkept(what: str, of: Capabilities) -> UnsupportedByDriver:
     return UnsupportedByDriver(
-        f"{of.backend} keeps no {what}; see which backends do in docs/reference/capabilities.md"
+        f"{of.backend} does not support {what}; docs/reference/capabilities.md lists the backends "
+        "that do"
     )

@@ -57,18 +57,19 @@ def check_key(key: str, what: str = "a key") -> str:
             holds a control character, a line separator or a lone surrogate.
     """
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidName(f"{what} is a str, not {type(key).__name__}")
+        raise InvalidName(f"{_plain(what)} must be a str, not {type(key).__name__}")
     if not key:
-        raise InvalidName(f"{what} must not be empty")
+        raise InvalidName(f"{_plain(what)} must not be empty")
     # An ASCII key of printable characters needs neither the regular expression nor encoding.
     if key.isascii() and key.isprintable():
         size = len(key)
     else:
         bad = _FORBIDDEN.search(key)
         if bad is not None:
+            kind = "lone surrogate" if bad.group() >= "\ud800" else "control character"
             raise InvalidName(
-                f"{_named(key, what)} holds the character U+{ord(bad.group()):04X} at position "
-                f"{bad.start()}; control characters and lone surrogates are not allowed"
+                f"{_named(key, what)} contains a {kind} (U+{ord(bad.group()):04X}) at position "
+                f"{bad.start()}"
             )
         size = len(key.encode())
     if size > KEY_BYTES_MAX:
@@ -78,8 +79,12 @@ def check_key(key: str, what: str = "a key") -> str:
     return key
 
 
+def _plain(what: str) -> str:
+    return what.removeprefix("a ")
+
+
 def _named(key: str, what: str) -> str:
-    return f"{what.removeprefix('a ')} {key[:40]!r}"
+    return f"{_plain(what)} {key[:40]!r}"
 
 
 def check_namespace(namespace: str) -> str:
@@ -95,8 +100,8 @@ def check_namespace(namespace: str) -> str:
         or _NAMESPACE.fullmatch(namespace) is None
     ):
         raise InvalidName(
-            f"namespace {namespace!r} is not valid: use 1 to {NAMESPACE_LENGTH_MAX} letters, "
-            "digits, '_', '.' or '-', starting with a letter or digit"
+            f"namespace {namespace!r} is not valid: use 1 to {NAMESPACE_LENGTH_MAX} characters of "
+            "A-Z, a-z, 0-9, '_', '.' and '-', the first one of A-Z, a-z and 0-9"
         )
     return namespace
 
@@ -107,10 +112,7 @@ def check_queue(name: str) -> str:
     Raises:
         InvalidName: See ``check_key``.
     """
-    try:
-        return check_key(name)
-    except InvalidName as error:
-        raise InvalidName(f"as the name of a queue: {error}") from None
+    return check_key(name, "the name of a queue")
 
 
 def check_host(name: str) -> str:
@@ -145,7 +147,7 @@ def check_reason(reason: str) -> str:
         or _FORBIDDEN.search(reason) is not None
     ):
         raise InvalidName(
-            f"a reason is 1 to {REASON_LENGTH_MAX} characters without control characters"
+            f"a reason must have 1 to {REASON_LENGTH_MAX} characters and no control characters"
         )
     return reason
 

@@ -227,7 +227,7 @@ def _from_arguments(arguments: Mapping[str, Any]) -> _Found:
         if value is None or name in _TABLES:
             continue
         if name == "options":
-            _check_kind(isinstance(value, Mapping), name, "argument", "a mapping")
+            _check_kind(isinstance(value, Mapping), value, name, "argument", "a mapping")
             found.update(_options(cast("Mapping[object, Any]", value), "argument"))
         elif name in _FLAGS:
             found[name] = _checked("flag", value, name, "argument"), "argument"
@@ -263,7 +263,7 @@ def _from_file(path: Path) -> _Found:
         if name in _TOP:
             found[name] = _checked(_TOP[name], value, name, path.name), path.name
         elif name in (*_TABLES, "options"):
-            _check_kind(isinstance(value, dict), f"[{name}]", path.name, "a table")
+            _check_kind(isinstance(value, dict), value, f"[{name}]", path.name, "a table")
             found.update(_table(name, value, path.name))
         else:
             known = (*_TOP, *_TABLES, "options")
@@ -290,11 +290,12 @@ def _options(values: Mapping[object, Any], source: str) -> _Found:
     found: _Found = {}
     for name, value in values.items():
         if not isinstance(name, str) or _OPTION.fullmatch(name) is None:
-            raise ConfigurationError(f"{source}: {str(name)[:100]!r} cannot name an option")
+            raise ConfigurationError(f"{source}: {str(name)[:100]!r} is not a valid option name")
         if source != "argument":
             # A program may pass an object, such as a TLS context; a file says plain values.
             plain = isinstance(value, (str, int, float))
-            _check_kind(plain, f"options.{name}", source, "text, a number, true or false")
+            wanted = "a string, a number, true or false"
+            _check_kind(plain, value, f"options.{name}", source, wanted)
         found[f"options.{name}"] = value, source
     return found
 
@@ -320,7 +321,7 @@ def _options_of(table: str, kind: type[T], arguments: Mapping[str, Any], found: 
     """The options of a table: those that were given as an argument, or those that were found."""
     given = arguments.get(table)
     if given is not None:
-        _check_kind(isinstance(given, kind), table, "argument", f"a {kind.__name__}")
+        _check_kind(isinstance(given, kind), given, table, "argument", f"a {kind.__name__}")
         found.update({f"{table}.{name}": (None, "argument") for name in _TABLES[table]})
         return cast("T", given)
     names = [name for name in _TABLES[table] if f"{table}.{name}" in found]
@@ -377,8 +378,8 @@ def _is_secret_address(value: object) -> bool:
 def _check_private(path: Path) -> None:
     if path.stat().st_mode & 0o077:
         raise ConfigurationError(
-            f"{path.name} holds a password and others may read it: run `chmod 600 {path}`, or "
-            f"keep the password in {PREFIX}URL"
+            f"{path.name} contains a password but other users can read it: run "
+            f"`chmod 600 {path}`, or keep the password in {PREFIX}URL"
         )
 
 
@@ -401,7 +402,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "pair": _pair,
 }
 _WANTED = {
-    "text": "text",
+    "text": "a string",
     "seconds": "a number of seconds",
     "number": "a number",
     "count": "a whole number",
@@ -414,23 +415,27 @@ def _parse(kind: str, text: str, name: str, source: str) -> Any:
     try:
         return _PARSERS[kind](text)
     except (ValueError, KeyError):
-        raise ConfigurationError(f"{source}={text[:40]!r}: {name} is {_WANTED[kind]}") from None
+        raise ConfigurationError(
+            f"{source}={text[:40]!r}: {name} must be {_WANTED[kind]}"
+        ) from None
 
 
 def _checked(kind: str, value: Any, name: str, source: str) -> Any:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     match kind:
         case "text":
-            _check_kind(isinstance(value, str), name, source, _WANTED[kind])
+            _check_kind(isinstance(value, str), value, name, source, _WANTED[kind])
         case "flag":
-            _check_kind(isinstance(value, bool), name, source, _WANTED[kind])
+            _check_kind(isinstance(value, bool), value, name, source, _WANTED[kind])
         case "count":
-            _check_kind(number and not isinstance(value, float), name, source, _WANTED[kind])
+            whole = number and not isinstance(value, float)
+            _check_kind(whole, value, name, source, _WANTED[kind])
         case "number":
-            _check_kind(number, name, source, _WANTED[kind])
+            _check_kind(number, value, name, source, _WANTED[kind])
         case "pair":
-            pair = cast("tuple[Any, ...]", value) if isinstance(value, (list, tuple)) else ()
-            _check_kind(len(pair) == 2, name, source, _WANTED[kind])  # noqa: PLR2004
+            items: Any = value
+            pair = cast("tuple[Any, ...]", items) if isinstance(items, (list, tuple)) else ()
+            _check_kind(len(pair) == 2, value, name, source, _WANTED[kind])  # noqa: PLR2004
             return tuple(_checked("seconds", item, name, source) for item in pair)
         case _:
             return _seconds(value, name, source)
@@ -443,14 +448,15 @@ def _seconds(value: Any, name: str, source: str) -> float:
     except UsageError as error:
         raise ConfigurationError(f"{source}: {error}") from None
     if result > TTL_MAX_S:
-        raise ConfigurationError(f"{source}: {name} is above {TTL_MAX_S:g} s (ten years)")
+        raise ConfigurationError(f"{source}: {name} must be at most {TTL_MAX_S:g} s (ten years)")
     return result
 
 
-def _check_kind(fits: bool, name: str, source: str, wanted: str) -> None:  # noqa: FBT001
+def _check_kind(fits: bool, value: object, name: str, source: str, wanted: str) -> None:  # noqa: FBT001
     # The value stays out of the message: this is also the path of a URL of the wrong type.
     if not fits:
-        raise ConfigurationError(f"{source}: {name} is {wanted}")
+        kind = type(value).__name__
+        raise ConfigurationError(f"{source}: {name} must be {wanted}, not {kind}")
 
 
 def _unknown(

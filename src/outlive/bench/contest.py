@@ -96,7 +96,7 @@ async def _hold_one(
     try:
         contest = _Contest(plan, strategy, arena, runtime)
         for workers in plan.workers:
-            tell(f"{strategy.label}: {workers} workers x {plan.items} items x {plan.runs} runs")
+            tell(f"{strategy.label}: workers {workers}, items {plan.items}, runs {plan.runs}")
             outcome.tallies.append(await contest.run(site, hands[:workers]))
     finally:
         await arena.demolish()

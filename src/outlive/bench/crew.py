@@ -45,9 +45,9 @@ class Hand:
             async with asyncio.timeout(_ANSWER_S):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise StoreError(f"worker {self.name} said nothing for {_ANSWER_S:g} s") from None
+            raise StoreError(f"worker {self.name} did not answer within {_ANSWER_S:g} s") from None
         if not line:
-            raise StoreError(f"worker {self.name} ended; what it met is said above")
+            raise StoreError(f"worker {self.name} ended; its error is printed above")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise StoreError(answer["error"])

@@ -129,5 +129,5 @@ class JobArena:
 
 def _ports(driver: Driver) -> tuple[JobStore, HostStore]:
     if driver.jobs is None or driver.hosts is None:
-        raise UnsupportedByDriver("this driver keeps no jobs")
+        raise UnsupportedByDriver("this driver does not support jobs")
     return driver.jobs, driver.hosts

@@ -64,9 +64,9 @@ class Tally:
     def fault(self) -> str | None:
         """What is wrong with it, if it must not be so."""
         if self.sound and (self.duplicates or self.lost):
-            return f"{self.duplicates} duplicate(s), {self.lost} item(s) lost"
+            return f"duplicates: {self.duplicates}, lost items: {self.lost}"
         if not self.sound and self.workers > 1 and not self.duplicates:
-            return "the control shows no duplicates: this contest was too tame to prove anything"
+            return "the control shows no duplicates, so this contest proves nothing"
         return None
 
     @property
@@ -157,7 +157,7 @@ def sum_up(tallies: Sequence[Tally], skipped: Mapping[str, str]) -> Verdict:
     controls = [tally for tally in tallies if not tally.sound]
     if controls:
         doubled = sum(tally.duplicates for tally in controls)
-        lines.append(f"controls: {doubled:,} duplicates, as they must show some")
+        lines.append(f"controls: {doubled:,} duplicates, as expected of them")
     lines += faults
     slow = [tally for tally in sound if tally.is_slow]
     lines += [

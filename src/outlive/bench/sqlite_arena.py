@@ -114,7 +114,7 @@ class SqliteArena:
                 return self._connection.execute(statement, values)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    raise StoreUnavailable(f"SQLite refused the work: {error}") from None
+                    raise StoreUnavailable(f"SQLite failed: {error}") from None
                 if clock.monotonic() > give_up_at:
                     raise StoreUnavailable(
                         f"the SQLite file stayed locked for {_PATIENCE_S:g} s"

@@ -30,7 +30,7 @@ class Strategy:
         return f"{self.store}/{self.name}"
 
 
-_OPTIMISTIC = "read an item and its version; write if the version is still that"
+_OPTIMISTIC = "read an item and its version; write if the version is unchanged"
 _NAIVE = "the control: read a free item, then write"
 _OURS = "the job store of Outlive"
 
@@ -46,7 +46,7 @@ STRATEGIES = (
     Strategy(store="postgres", name="outlive", says=_OURS),
     Strategy(store="postgres", name="naive", says=_NAIVE, sound=False),
     Strategy(store="redis", name="lock", says="SET NX PX, read, write, compare and delete"),
-    Strategy(store="redis", name="lua", says="one script that takes and notes"),
+    Strategy(store="redis", name="lua", says="one script that pops an item and records its owner"),
     Strategy(store="redis", name="outlive", says=_OURS),
     Strategy(store="redis", name="naive", says=_NAIVE, sound=False),
 )

@@ -122,7 +122,7 @@ class Lease:
         except StopIteration:
             return
         guarding.close()
-        raise UsageError("an asynchronous transaction needs outlive.connect, not the façade")
+        raise UsageError("an asynchronous transaction needs outlive.connect, not outlive.blocking")
 
     @overload
     def on(

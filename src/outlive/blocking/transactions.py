@@ -25,4 +25,4 @@ def run_with(portal: Portal, coroutine: Coroutine[Any, Any, T], tx: object) -> T
     except StopIteration as done:
         return done.value
     coroutine.close()
-    raise UsageError("an asynchronous transaction needs outlive.connect, not the façade")
+    raise UsageError("an asynchronous transaction needs outlive.connect, not outlive.blocking")

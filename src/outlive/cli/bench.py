@@ -32,12 +32,16 @@ def bench() -> None:
 
 
 @bench.command("claims")
-@click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one.")
-@click.option("--strategy", "names", multiple=True, type=click.Choice(NAMES), help="Only this one.")
+@click.option(
+    "--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this store."
+)
+@click.option(
+    "--strategy", "names", multiple=True, type=click.Choice(NAMES), help="Only this strategy."
+)
 @click.option(
     "--sqlite",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder for the SQLite files; default where temporary files go.",
+    help="Folder for the SQLite files; default the folder for temporary files.",
 )
 @click.option("--postgres", help="URL of a PostgreSQL server, or env:NAME.")
 @click.option("--redis", help="URL of a Redis server, or env:NAME.")
@@ -47,18 +51,18 @@ def bench() -> None:
     type=click.IntRange(1, WORKERS_MAX),
     default=(2, 10),
     show_default=True,
-    help="Processes that compete; may be given several times.",
+    help="Number of processes that compete. May be repeated.",
 )
 @click.option("--items", type=click.IntRange(1, ITEMS_MAX), default=10, show_default=True)
 @click.option("--runs", type=click.IntRange(1, RUNS_MAX), default=50, show_default=True)
 @global_options
 @click.pass_context
 def claims(context: click.Context, /, **options: Any) -> None:
-    """Who claims what: several processes race for the same items, by each strategy in turn.
+    """Measure claims: several processes race for the same items, by each strategy in turn.
 
-    A sound strategy gives every item to one process. The control reads and then writes, and must
-    be seen to give items to several; a contest in which it does not proves nothing. Exits 1 if a
-    sound strategy claimed an item twice or lost one, or if a control did no harm.
+    A sound strategy gives every item to one process. The control reads and then writes, so that it
+    gives some items to several processes; if it does not, the contest proves nothing. Exits 1 if a
+    sound strategy claimed an item twice or lost one, or if a control claimed no item twice.
     """
     invocation = current()
     urls: dict[str, str] = {}
@@ -102,7 +106,7 @@ def _chosen(stores: tuple[str, ...], names: tuple[str, ...]) -> tuple[Strategy, 
     )
     if not chosen:
         known = ", ".join(strategy.label for strategy in STRATEGIES)
-        raise UsageError(f"no store of these has a strategy of these (known: {known})")
+        raise UsageError(f"no chosen store has a chosen strategy (known: {known})")
     return chosen
 
 

@@ -30,7 +30,7 @@ DELAY_MS = 1000.0
 
 _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 _guard = click.option(
-    "--guard", "guards", multiple=True, metavar="NAME=yes|no", help="What a guard answers."
+    "--guard", "guards", multiple=True, metavar="NAME=yes|no", help="Result of a guard."
 )
 
 
@@ -86,7 +86,7 @@ def _answer(given: str) -> tuple[str, bool]:
 
 @click.group()
 def chart() -> None:
-    """Check, draw, walk through and watch statecharts."""
+    """Check, draw, simulate and watch statecharts."""
 
 
 chart.add_command(top)
@@ -96,9 +96,9 @@ chart.add_command(top)
 @_file
 @global_options
 def validate(file: Path) -> None:
-    """Name everything that is wrong with a chart; exit with 2 if anything is.
+    """List all problems of a chart; exit with 2 if there is an error.
 
-    Warnings are listed too, and do not count.
+    Warnings are listed too, but do not change the exit code.
     """
     invocation = current()
     try:
@@ -120,7 +120,9 @@ def validate(file: Path) -> None:
 
 @chart.command()
 @_file
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="What to show.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", help="Form of the output."
+)
 @global_options
 def show(file: Path, form: str) -> None:
     """Show a chart: a table of its transitions, a Mermaid diagram, or boxes and lines as JSON."""
@@ -157,10 +159,10 @@ def show(file: Path, form: str) -> None:
 @chart.command()
 @_file
 @_guard
-@click.option("--limit", default=PLACES_MAX, show_default=True, help="How many places to look at.")
+@click.option("--limit", default=PLACES_MAX, show_default=True, help="Maximum number of states.")
 @global_options
 def paths(file: Path, guards: tuple[str, ...], limit: int) -> None:
-    """List the shortest way to each place that a chart can get to."""
+    """List the shortest path to each state that a chart can reach."""
     invocation = current()
     found = load(file, guards).paths(places_max=limit)
     rows = [
@@ -172,7 +174,7 @@ def paths(file: Path, guards: tuple[str, ...], limit: int) -> None:
     else:
         emit_rows(invocation.output, "paths", rows, {"value": "STATE", "events": "EVENTS"})
     if not found.complete:
-        say(f"stopped after {limit} places; --limit looks further")
+        say(f"stopped after {limit} states; a higher --limit shows more")
 
 
 @chart.command()
@@ -180,9 +182,9 @@ def paths(file: Path, guards: tuple[str, ...], limit: int) -> None:
 @_guard
 @global_options
 def simulate(file: Path, guards: tuple[str, ...]) -> None:
-    """Walk through a chart: one event on each line, with its data as JSON behind it.
+    """Simulate a chart: one event per line of input, followed by its data as JSON.
 
-    ":advance 1.5" lets time pass in seconds, ":start" begins again, ":quit" or the end of the
-    input ends. Services run until their end is sent, as in "xstate.done.actor.job".
+    ":advance 1.5" advances the time by 1.5 s, ":start" restarts, ":quit" or the end of the input
+    ends. Services run until an event ends them, such as "xstate.done.actor.job".
     """
     simulate_lines(load(file, guards), sys.stdin)

@@ -52,13 +52,13 @@ class Simulation:
         try:
             data: object = json.loads(rest) if rest.strip() else {}
         except ValueError as error:
-            say(f"the data of an event is a JSON object: {error}")
+            say(f"the data of an event must be a JSON object: {error}")
             return
         if not isinstance(data, dict):
-            say("the data of an event is a JSON object")
+            say("the data of an event must be a JSON object")
             return
         if not self._actor.snapshot.can({"type": name, **cast("dict[str, Any]", data)}):
-            say(f"nothing takes {name!r} here")
+            say(f"no transition for {name!r} in this state")
         self._actor.send({**cast("dict[str, Any]", data), "type": name})
         self.show(name)
 
@@ -67,7 +67,7 @@ class Simulation:
         try:
             self._clock.advance(float(text))
         except ValueError:
-            say(":advance takes a number of seconds")
+            say(":advance needs a number of seconds")
             return
         self.show(f"{text} s")
 
@@ -100,7 +100,7 @@ def simulate_lines(chart: Chart, lines: TextIO | Iterable[str]) -> None:
                 case ":advance":
                     simulation.advance(rest)
                 case _ if command.startswith(":"):
-                    say(f"there is no {command}; try :advance, :start or :quit")
+                    say(f"unknown command {command}; use :advance, :start or :quit")
                 case _:
                     simulation.send(words)
         except OutliveError as error:

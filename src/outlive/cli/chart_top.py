@@ -37,13 +37,13 @@ _COLUMNS = {"id": "ID", "name": "GROUP", "machines": "MACHINES", "created_at": "
 
 @click.command()
 @click.argument("process", required=False)
-@click.option("--once", is_flag=True, help="Show one look and end.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Show the present state once and end.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
 @global_options
 def top(process: str | None, once: bool, interval: float) -> None:
-    """Watch the machines of a process: its number or its socket; by default the only one.
+    """Watch the machines of a process, named by its pid or its socket; default the only one.
 
-    The process offers itself with "async with outlive.orchestrator().published():".
+    The process must publish itself with "async with outlive.orchestrator().published():".
     """
     invocation = current()
     interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)
@@ -52,7 +52,9 @@ def top(process: str | None, once: bool, interval: float) -> None:
         _show(invocation, look(place))
         return
     if invocation.output == "json":
-        raise UsageError("a watch has no end, so it is no single document: use -o jsonl or --once")
+        raise UsageError(
+            "a watch does not end, so it cannot be one JSON document: use -o jsonl or --once"
+        )
     signals.run(lambda _: _watch(invocation, place, interval_s))
 
 
@@ -71,12 +73,12 @@ def find(process: str | None) -> Path:
     alive = [place for place in found if _answers(place)]
     if not alive:
         raise NotFound(
-            "no process offers its machines; in the program, run them inside "
+            "no process publishes its machines; in the program, run them inside "
             "`async with outlive.orchestrator().published():`"
         )
     if len(alive) > 1:
         names = ", ".join(place.name.removesuffix(SUFFIX) for place in alive)
-        raise UsageError(f"several processes offer their machines, name one: {names}")
+        raise UsageError(f"several processes publish their machines; name one of: {names}")
     return alive[0]
 
 
@@ -101,9 +103,9 @@ def look(place: Path) -> dict[str, Any]:
             text = b"".join(_chunks(connection))
         told = json.loads(text)
     except (OSError, ValueError) as error:
-        raise NotFound(f"no machines to be seen at {place}: {error}") from error
+        raise NotFound(f"cannot read machines from {place}: {error}") from error
     if not isinstance(told, dict) or "metrics" not in told:
-        raise NotFound(f"no machines to be seen at {place}: it says something else")
+        raise NotFound(f"cannot read machines from {place}: the answer is not from an orchestrator")
     return told  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -14,17 +14,17 @@ from outlive.settings import Settings, shown_options, shown_url
 
 @click.group()
 def config() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @config.command()
-@click.option("--origin", is_flag=True, help="Say where each value came from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @global_options
 def show(origin: bool) -> None:
-    """Show the settings that hold here and now. Secrets are masked.
+    """Show the effective settings. Secrets are masked.
 
-    Arguments win over OUTLIVE_* variables, those over outlive.local.toml, that over
-    outlive.toml, and all of them over the defaults.
+    Sources, the strongest first: arguments, OUTLIVE_* variables, outlive.local.toml,
+    outlive.toml, defaults.
     """
     invocation = current()
     settings = invocation.settings()

@@ -45,7 +45,7 @@ class Answers:
 
 @click.command()
 @click.option("--backend", type=click.Choice(BACKENDS), help="The kind of store.")
-@click.option("--auth", help="How the store is told who asks: none, url, identity, …")
+@click.option("--auth", help="Authentication to the store: none, url, identity, …")
 @click.option("--variable", help="The variable that holds the secret; only its name is written.")
 @click.option("--force", is_flag=True, help="Replace the url and options of an existing file.")
 @click.option("--test/--no-test", default=True, help="Try the store before writing (default).")
@@ -55,8 +55,8 @@ def configure(
 ) -> None:
     """Choose a store, try it, and write outlive.local.toml for this folder.
 
-    Asks at a terminal for whatever the options leave open. Secrets are not written: the file
-    refers to the variable that holds one.
+    Options that are not given are asked for at a terminal. Secrets are not written: the file
+    refers to the variable that holds the secret.
     """
     invocation = current()
     answers = Answers(
@@ -98,7 +98,7 @@ def run_wizard(invocation: Invocation, answers: Answers) -> Path:
         say("nothing was written")
         raise errors.Stopped(signal.SIGINT) from None
     path = settings_file.write(folder, text, replace=is_there)
-    say(f"{path} is written, for your eyes only")
+    say(f"{path} was written, readable by you alone")
     if not settings_file.is_ignored(folder):
         _offer_ignoring(folder)
     if os.environ.get(f"{PREFIX}URL"):
@@ -115,7 +115,7 @@ def _ask_store(answers: Answers) -> Store:
             if store.serves(scheme):
                 return store
     _need_terminal("--backend")
-    click.echo("Where are the leases kept?", err=True)
+    click.echo("Which kind of store?", err=True)
     for number, store in enumerate(STORES, 1):
         click.echo(f"  {number}  {store.says}", err=True)
     numbers = [str(number) for number in range(1, len(STORES) + 1)]
@@ -128,7 +128,7 @@ def _ask_access(store: Store, answers: Answers) -> Access:
         return access_of(store, answers.auth)
     if len(store.access) == 1 or not can_ask():
         return store.access[0]
-    click.echo("How is the store told who asks?", err=True)
+    click.echo("Which authentication to the store?", err=True)
     for access in store.access:
         click.echo(f"  {access.name:<17}  {access.says}", err=True)
     names = [access.name for access in store.access]
@@ -151,7 +151,7 @@ def _ask_url(store: Store, answers: Answers) -> str:
         return _checked_url(store, answers.url)
     if not can_ask():
         if store.default is None:
-            raise UsageError(f"give --url {store.form}: there is no terminal to ask at")
+            raise UsageError(f"no terminal to ask at: give --url {store.form}")
         return store.default
     return _until_valid(
         lambda: _prompt(f"Endpoint ({store.form})", store.default),
@@ -163,7 +163,8 @@ def _ask_variable(access: Access, answers: Answers) -> str:
     if answers.variable is not None or not can_ask():
         return _checked_variable(answers.variable or access.variable)
     return _until_valid(
-        lambda: _prompt("Name of the variable that holds it", access.variable), _checked_variable
+        lambda: _prompt("Name of the variable that holds the secret", access.variable),
+        _checked_variable,
     )
 
 
@@ -178,20 +179,22 @@ def _until_valid(ask: Callable[[], str], check: Callable[[str], str]) -> str:
 def _checked_url(store: Store, url: str) -> str:
     if settings_module.holds_secret(url):
         raise UsageError(
-            "a password does not go into the file: put the URL into a variable, and choose "
+            "a password must not be written to the file: put the URL into a variable, and choose "
             "--auth url"
         )
     if not settings_file.can_hold(url):
-        raise UsageError("the URL is not text in UTF-8, as the file is: name the store otherwise")
+        raise UsageError("the URL is not valid UTF-8, so it cannot be written to the file")
     scheme = parse_url(url).scheme
     if not store.serves(scheme):
-        raise UsageError(f"a URL of {store.name} looks like {store.form}, not {scheme}://…")
+        raise UsageError(f"a URL of {store.name} must have the form {store.form}, not {scheme}://…")
     return url
 
 
 def _checked_variable(name: str) -> str:
     if _VARIABLE.fullmatch(name) is None:
-        raise UsageError("a variable is named by letters, digits and '_': give its name, no value")
+        raise UsageError(
+            "the name of a variable has only A-Z, a-z, 0-9 and '_': give its name, not its value"
+        )
     return name
 
 
@@ -206,8 +209,8 @@ def _may_replace(folder: Path, answers: Answers) -> dict[str, Any]:
     if not settings_file.is_there(folder) or answers.force:
         return kept
     if not can_ask():
-        raise UsageError(f"{folder / FILE_LOCAL} is there already; --force replaces its url")
-    if not click.confirm(f"{FILE_LOCAL} is there already. Replace its url?", err=True):
+        raise UsageError(f"{folder / FILE_LOCAL} already exists; --force replaces its url")
+    if not click.confirm(f"{FILE_LOCAL} already exists. Replace its url?", err=True):
         raise click.Abort
     return kept
 
@@ -221,10 +224,10 @@ def _try(invocation: Invocation, text: str, access: Access) -> None:
     except OutliveError as error:
         if not can_ask():
             raise
-        invocation.complain(f"it does not work yet: {error}")
+        invocation.complain(f"the store cannot be used yet: {error}")
         if access.setting is not None:
             say("is the variable set in this shell?")
-        if not click.confirm("Write the file all the same?", err=True):
+        if not click.confirm("Write the file anyway?", err=True):
             raise click.Abort from None
         return
     for line in said:
@@ -261,7 +264,7 @@ def _offer_ignoring(folder: Path) -> None:
     if wanted:
         settings_file.ignore(folder)
     else:
-        say(f"keep {FILE_LOCAL} out of the repository: it belongs into .gitignore")
+        say(f"add {FILE_LOCAL} to .gitignore: it must not be committed")
 
 
 def _prompt(text: str, default: str | None, kind: click.Choice[str] | None = None) -> str:
@@ -270,7 +273,7 @@ def _prompt(text: str, default: str | None, kind: click.Choice[str] | None = Non
 
 def _need_terminal(option: str) -> None:
     if not can_ask():
-        raise UsageError(f"there is no terminal to ask at: give {option} ({', '.join(BACKENDS)})")
+        raise UsageError(f"no terminal to ask at: give {option} ({', '.join(BACKENDS)})")
 
 
 def _shown(folder: Path) -> str:

@@ -43,9 +43,9 @@ _CRASH_WAIT_S = 120.0
 def demo(context: click.Context) -> None:
     """Watch processes compete for a lock, win, lose, die and take over.
 
-    `outlive demo compete` is one competitor: start it in several terminals, or several at once
-    with --race. `outlive demo compete --guide` says what to type and what to watch for.
-    `outlive demo story` plays a whole story by itself, on a file that is removed after.
+    `outlive demo compete` is one competitor: start it in several terminals, or start several
+    together with --race. `outlive demo compete --guide` shows what to type and what to watch for.
+    `outlive demo story` plays a whole story by itself, on a file that is removed afterwards.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -61,16 +61,20 @@ def story(context: click.Context) -> None:
 
 @demo.command("compete")
 @click.option("--instance", help="The name of this competitor; default the machine's.")
-@click.option("--region", default="local", show_default=True, help="Where it says it runs.")
+@click.option("--region", default="local", show_default=True, help="Region that it reports.")
 @click.option("--store", help="Store URL; the same as --url.")
-@click.option("--key", default=KEY, show_default=True, help="The lock they compete for.")
+@click.option("--key", default=KEY, show_default=True, help="Key of the lock.")
 @click.option("--work", default=_WORK_S, show_default=True, help="Seconds of work for the winner.")
 @click.option("--ttl", type=float, help="Seconds until others may take over; default 10.")
-@click.option("--wait", default=0.0, show_default=True, help="Seconds a loser waits in line.")
-@click.option("--race", type=click.IntRange(1, RACE_MAX), help="Start so many processes at once.")
+@click.option(
+    "--wait", default=0.0, show_default=True, help="Seconds that a loser waits for the lock."
+)
+@click.option(
+    "--race", type=click.IntRange(1, RACE_MAX), help="Start this many processes together."
+)
 @click.option("--crash", is_flag=True, help="With --race: kill the winner half-way.")
 @click.option("--gate", is_flag=True, help="Connect, then wait for a line on stdin to begin.")
-@click.option("--guide", "show_guide", is_flag=True, help="Say what to type in which terminal.")
+@click.option("--guide", "show_guide", is_flag=True, help="Show what to type in which terminal.")
 @click.option("--configure", "ask", is_flag=True, help="Choose and try the store first.")
 @global_options
 @click.pass_context
@@ -81,7 +85,7 @@ def compete_command(context: click.Context, /, **options: Any) -> None:
     """
     invocation = current()
     if invocation.output == "json":
-        raise UsageError("a competition is told as it happens: use -o jsonl")
+        raise UsageError("a competition is shown as it happens: use -o jsonl")
     if options["store"] is not None:
         invocation.url = options["store"]
     if options["ask"]:
@@ -112,7 +116,7 @@ def _settle_store(invocation: Invocation, *, asks: bool) -> Location:
     """Where the store is; asked for at a terminal where nothing says it."""
     settings = invocation.settings()
     if settings.url is None and asks and can_ask():
-        say("no store is configured here; a few questions, then it begins")
+        say("no store is configured here; a few questions come first")
         run_wizard(invocation, Answers())
         settings = invocation.settings()
     return parse_url(settings.url or "")
@@ -128,11 +132,11 @@ def _check(location: Location, options: Mapping[str, Any]) -> None:
         if options["crash"]:
             raise UsageError("--crash kills the winner of a --race; alone, use kill -9")
         if lonely:
-            say(f"{location.scheme}:// lives in this one process: nobody can compete with it")
+            say(f"{location.scheme}:// exists only in this process: no other process can compete")
     elif lonely:
         raise UsageError(
-            f"{location.scheme}:// lives in one process, so each of the racing processes would own "
-            "a lock of its own: use sqlite:///demo.db, or any other store"
+            f"{location.scheme}:// exists only in one process, so each process would own a lock of "
+            "its own: use sqlite:///demo.db, or any other store"
         )
 
 
@@ -163,7 +167,7 @@ async def _wait_at_gate(invocation: Invocation) -> None:
     try:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     except ValueError:
-        raise UsageError("--gate waits on a pipe or a terminal, and stdin is a file") from None
+        raise UsageError("--gate waits on a pipe or a terminal, but stdin is a file") from None
     await reader.readline()
 
 

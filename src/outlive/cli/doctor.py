@@ -85,11 +85,11 @@ def _is_installed(module: str) -> bool:
 
 def _platform() -> Finding:
     if sys.platform == "linux":
-        return Finding(level="ok", what="Linux: every promise is tested here")
+        return Finding(level="ok", what="Linux: supported in full")
     if sys.platform == "darwin":
         return Finding(
             level="warning",
-            what="macOS: works as far as tested",
+            what="macOS: not part of the continuous tests",
             advice="run production hosts on Linux",
         )
     return Finding(level="error", what=f"{sys.platform} is not supported", advice="use WSL 2")
@@ -111,7 +111,7 @@ async def _look(invocation: Invocation) -> list[Finding]:
 
 def _sources(origins: dict[str, str]) -> Finding:
     used = sorted({origin for origin in origins.values() if origin != "default"})
-    named = ", ".join(used) or "defaults alone"
+    named = ", ".join(used) or "defaults only"
     return Finding(
         level="ok",
         what=f"settings come from {named}",
@@ -121,7 +121,7 @@ def _sources(origins: dict[str, str]) -> Finding:
 
 async def _hosts(driver: Driver) -> list[Finding]:
     if driver.hosts is None:
-        return [Finding(level="ok", what="this backend keeps no host sessions")]
+        return [Finding(level="ok", what="this backend does not support host sessions")]
     sessions = await driver.hosts.list(limit=_HOSTS_MAX)
     alive = sorted(session.name for session in sessions if session.alive)
     shown = [*alive[:_NAMES_MAX], *(["…"] if len(alive) > _NAMES_MAX else [])]
@@ -133,7 +133,7 @@ async def _hosts(driver: Driver) -> list[Finding]:
             Finding(
                 level="warning",
                 what=f"host sessions expired and not yet reaped: {expired}",
-                advice="a host died without saying so; its peers reap it",
+                advice="a host died; other hosts will reap its session",
             )
         )
     return findings
@@ -143,6 +143,6 @@ def _advice(error: OutliveError) -> str:
     code = errors.exit_code_of(error)
     if code == errors.SCHEMA:
         return "run `outlive migrate`"
-    return (
-        "is the store running, and may this machine reach it?" if code == errors.UNAVAILABLE else ""
-    )
+    if code == errors.UNAVAILABLE:
+        return "check that the store is running, and that this machine can reach it"
+    return ""

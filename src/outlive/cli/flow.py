@@ -86,7 +86,7 @@ _STATUSES = [status.value for status in InstanceStatus]
 
 @click.group()
 def flow() -> None:
-    """Start, watch, look at and steer flows."""
+    """Start, watch, inspect and operate flows."""
 
 
 for command in (
@@ -98,20 +98,24 @@ for command in (
 
 @flow.command("ls")
 @click.option("--name", help="Only runs of this flow.")
-@click.option("--status", type=click.Choice(_STATUSES), multiple=True, help="Only with this one.")
-@click.option("--prefix", help="Only ids that begin so.")
-@click.option("--attribute", multiple=True, help="NAME=VALUE: only those that have it.")
-@click.option("--stuck", is_flag=True, help="Only live ones that cannot go on by any host's code.")
+@click.option(
+    "--status", type=click.Choice(_STATUSES), multiple=True, help="Only flows with this status."
+)
+@click.option("--prefix", help="Only ids with this prefix.")
+@click.option("--attribute", multiple=True, help="Only flows with this attribute, as NAME=VALUE.")
+@click.option("--stuck", is_flag=True, help="Only live flows that no host can continue.")
 @click.option("--parent", help="Only children of this flow.")
-@click.option("--created-after", help="Only those made then or later: as for `start --at`.")
+@click.option(
+    "--created-after", help="Only flows created at this instant or later; form as for `start --at`."
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, LIST_LIMIT_MAX),
     default=100,
     show_default=True,
-    help="How many to a page.",
+    help="Page size.",
 )
-@click.option("--after", help="Continue after this flow: the last of the page before.")
+@click.option("--after", help="Continue after this flow, the last of the previous page.")
 @global_options
 def list_flows(
     status: tuple[str, ...],
@@ -152,15 +156,15 @@ def list_flows(
 
 @flow.command()
 @click.argument("flow_id", metavar="FLOW")
-@click.option("--input", "with_input", is_flag=True, help="Show its arguments too.")
-@click.option("--history", "with_history", is_flag=True, help="Show what happened to it too.")
-@click.option("--traceback", is_flag=True, help="Show where its error was raised too.")
-@click.option("--app", help="MODULE:NAME of its app, whose code tells what it waits for.")
+@click.option("--input", "with_input", is_flag=True, help="Add its arguments.")
+@click.option("--history", "with_history", is_flag=True, help="Add its history.")
+@click.option("--traceback", is_flag=True, help="Add the traceback of its error.")
+@click.option("--app", help="MODULE:NAME of its app; adds the names that the flow waits for.")
 @global_options
 def show(
     flow_id: str, with_input: bool, with_history: bool, traceback: bool, app: str | None
 ) -> None:
-    """Show one flow: its status, its outcome, what its code says of it, and which host has it."""
+    """Show one flow: its status, outcome, custom status, attributes and host."""
     invocation = current()
     loaded = None if app is None else load_app(app)
 
@@ -207,7 +211,7 @@ def _for_people(document: dict[str, Any], info: FlowInfo, letters: Sequence[Lett
     waits: list[dict[str, str]] | None = document.get("waits_for")
     if waits is not None:
         pairs = [(each["kind"], each["name"]) for each in waits]
-        document["waits_for"] = awaited_words(pairs) or "(nothing that others do)"
+        document["waits_for"] = awaited_words(pairs) or "(no signal, step or child)"
     if letters:
         document["unread"] = unread_words(letters, _UNREAD_MAX)
 
@@ -226,7 +230,7 @@ def _awaited(app: App, recording: Recording) -> list[dict[str, str]] | None:
         with redirect_stdout(sys.stderr), replayed(found, recording) as run:
             return [{"kind": kind, "name": name} for kind, name in awaited_by(run)]
     except OutliveError as error:
-        say(f"what it waits for is not known: {error}")
+        say(f"cannot find out what flow {recording.id!r} waits for: {error}")
         return None
 
 
@@ -236,8 +240,8 @@ def _awaited(app: App, recording: Recording) -> list[dict[str, str]] | None:
 def history(flow_id: str) -> None:
     """Show every commit of a flow's current run, the oldest first.
 
-    As JSON it is all that `outlive flow replay-check` needs: keep it in a file, and check changed
-    code against it where the store is not.
+    With --json, the output is all that `outlive flow replay-check` needs: save it to a file to
+    check changed code where the store is not reachable.
     """
     invocation = current()
 

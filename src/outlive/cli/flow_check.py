@@ -55,13 +55,13 @@ _STARTED_WITHIN = timedelta(seconds=60)
 @click.option(
     "--only-defined",
     is_flag=True,
-    help="Pass over live flows that the app does not define: they are another app's.",
+    help="Skip live flows that the app does not define (flows of another app).",
 )
-@click.option("--id", "ids", multiple=True, help="Only the flow of this id; may be repeated.")
+@click.option("--id", "ids", multiple=True, help="Only the flow with this id. May be repeated.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    help=f"At most so many, live ones first; default all live ones and {_ENDED_MAX:,} others.",
+    help=f"Maximum number, live flows first; default all live and {_ENDED_MAX:,} ended flows.",
 )
 @global_options
 @click.pass_context
@@ -74,19 +74,19 @@ def replay_check(
     limit: int | None,
     **wanted: Any,
 ) -> None:
-    """Run the histories of stored flows by the code of an app, and name those that do not fit.
+    """Replay the histories of stored flows with the code of an app, and list mismatches.
 
-    APP is MODULE:NAME. With FILEs, which `outlive flow history FLOW --json` wrote, no store is
-    needed. No step is run, and nothing is written. Exits 1 if a flow does not fit, if the app lacks
-    one that lives, or if --limit left out one that lives.
+    APP is MODULE:NAME. With FILEs from `outlive flow history FLOW --json`, no store is needed. No
+    step is run, and nothing is written. Exits 1 if a history does not fit the code, if the app does
+    not define a live flow, or if --limit left out a live flow.
     """
     invocation = current()
     loaded = _with_flows(app)
     chosen = bool(ids) or wanted["name"] is not None
     if files and (chosen or limit is not None or any(wanted.values())):
-        raise UsageError("FILEs are checked all of them: leave options that choose flows away")
+        raise UsageError("all FILEs are checked: leave out options that select flows")
     if chosen and wanted["only_defined"]:
-        raise UsageError("--name and --id say which flows are meant: leave --only-defined away")
+        raise UsageError("--name and --id already select flows: leave out --only-defined")
     if files:
         checked = _Checked([_row(loaded, _read(file), file=str(file)) for file in files])
     else:
@@ -94,7 +94,7 @@ def replay_check(
     _tell(invocation, checked)
     lacking = any(row["name"] not in loaded.flows for row in checked.rows)
     if lacking and not (files or chosen or wanted["only_defined"]):
-        say("flows of other apps in the same store? --only-defined passes over them")
+        say("if the store holds flows of other apps, --only-defined skips them")
     context.exit(errors.OK if checked.passed else errors.UNEXPECTED)
 
 
@@ -295,8 +295,8 @@ def _tell(invocation: Invocation, checked: _Checked) -> None:
             click.echo(f"  expected  {cell(row['expected'])}")
             click.echo(f"  found     {cell(row['found'])}")
     live = sum(row["status"] in LIVE for row in rows)
-    say(f"{live} live and {len(rows) - live} ended flows checked, {len(wrong)} do not fit")
+    say(f"checked flows: {live} live, {len(rows) - live} ended; mismatches: {len(wrong)}")
     if checked.ended_left:
-        say("more ended flows were not checked; --limit N checks so many in all, live ones first")
+        say("some ended flows were not checked; --limit N sets the total, live flows first")
     if checked.live_left:
-        say("more live flows were NOT checked: leave --limit away to check them all")
+        say("some live flows were NOT checked: leave out --limit to check all of them")

@@ -23,7 +23,7 @@ from outlive.names import check_key, check_reason
 
 _FINAL = [status.value for status in FINAL]
 
-_reason = click.option("--reason", help="Kept with the flow.")
+_reason = click.option("--reason", help="Reason, stored with the flow.")
 _flows = click.argument("flow_ids", metavar="FLOW...", nargs=-1, required=True)
 
 
@@ -31,7 +31,7 @@ _flows = click.argument("flow_ids", metavar="FLOW...", nargs=-1, required=True)
 @click.argument("flow_id", metavar="FLOW")
 @click.argument("name")
 @click.argument("payload", default="null")
-@click.option("--id", "id_", help="The signal's id; the same id again is nothing.")
+@click.option("--id", "id_", help="Id of the signal; a second signal with this id is ignored.")
 @global_options
 def signal(flow_id: str, name: str, payload: str, id_: str | None) -> None:
     """Send the signal NAME to a flow. PAYLOAD is JSON; '-' reads it from stdin."""
@@ -51,7 +51,7 @@ def signal(flow_id: str, name: str, payload: str, id_: str | None) -> None:
 @_reason
 @global_options
 def cancel(flow_ids: tuple[str, ...], reason: str | None) -> None:
-    """Ask flows to stop: their code may clean up before they end."""
+    """Request the cancellation of flows; their code may clean up before they end."""
     why = check_reason(reason or "cancelled from the command line")
     _each(flow_ids, lambda flows, each: flows.get(each).cancel(why), ("cancel", "cancelled"))
 
@@ -61,7 +61,7 @@ def cancel(flow_ids: tuple[str, ...], reason: str | None) -> None:
 @_reason
 @global_options
 def terminate(flow_ids: tuple[str, ...], reason: str | None) -> None:
-    """End flows at once, without asking their code."""
+    """End flows immediately, without running their code."""
     why = check_reason(reason or "terminated from the command line")
     _each(flow_ids, lambda flows, each: flows.get(each).terminate(why), ("terminate", "terminated"))
 
@@ -70,7 +70,7 @@ def terminate(flow_ids: tuple[str, ...], reason: str | None) -> None:
 @_flows
 @global_options
 def suspend(flow_ids: tuple[str, ...]) -> None:
-    """Let flows begin nothing new until they are resumed; steps that run go on."""
+    """Suspend flows: running steps continue, and nothing new begins until resume."""
     _each(flow_ids, lambda flows, each: flows.get(each).suspend(), ("suspend", "suspended"))
 
 
@@ -78,7 +78,7 @@ def suspend(flow_ids: tuple[str, ...]) -> None:
 @_flows
 @global_options
 def resume(flow_ids: tuple[str, ...]) -> None:
-    """Let suspended flows go on."""
+    """Resume suspended flows."""
     _each(flow_ids, lambda flows, each: flows.get(each).resume(), ("resume", "resumed"))
 
 
@@ -87,11 +87,11 @@ def resume(flow_ids: tuple[str, ...]) -> None:
 @click.option(
     "--rerun-unknown",
     is_flag=True,
-    help="Run steps with once=True again of which nobody knows whether they have run.",
+    help="Rerun a step with once=True although its outcome is unknown.",
 )
 @global_options
 def retry(flow_ids: tuple[str, ...], rerun_unknown: bool) -> None:
-    """Let flows go on from before what ended them: the step that failed, or the wish to cancel."""
+    """Continue ended flows from before the failed step or the cancellation request."""
 
     def act(flows: Flows, flow_id: str) -> Awaitable[None]:
         return flows.get(flow_id).retry(rerun_unknown=rerun_unknown)
@@ -101,21 +101,25 @@ def retry(flow_ids: tuple[str, ...], rerun_unknown: bool) -> None:
 
 @click.command()
 @click.argument("flow_ids", metavar="[FLOW]...", nargs=-1)
-@click.option("--name", help="All ended runs of this flow, instead of naming them.")
+@click.option("--name", help="Select ended runs of this flow.")
 @click.option(
     "--status",
     type=click.Choice(_FINAL),
     multiple=True,
-    help="All that ended so, instead of naming them.",
+    help="Select flows that ended with this status.",
 )
-@click.option("--older-than", type=float, help="All that ended so many seconds ago or earlier.")
+@click.option(
+    "--older-than", type=float, help="Select flows that ended at least this many seconds ago."
+)
 @global_options
 def purge(flow_ids: tuple[str, ...], status: tuple[str, ...], **wanted: Any) -> None:
-    """Forget flows that have ended: named ones, or all that match."""
+    """Delete ended flows: the given ids, or all selected flows."""
     invocation = current()
     matching = bool(status) or any(value is not None for value in wanted.values())
     if bool(flow_ids) == matching:
-        raise UsageError("name flows, or say --name, --status or --older-than to mean all of them")
+        raise UsageError(
+            "give either ids of flows, or --name, --status or --older-than to select them"
+        )
 
     if flow_ids:
         _each(flow_ids, _forget, ("purge", "purged"))

@@ -31,7 +31,7 @@ def attributes_of(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not name or not equals:
-            raise UsageError(f"an attribute is NAME=VALUE, not {pair!r}")
+            raise UsageError(f"an attribute must be NAME=VALUE, not {pair!r}")
         attributes[name] = _scalar(text)
     return attributes
 
@@ -47,11 +47,11 @@ def _scalar(text: str) -> str | float | bool:
 @click.command()
 @click.argument("name")
 @click.argument("arguments", metavar="[JSON]...", nargs=-1)
-@click.option("--id", "id_", help="The flow's id; the same id again starts nothing.")
-@click.option("--delay", type=float, help="Seconds until it may begin.")
-@click.option("--at", help="Instead of a delay: an instant in ISO 8601 with its offset.")
-@click.option("--attribute", multiple=True, help="NAME=VALUE, by which it can be found.")
-@click.option("--app", help="MODULE:NAME of the app that defines it, to check what is given.")
+@click.option("--id", "id_", help="Id of the flow; a second start with this id starts nothing.")
+@click.option("--delay", type=float, help="Seconds until the flow may begin.")
+@click.option("--at", help="Instant instead of a delay, in ISO 8601 with its offset.")
+@click.option("--attribute", multiple=True, help="Attribute to find the flow by, as NAME=VALUE.")
+@click.option("--app", help="MODULE:NAME of its app; checks name and arguments.")
 @global_options
 def start(
     name: str,
@@ -62,10 +62,10 @@ def start(
     app: str | None,
     **options: Any,
 ) -> None:
-    """Start the flow NAME; a host that runs its app takes it up.
+    """Start the flow NAME; a host that runs its app executes it.
 
-    Its arguments are one JSON object by name; '-' reads it from stdin. With --app they may be given
-    by position as well, one JSON value each.
+    The arguments are one JSON object by name; '-' reads it from stdin. With --app, they may also be
+    given by position, one JSON value each.
     """
     invocation = current()
     values = [
@@ -75,7 +75,7 @@ def start(
     if loaded is not None:
         definition(loaded, name)
     elif len(values) > 1:
-        raise UsageError("give the arguments as one object by name, or say --app MODULE:NAME")
+        raise UsageError("give the arguments as one JSON object by name, or add --app MODULE:NAME")
     given = values[:1] if len(values) <= 1 else [values]
     options["at"] = None if at is None else instant(at)
 
@@ -87,29 +87,28 @@ def start(
     handle = signals.run(begin)
     emit_fields(invocation.output, {"id": handle.id, "name": name, "entry": handle.entry})
     if handle.entry is Entry.EXISTING:
-        say(
-            f"nothing was started: flow {handle.id!r} was there already, and keeps the arguments "
-            "that it has"
-        )
+        say(f"nothing was started: flow {handle.id!r} already exists and keeps its arguments")
 
 
 @click.command()
 @click.argument("flow_id", metavar="FLOW")
-@click.option("--at", required=True, help="Up to this version, or to before this step (pay#0).")
-@click.option("--id", "id_", help="The new flow's id.")
-@click.option("--input", "input_", help="Other arguments, as `start` takes them.")
-@click.option("--app", help="MODULE:NAME of the app that defines it.")
+@click.option(
+    "--at", required=True, help="Copy up to this version, or up to before this step (pay#0)."
+)
+@click.option("--id", "id_", help="Id of the new flow.")
+@click.option("--input", "input_", help="New arguments, in the form of `start`.")
+@click.option("--app", help="MODULE:NAME of its app.")
 @global_options
 def fork(flow_id: str, at: str, id_: str | None, input_: str | None, app: str | None) -> None:
-    """Start a new flow from a part of another one's history.
+    """Start a new flow from a part of the history of another flow.
 
-    What is recorded up to --at is not done again; what comes after it is.
+    The recorded part up to --at is not run again; the part after it is.
     """
     invocation = current()
     loaded = None if app is None else load_app(app)
     value = None if input_ is None else json_value(input_, "the input")
     if input_ is not None and loaded is None and not isinstance(value, dict):
-        raise UsageError("give the arguments as one object by name, or say --app MODULE:NAME")
+        raise UsageError("give the arguments as one JSON object by name, or add --app MODULE:NAME")
 
     async def begin(_: signals.Signals) -> str:
         async with invocation.host(app=loaded) as host:
@@ -142,5 +141,5 @@ def definition(app: App, name: str) -> Flow[..., Any]:
 def _by_position(flow: Flow[..., Any], value: Any) -> Sequence[Any]:
     args, kwargs = flow.arguments.decode(flow.arguments.from_json(value))
     if kwargs:
-        raise UsageError(f"flow {flow.name!r} has arguments that only a program can give to a fork")
+        raise UsageError(f"flow {flow.name!r} has keyword-only arguments: fork it from Python")
     return args

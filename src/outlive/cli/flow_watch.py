@@ -34,7 +34,7 @@ _CODES = {
 
 @click.command()
 @click.argument("flow_id", metavar="FLOW")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
 @global_options
 @click.pass_context
 def watch(context: click.Context, /, flow_id: str, interval: float) -> None:
@@ -113,7 +113,7 @@ class _Watch:
         if self._invocation.output == "jsonl":
             emit_line({"event": event, **row})
         elif self._invocation.output == "table":
-            what = row["what"] if event == "commit" else f"it is {row['status']}"
+            what = row["what"] if event == "commit" else f"status: {row['status']}"
             click.echo(f"{cell(row['at'])}  {cell(row.get('host'))}  {clean(what)}")
             sys.stdout.flush()
 

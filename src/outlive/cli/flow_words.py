@@ -70,14 +70,11 @@ def _without_events(row: HistoryRow) -> str:
         # No host commits without its name: a fork brought the row along. Nothing that is stored
         # tells whether it left the events of the row out, or which those were.
         return (
-            "(no event: there was none, as with a status text, or none is copied, as of an end or "
-            "of attempts of a step that is run again)"
+            "(no event: none was recorded, as for a status text, or the fork did not copy it, as "
+            "for an end or for attempts of a repeated step)"
         )
     # All that a host commits without an event.
-    return (
-        "(no event: a status text, attributes or a reply was set, or when the flow is to be looked "
-        "at again)"
-    )
+    return "(no event: a status text, attributes, a reply or the next due time was set)"
 
 
 def end_words(info: FlowInfo, rows: Sequence[HistoryRow]) -> str | None:
@@ -87,7 +84,7 @@ def end_words(info: FlowInfo, rows: Sequence[HistoryRow]) -> str | None:
     """
     if info.status is not InstanceStatus.TERMINATED:
         return None
-    return f"it was terminated after the version {rows[-1].version if rows else 0}: {_why(info)}"
+    return f"the flow was terminated after version {rows[-1].version if rows else 0}: {_why(info)}"
 
 
 def _why(info: FlowInfo) -> str:
@@ -213,7 +210,7 @@ def due_column(info: FlowInfo) -> datetime | None:
 def unread_words(letters: Sequence[Letter], asked: int) -> str:
     """How many letters nobody has read yet, where at most ``asked`` were asked for."""
     more = " or more" if len(letters) >= asked else ""
-    return f"{len(letters)}{more} in its mailbox"
+    return f"{len(letters)}{more}"
 
 
 def host_words(info: FlowInfo, letters: Sequence[Letter], now: datetime) -> str | None:
@@ -221,11 +218,11 @@ def host_words(info: FlowInfo, letters: Sequence[Letter], now: datetime) -> str 
     since = ready_since(info, letters, now)
     if since is not None:
         return (
-            f"(none: ready since {cell(since)}, and no host has taken it; does one run an app with "
-            f"flow {info.name!r}?)"
+            f"(none: ready since {cell(since)}, but no host has claimed it; check that a host runs "
+            f"an app with flow {info.name!r})"
         )
     if not is_parked(info):
         return info.host
     if info.due_at is None:
-        return "(none: it waits for a signal, a child or a step in a queue; --app tells for which)"
-    return f"(none: it waits until {cell(info.due_at)})"
+        return "(none: waiting for a signal, a child or a queued step; --app shows which)"
+    return f"(none: waiting until {cell(info.due_at)})"

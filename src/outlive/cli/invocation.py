@@ -163,9 +163,11 @@ def global_options(command: F) -> F:
     options = (
         click.option("--url", help="Store URL; default OUTLIVE_URL or a settings file."),
         click.option("--namespace", help="Namespace in the store."),
-        click.option("-o", "--output", type=click.Choice(OUTPUTS), help="How data is written."),
+        click.option("-o", "--output", type=click.Choice(OUTPUTS), help="Output format."),
         click.option("--json", "output", flag_value="json", help="The same as -o json."),
-        click.option("-v", "--verbose", is_flag=True, default=None, help="Say more, on stderr."),
+        click.option(
+            "-v", "--verbose", is_flag=True, default=None, help="Log everything to stderr."
+        ),
     )
     for option in reversed(options):
         command = option(command)

@@ -45,7 +45,7 @@ _HISTORY_COLUMNS = {
 
 @click.group()
 def lease() -> None:
-    """Own, look at and break leases."""
+    """Acquire, inspect and break leases."""
 
 
 for command in (acquire, release, run, watch):
@@ -53,7 +53,7 @@ for command in (acquire, release, run, watch):
 
 
 @lease.command("ls")
-@click.option("--prefix", default="", help="Only keys that start with this.")
+@click.option("--prefix", default="", help="Only keys with this prefix.")
 @click.option("--owner", help="Only leases of this owner or host name.")
 @click.option("--active/--all", default=True, help="Owned leases only (default), or free keys too.")
 @click.option(
@@ -61,9 +61,9 @@ for command in (acquire, release, run, watch):
     type=click.IntRange(1, LIST_LIMIT_MAX),
     default=100,
     show_default=True,
-    help="How many to a page.",
+    help="Page size.",
 )
-@click.option("--after", help="Continue after this key: the last of the page before.")
+@click.option("--after", help="Continue after this key, the last of the previous page.")
 @global_options
 def list_leases(
     prefix: str, owner: str | None, active: bool, limit: int, after: str | None
@@ -90,19 +90,19 @@ def list_leases(
 
 @lease.command()
 @click.argument("key")
-@click.option("--history", is_flag=True, help="Who owned it before, too.")
-@click.option("--raw", is_flag=True, help="The stored records, in the backend's own words.")
+@click.option("--history", is_flag=True, help="Add the previous owners.")
+@click.option("--raw", is_flag=True, help="Show the stored records of the backend.")
 @global_options
 def show(key: str, history: bool, raw: bool) -> None:
-    """Show one lease: its owner, metadata, state and waiters; of a semaphore every slot.
+    """Show one lease: its owner, metadata, state and waiters; for a semaphore, every slot.
 
-    With --raw, what the store holds, field by field as the backend names them. They are for
-    debugging and follow the schema of the driver: scripts read the output without --raw.
+    With --raw, show the stored records with the field names of the backend. They are for debugging
+    and follow the schema of the driver: scripts should read the output without --raw.
     """
     invocation = current()
     if raw:
         if history:
-            raise UsageError("give --raw or --history, not both: a history is no stored record")
+            raise UsageError("give --raw or --history, not both")
         _show_raw(invocation, key)
         return
 
@@ -149,7 +149,12 @@ def _show_raw(invocation: Invocation, key: str) -> None:
 
 @lease.command("history")
 @click.argument("key")
-@click.option("--limit", default=HISTORY_MAX, show_default=True, help="Newest entries to show.")
+@click.option(
+    "--limit",
+    default=HISTORY_MAX,
+    show_default=True,
+    help="Maximum number of entries, newest first.",
+)
 @global_options
 def show_history(key: str, limit: int) -> None:
     """Show who owned a lease, newest first: token, from, to, and why it ended."""
@@ -168,12 +173,12 @@ def show_history(key: str, limit: int) -> None:
 
 @lease.command("break")
 @click.argument("key")
-@click.option("--reason", required=True, help="Kept in the history: who breaks it, and why.")
+@click.option("--reason", required=True, help="Reason, stored in the history.")
 @global_options
 def break_lease(key: str, reason: str) -> None:
-    """End a lease, whoever owns it. The owner's later writes are fenced.
+    """End a lease, regardless of its owner. Later writes of the owner are fenced.
 
-    Its owner may go on for as long as it takes to notice: at the latest its next renewal.
+    The owner may continue until it notices, at the latest at its next renewal.
     """
     invocation = current()
     check_reason(reason)
@@ -185,7 +190,7 @@ def break_lease(key: str, reason: str) -> None:
     else:
         emit_rows(invocation.output, "broken", rows, _COLUMNS)
     if not rows:
-        say(f"nobody owned {key!r}; nothing was broken")
+        say(f"lease {key!r} had no owner; nothing was broken")
 
 
 async def _break(invocation: Invocation, key: str, reason: str) -> list[LeaseInfo]:

@@ -45,21 +45,26 @@ class Timeout(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
 @click.command()
 @click.argument("key")
-@click.option("--ttl", type=float, help="Seconds until it ends by itself.")
+@click.option("--ttl", type=float, help="Seconds until the lease expires.")
 @click.option(
     "--timeout",
     type=Timeout(),
     default="0",
     show_default=True,
-    help="Seconds to wait for it, or 'forever'.",
+    help="Seconds to wait for the lease, or 'forever'.",
 )
-@click.option("--limit", default=1, show_default=True, help="Slots of the key: a semaphore.")
+@click.option(
+    "--limit",
+    default=1,
+    show_default=True,
+    help="Number of slots of the key; more than 1 makes a semaphore.",
+)
 @global_options
 def acquire(key: str, ttl: float | None, timeout: float | None, limit: int) -> None:
-    """Own a lease for its ttl and leave it owned; print its token and owner.
+    """Acquire a lease for its ttl and leave it owned; print its token and owner.
 
-    Nobody renews it. Give it back early with `outlive lease release`. To own a lease for as long
-    as a command runs, use `outlive lease run`.
+    The lease is not renewed. Release it early with `outlive lease release`. To own a lease while a
+    command runs, use `outlive lease run`.
     """
     invocation = current()
     target = invocation.target()
@@ -115,12 +120,12 @@ async def _acquire(
 
 @click.command()
 @click.argument("key")
-@click.option("--owner", required=True, help="As `acquire` printed it.")
-@click.option("--token", required=True, type=int, help="As `acquire` printed it.")
-@click.option("--slot", default=0, show_default=True, help="As `acquire` printed it.")
+@click.option("--owner", required=True, help="Owner that `acquire` printed.")
+@click.option("--token", required=True, type=int, help="Token that `acquire` printed.")
+@click.option("--slot", default=0, show_default=True, help="Slot that `acquire` printed.")
 @global_options
 def release(key: str, owner: str, token: int, slot: int) -> None:
-    """Give up a lease that `acquire` left owned. Exits 76 if it had ended before."""
+    """Release a lease that `acquire` left owned. Exits 76 if it has already ended."""
     invocation = current()
     grant = Grant(check_key(key), slot, Owner(owner), Token(token), version=0, ttl_us=0)
     signals.run(lambda _: _release(invocation, grant))

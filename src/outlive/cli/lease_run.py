@@ -44,7 +44,7 @@ class _Run(click.Command):
 @click.command(cls=_Run)
 @click.argument("key")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--ttl", type=float, help="Seconds until others take over after this machine dies.")
+@click.option("--ttl", type=float, help="Seconds until others take over if this machine dies.")
 @click.option(
     "--timeout",
     type=Timeout(),
@@ -52,12 +52,17 @@ class _Run(click.Command):
     show_default=True,
     help="Seconds to wait for the lease, or 'forever'.",
 )
-@click.option("--limit", default=1, show_default=True, help="Slots of the key: a semaphore.")
+@click.option(
+    "--limit",
+    default=1,
+    show_default=True,
+    help="Number of slots of the key; more than 1 makes a semaphore.",
+)
 @click.option(
     "--stop-grace",
     default=STOP_GRACE_S,
     show_default=True,
-    help="Seconds between SIGTERM and SIGKILL; at most a third of the ttl counts.",
+    help="Seconds between SIGTERM and SIGKILL, limited to a third of the ttl.",
 )
 @global_options
 @click.pass_context
@@ -72,9 +77,9 @@ def run(
 ) -> None:
     """Own a lease while a command runs: outlive lease run KEY [OPTIONS] -- COMMAND [ARGS]...
 
-    The command finds OUTLIVE_LEASE_KEY, OUTLIVE_LEASE_TOKEN and OUTLIVE_LEASE_OWNER in its
-    environment. Exits with the command's code; 75 if the lease was not to be had, 76 if it was
-    lost and the command stopped.
+    OUTLIVE_LEASE_KEY, OUTLIVE_LEASE_TOKEN and OUTLIVE_LEASE_OWNER are in the environment of the
+    command. Exits with the command's code; 75 if the lease was not available, 76 if it was lost
+    and the command was stopped.
     """
     invocation = current()
     check_key(key)
@@ -143,7 +148,9 @@ class _Holding:
         try:
             await lease.release()
         except StoreError as error:
-            self._invocation.complain(f"the lease ends by its ttl: {error}")
+            self._invocation.complain(
+                f"could not release lease {lease.key!r}: {error}; it expires by its ttl"
+            )
         return code
 
     async def _command(self, lease: Lease, heard: signals.Signals) -> int:
@@ -162,7 +169,7 @@ class _Holding:
         held = await self._watch(lease, waiting)
         if not held:
             # Which lease, and why, the library's own warning has said.
-            self._invocation.complain("stopping the command, because its lease was lost")
+            self._invocation.complain("stopping the command because its lease was lost")
         if not held or self._child.is_alive:
             await self._child.stop(self._grace_s)
         code = await waiting

@@ -35,9 +35,9 @@ _Seen = dict[tuple[str, int], LeaseInfo]
 
 @click.command()
 @click.argument("key", required=False)
-@click.option("--prefix", help="Watch every key that starts with this.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many lines.")
+@click.option("--prefix", help="Watch every key with this prefix.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many lines.")
 @global_options
 def watch(key: str | None, prefix: str | None, interval: float, count: int | None) -> None:
     """Print a line each time a lease changes. Without KEY or --prefix: all leases.
@@ -46,7 +46,7 @@ def watch(key: str | None, prefix: str | None, interval: float, count: int | Non
     """
     invocation = current()
     if invocation.output == "json":
-        raise UsageError("a watch has no end, so it is no single document: use -o jsonl")
+        raise UsageError("a watch does not end, so it cannot be one JSON document: use -o jsonl")
     if key is not None and prefix is not None:
         raise UsageError("give a KEY or a --prefix, not both")
     interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)

@@ -14,6 +14,7 @@ import threading
 from typing import NoReturn
 
 from outlive.cli.output import say
+from outlive.telemetry import plural
 
 # The pools of handlers and of steps. Threads of other names are the app's own, which may hold up
 # the process for as long as it likes.
@@ -33,13 +34,13 @@ def exit_now(code: int, tasks: int = 0) -> NoReturn:
         sys.exit(code)
     if busy:
         say(
-            f"{busy} synchronous handlers or steps still run, and end with this process; "
-            "their jobs were given back, and others run them"
+            f"{plural(busy, 'thread')} of synchronous handlers or steps did not end in time and "
+            "ended with the process; other hosts take over their jobs and flows"
         )
     if tasks:
         say(
-            f"{tasks} tasks go on though they were cancelled, and end with this process; what they "
-            "worked on was given back, and others run it"
+            f"{plural(tasks, 'task')} ignored cancellation and ended with the process; other "
+            "hosts take over their jobs and flows"
         )
     leave(code)
 

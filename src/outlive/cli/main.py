@@ -79,9 +79,9 @@ class _Commands(click.Group):
 def cli() -> None:
     """Leases, work queues, durable flows and statecharts on the database you already run.
 
-    Data goes to stdout and talk to stderr. Exit codes: 0 done, 2 usage, 66 not found, 69 store
-    unavailable, 73 output not written, 74 outcome unknown, 75 lease not to be had, 76 lease lost,
-    78 schema mismatch, 1 anything else.
+    Results go to stdout, messages to stderr. Exit codes: 0 done, 2 usage, 66 not found, 69 store
+    unavailable, 73 output not written, 74 outcome unknown, 75 lease (or job) not available, 76
+    lease (or claim) lost, 78 schema mismatch, 1 anything else.
     """
     current().listener.listen()
 
@@ -121,7 +121,9 @@ def _run(invocation: Invocation) -> int:
             return errors.USAGE
         if context is not None:
             talk(clean_lines(context.get_usage()))
-        say(errors.scrub(error.format_message(), invocation.secrets))
+        # click lists choices on lines of their own.
+        said = error.format_message().replace("\n\t", " ")
+        say(errors.scrub(said, invocation.secrets))
         return errors.USAGE
     except click.ClickException as error:
         say(errors.scrub(error.format_message(), invocation.secrets))

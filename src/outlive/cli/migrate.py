@@ -15,7 +15,7 @@ from outlive.cli.output import emit_fields, say
 def migrate(check: bool) -> None:
     """Bring the schema of the store to this release, under a lock.
 
-    Hosts that work meanwhile go on: a schema serves the release before it as well.
+    Hosts of the previous release can keep running, because a schema serves that release as well.
     """
     invocation = current()
     signals.run(lambda _: _check(invocation) if check else _migrate(invocation))

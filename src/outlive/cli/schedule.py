@@ -31,7 +31,7 @@ _COLUMNS = {
 
 @click.group()
 def schedule() -> None:
-    """Look at schedules, pause and resume them, run one now, or remove it."""
+    """Show, pause, resume, run and remove schedules."""
 
 
 @schedule.command("ls")
@@ -40,12 +40,12 @@ def schedule() -> None:
     type=click.IntRange(1, LIST_MAX),
     default=100,
     show_default=True,
-    help="How many to a page.",
+    help="Page size.",
 )
-@click.option("--after", help="Continue after this name: the last of the page before.")
+@click.option("--after", help="Continue after this name, the last of the previous page.")
 @global_options
 def list_schedules(limit: int, after: str | None) -> None:
-    """List schedules by name, one page at a time: when each ticks, and what it fires into."""
+    """List schedules by name, one page at a time, with their ticks and queues."""
     invocation = current()
     found = _ask(lambda schedules: schedules.list(after=after, limit=limit))
     rows = [_row(info) for info in found]
@@ -70,7 +70,7 @@ def show(name: str) -> None:
 @click.argument("name")
 @global_options
 def pause(name: str) -> None:
-    """Let a schedule not fire until it is resumed."""
+    """Pause a schedule: it does not fire until resume."""
     paused = _act("pause", name, lambda schedules: schedules.pause(name))
     emit_fields(current().output, _row(paused))
 
@@ -79,7 +79,7 @@ def pause(name: str) -> None:
 @click.argument("name")
 @global_options
 def resume(name: str) -> None:
-    """Let a paused schedule fire again, from its next tick on."""
+    """Resume a paused schedule; it fires again at its next tick."""
     resumed = _act("resume", name, lambda schedules: schedules.resume(name))
     emit_fields(current().output, _row(resumed))
 
@@ -88,7 +88,7 @@ def resume(name: str) -> None:
 @click.argument("name")
 @global_options
 def run(name: str) -> None:
-    """Enqueue a job of a schedule now; its ticks stay as they are."""
+    """Enqueue a job of a schedule now; its ticks do not change."""
     job = _act("run", name, lambda schedules: schedules.run_now(name))
     emit_fields(current().output, {"id": job.id, "entry": job.entry.value})
 
@@ -97,7 +97,7 @@ def run(name: str) -> None:
 @click.argument("name")
 @global_options
 def rm(name: str) -> None:
-    """Remove a schedule. One that an app defines returns when a host of that app starts."""
+    """Remove a schedule. If an app defines it, the next host of that app creates it again."""
     _act("rm", name, lambda schedules: schedules.delete(name))
     say(f"schedule {name!r} is removed")
 

@@ -16,26 +16,26 @@ from outlive.cli.output import say
     type=click.IntRange(0, 65535),
     default=8420,
     show_default=True,
-    help="Port to listen on; 0 takes a free one.",
+    help="Port to listen on; 0 chooses a free one.",
 )
 @click.option(
     "--with-namespace",
     "more",
     multiple=True,
-    help="Serve this namespace too; tokens say which one is theirs. May be repeated.",
+    help="Serve this namespace too; each token belongs to one namespace. May be repeated.",
 )
 @click.option(
     "--allowed-host",
     "names",
     multiple=True,
-    help="A name that clients reach the server by, beside --host. May be repeated.",
+    help="Additional host name under which clients reach the server. May be repeated.",
 )
 @click.option(
     "--max-wait",
     type=click.FloatRange(0, 55),
     default=55.0,
     show_default=True,
-    help="Seconds that a request for work may wait at most.",
+    help="Maximum seconds that a request for work may wait.",
 )
 @global_options
 def serve(
@@ -43,8 +43,8 @@ def serve(
 ) -> None:
     """Serve the HTTP API until stopped.
 
-    Without tokens only this machine may use it. Make one with `outlive token create`, and every
-    request is asked for one.
+    Without tokens, only this machine can use the API. After the first `outlive token create`,
+    every request needs a token.
     """
     # Starlette and uvicorn are an extra, and no other command needs them.
     from outlive.server.limits import Limits
@@ -63,7 +63,7 @@ def serve(
     )
 
     def started(address: str, authenticated: bool) -> None:
-        asked = "asks for tokens" if authenticated else "open to this machine: no token exists yet"
+        asked = "tokens required" if authenticated else "open to this machine: no token exists yet"
         say(f"listening on {address} ({asked})")
 
     signals.run(lambda _: run(plan, started=started))

@@ -85,7 +85,7 @@ def write(folder: Path, text: str, *, replace: bool) -> Path:
             # Asked last: questions and the try of a store take a while.
             if not replace and is_there(folder):
                 raise ConfigurationError(
-                    f"{path} was written by somebody else meanwhile; --force replaces its url"
+                    f"{path} was created by another process meanwhile; --force replaces its url"
                 )
             new.replace(path)
         finally:

@@ -50,7 +50,7 @@ _OPEN = Access(name="none", says="no secret is needed")
 def _whole_url(variable: str) -> Access:
     return Access(
         name="url",
-        says="the whole URL, password included, stands in a variable",
+        says="the whole URL, password included, in a variable",
         setting="url",
         variable=variable,
     )
@@ -87,7 +87,7 @@ STORES = (
     ),
     Store(
         name="memory",
-        says="memory: one process alone, gone when it ends; for tests",
+        says="memory: one process only, lost when it ends; for tests",
         form="memory://NAME",
         default="memory://demo",
         access=(_OPEN,),
@@ -145,4 +145,4 @@ def access_of(store: Store, name: str) -> Access:
         if access.name == name:
             return access
     known = ", ".join(access.name for access in store.access)
-    raise UsageError(f"{store.name} cannot be reached by {name!r} (known: {known})")
+    raise UsageError(f"{store.name} has no authentication {name!r} (known: {known})")

@@ -55,13 +55,13 @@ _LIMIT = click.option(
     type=click.IntRange(1, PAGE_MAX),
     default=100,
     show_default=True,
-    help="How many to show, the newest first.",
+    help="Maximum number to show, newest first.",
 )
 
 
 @click.group()
 def token() -> None:
-    """Bearer tokens of the HTTP API."""
+    """Create, list and revoke bearer tokens of the HTTP API."""
 
 
 @token.command("create")
@@ -72,26 +72,28 @@ def token() -> None:
     multiple=True,
     required=True,
     type=click.Choice([scope.value for scope in Scope]),
-    help="What it may do in its namespace. May be repeated.",
+    help="Permission in its namespace. May be repeated.",
 )
 @click.option(
     "--days",
     type=float,
     default=_DAYS_DEFAULT,
     show_default=True,
-    help="When it expires; 0 is never.",
+    help="Days until the token expires; 0 is never.",
 )
 @global_options
 def create(name: str, scopes: tuple[str, ...], days: float) -> None:
-    """Make a token called NAME for the namespace, and write it to stdout, once.
+    """Create a token called NAME for the namespace, and print it to stdout, once.
 
-    Whoever has it may do what its scopes say: keep it like a password.
+    The token is all that a client needs to use its scopes: keep it like a password.
     """
     check_reason(name)
     if len(name) > NAME_LENGTH_MAX:
-        raise UsageError(f"the name of a token has at most {NAME_LENGTH_MAX} characters")
+        raise UsageError(f"the name of a token must have at most {NAME_LENGTH_MAX} characters")
     if days != 0 and not _DAYS_MIN <= days <= _DAYS_MAX:
-        raise UsageError(f"a token lives for a second to {_DAYS_MAX:g} days; --days 0 is for ever")
+        raise UsageError(
+            f"--days must be from one second to {_DAYS_MAX:g} days, or 0 for no expiry"
+        )
     invocation = current()
     text = bearer_text(secrets.token_bytes(SECRET_BYTES), invocation.settings().namespace)
     new = NewBearer(
@@ -109,14 +111,14 @@ def create(name: str, scopes: tuple[str, ...], days: float) -> None:
     record = _run(invocation, work, make=True)
     assert record is not None
     emit_fields(invocation.output, {**_shown(record), "token": text})
-    say("this token is not shown again; whoever has it may do what its scopes say")
+    say("this token is not shown again; keep it like a password")
 
 
 @token.command("ls")
 @_LIMIT
 @global_options
 def list_tokens(limit: int) -> None:
-    """List the tokens of the namespace; their texts are stored nowhere."""
+    """List the tokens of the namespace, without their secrets."""
     invocation = current()
     found = _run(invocation, lambda tokens: tokens.list(limit=limit))
     rows = [_shown(record) for record in found]
@@ -127,7 +129,7 @@ def list_tokens(limit: int) -> None:
 @click.argument("id")
 @global_options
 def revoke(id: str) -> None:  # noqa: A002 - it is one
-    """End the token with this ID. Servers refuse it within seconds."""
+    """Revoke the token with this ID. Servers refuse it within seconds."""
     check_reason(id)
     invocation = current()
     record = _run(invocation, lambda tokens: tokens.revoke(BearerId(id), actor=audit_log.actor()))
@@ -141,7 +143,7 @@ def revoke(id: str) -> None:  # noqa: A002 - it is one
 @_LIMIT
 @global_options
 def audit(limit: int) -> None:
-    """Show who made and revoked tokens, and other acts of admins."""
+    """Show the audit log: tokens created and revoked, and other actions of admins."""
     invocation = current()
     acts = _run(invocation, lambda tokens: tokens.acts(limit=limit))
     emit_rows(invocation.output, "acts", [asdict(act) for act in acts], _ACT_COLUMNS)
@@ -159,8 +161,8 @@ def _run(
         async with invocation.open(invocation.target(create=make)) as driver:
             if driver.tokens is None:
                 raise UnsupportedByDriver(
-                    f"{driver.capabilities.backend} keeps no work and no tokens; use sqlite://, "
-                    "postgresql:// or redis://"
+                    f"{driver.capabilities.backend} does not support jobs and tokens; use "
+                    "sqlite://, postgresql:// or redis://"
                 )
             return await work(driver.tokens)
 

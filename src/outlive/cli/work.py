@@ -68,7 +68,7 @@ STATES = [state.value for state in JobState]
 
 @click.group()
 def work() -> None:
-    """Enqueue, claim, look at and steer jobs."""
+    """Enqueue, claim, inspect and operate jobs."""
 
 
 for command in (
@@ -80,7 +80,7 @@ for command in (
 
 @work.command("ls")
 @click.option("--queue", help="Only jobs of this queue.")
-@click.option("--state", type=click.Choice(STATES), multiple=True, help="Only in this state.")
+@click.option("--state", type=click.Choice(STATES), multiple=True, help="Only jobs in this state.")
 @click.option("--unique-key", help="Only the job with this unique key.")
 @click.option("--ordering-key", help="Only jobs with this ordering key.")
 @click.option(
@@ -88,9 +88,9 @@ for command in (
     type=click.IntRange(1, PAGE_MAX),
     default=100,
     show_default=True,
-    help="How many to a page.",
+    help="Page size.",
 )
-@click.option("--after", help="Continue after this cursor: the last of the page before.")
+@click.option("--after", help="Continue after this cursor, the last of the previous page.")
 @global_options
 def list_jobs(
     queue: str | None,
@@ -123,14 +123,14 @@ def list_jobs(
     type=click.IntRange(1, PAGE_MAX),
     default=100,
     show_default=True,
-    help="How many to a page.",
+    help="Page size.",
 )
-@click.option("--after", help="Continue after this cursor: the last of the page before.")
+@click.option("--after", help="Continue after this cursor, the last of the previous page.")
 @global_options
 def dead(queue: str | None, limit: int, after: str | None) -> None:
     """List the dead letters: jobs that failed, were lost too often or expired, and why.
 
-    `outlive work retry` lets them begin again.
+    `outlive work retry` starts them again.
     """
     found, more = _page(queue=queue, state=JobState.DEAD, limit=limit, after=after)
     rows = [{**asdict(info), "reason": reason_of(info.error)} for info in found]
@@ -141,7 +141,7 @@ def dead(queue: str | None, limit: int, after: str | None) -> None:
 @click.argument("job")
 @global_options
 def show(job: str) -> None:
-    """Show one job: state, claim, payload, result, and what went wrong at each attempt."""
+    """Show one job: state, claim, payload, result, and the errors of its attempts."""
     invocation = current()
 
     async def ask(_: signals.Signals) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def show(job: str) -> None:
 @click.option("--queue", help="Only this queue.")
 @global_options
 def stats(queue: str | None) -> None:
-    """Show every queue: its mode, its jobs by state, the oldest ready; as JSON its limits too."""
+    """Show every queue: mode, jobs by state, age of the oldest ready job; as JSON also limits."""
     invocation = current()
 
     async def ask(_: signals.Signals) -> list[dict[str, Any]]:

@@ -65,23 +65,25 @@ _COLUMNS = {
 
 @click.command()
 @click.argument("queue", nargs=-1)
-@click.option("--job", help="This job, whatever stands before it in its queue.")
+@click.option("--job", help="Claim this job, regardless of its place in the queue.")
 @click.option(
     "--limit",
     type=click.IntRange(1, CLAIM_MAX),
     default=1,
     show_default=True,
-    help="How many at most.",
+    help="Maximum number of jobs.",
 )
-@click.option("--wait", type=float, default=0.0, show_default=True, help="Seconds to wait for one.")
+@click.option(
+    "--wait", type=float, default=0.0, show_default=True, help="Seconds to wait for a job."
+)
 @click.option(
     "--ttl",
     type=float,
     default=60.0,
     show_default=True,
-    help="Seconds after which the jobs are taken back.",
+    help="Seconds until the claim expires.",
 )
-@click.option("--worker", help="Who claims, for people; default this machine.")
+@click.option("--worker", help="Name of the worker; default the machine's name.")
 @global_options
 def claim(
     queue: tuple[str, ...],
@@ -93,14 +95,14 @@ def claim(
 ) -> None:
     """Claim jobs of one or more queues; print each with its token and claim.
 
-    The claim outlives this command: it hangs on a session of its own that nobody renews, and ends
-    after --ttl seconds, when the jobs are given to others. Settle each job before that with
-    `outlive work complete`, `fail` or `release`, which take the job's id, its --token and the
-    --claim. Exits 75 if there was nothing to claim.
+    The claim outlives this command: it has its own session, which is not renewed, and expires
+    after --ttl seconds; then other workers can claim the jobs. Settle each job before that with
+    `outlive work complete`, `fail` or `release`, which need the job's id, its --token and the
+    --claim. Exits 75 if no job was available.
     """
     invocation = current()
     if not queue and job is None:
-        raise UsageError("claim from which QUEUE? name one, or a --job")
+        raise UsageError("give at least one QUEUE, or a --job")
     target = invocation.target(create=False)
     name = check_host(worker or target.settings.name or socket.gethostname())
     session = HostSession(
@@ -127,7 +129,7 @@ def claim(
     if rows or invocation.output == "json":
         emit_rows(invocation.output, "claims", rows, _COLUMNS)
     if not rows:
-        say("there is nothing to claim")
+        say("no job is available to claim")
         click.get_current_context().exit(errors.HELD)
 
 
@@ -216,8 +218,10 @@ def _row(job: ClaimedJob, request: ClaimRequest, until: Any) -> dict[str, Any]:
 def _settling(command: Any) -> Any:
     """The arguments that say which claim is meant."""
     for option in (
-        click.option("--claim", help="As `claim` printed it: ended with its last job."),
-        click.option("--token", required=True, type=int, help="As `claim` printed it."),
+        click.option(
+            "--claim", help="Claim that `claim` printed; its session ends with its last job."
+        ),
+        click.option("--token", required=True, type=int, help="Token that `claim` printed."),
         click.argument("job"),
     ):
         command = option(command)
@@ -225,10 +229,10 @@ def _settling(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--result", default="null", help="What the job returns, as JSON.")
+@click.option("--result", default="null", help="Result of the job, as JSON.")
 @_settling
 def complete(job: str, token: int, claim: str | None, result: str) -> None:
-    """End a claimed job as done. Exits 76 if the claim had been lost."""
+    """Complete a claimed job. Exits 76 if the claim was lost."""
     text = encode(json_value(result, "the result"), "the result")
     done = Completion(_id(job), Token(token), None if text == "null" else text)
 
@@ -240,14 +244,14 @@ def complete(job: str, token: int, claim: str | None, result: str) -> None:
 
 
 @click.command()
-@click.option("--error", required=True, help="What went wrong, for people.")
-@click.option("--kind", help="The name of the error's class, which a retry policy goes by.")
+@click.option("--error", required=True, help="Message of the error.")
+@click.option("--kind", help="Class name of the error, for the retry policy.")
 @click.option(
     "--retry-in",
     type=float,
-    help="Seconds until it is tried again, whatever its policy, if it has attempts left.",
+    help="Seconds until the next attempt, instead of the policy's, if attempts are left.",
 )
-@click.option("--dead", is_flag=True, help="Never again: to the dead letters.")
+@click.option("--dead", is_flag=True, help="Do not retry: move the job to the dead letters.")
 @_settling
 def fail(
     job: str,
@@ -258,7 +262,7 @@ def fail(
     retry_in: float | None,
     dead: bool,
 ) -> None:
-    """End a claimed job as failed: tried again by its policy, or dead. Exits 76 as `complete`."""
+    """Fail a claimed job: its policy retries it, or it is dead. Exits 76 as `complete`."""
     if dead and retry_in is not None:
         raise UsageError("give --dead or --retry-in, not both")
     described = describe({"type": kind, "message": error} if kind else error)
@@ -288,10 +292,12 @@ async def _retry_us(
 
 
 @click.command()
-@click.option("--delay", type=float, default=0.0, help="Seconds until it may be claimed again.")
+@click.option(
+    "--delay", type=float, default=0.0, help="Seconds until the job may be claimed again."
+)
 @_settling
 def release(job: str, token: int, claim: str | None, delay: float) -> None:
-    """Give a claimed job back unrun, to its old place. Exits 76 as `complete`."""
+    """Release a claimed job unrun, to its old place. Exits 76 as `complete`."""
     back = Return(_id(job), Token(token), round(seconds(delay, "delay", most=TTL_MAX_S) * 1e6))
 
     async def settle(jobs: JobStore) -> Sequence[Settled]:
@@ -332,5 +338,5 @@ def _id(job: str) -> JobId:
 
 def _ports(driver: Driver) -> tuple[HostStore, JobStore]:
     if driver.hosts is None or driver.jobs is None:
-        raise UnsupportedByDriver(f"{driver.capabilities.backend} keeps no jobs")
+        raise UnsupportedByDriver(f"{driver.capabilities.backend} does not support jobs")
     return driver.hosts, driver.jobs

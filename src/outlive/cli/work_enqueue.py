@@ -31,7 +31,7 @@ def json_value(text: str, what: str) -> Any:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{what} is JSON (a plain word needs its quotes: '\"word\"'): {error}"
+            f"{what} is not valid JSON (a string needs quotes: '\"word\"'): {error}"
         ) from None
 
 
@@ -42,25 +42,27 @@ def _refuse(name: str) -> None:
 @click.command()
 @click.argument("queue")
 @click.argument("payload", default="null")
-@click.option("--lines", is_flag=True, help="PAYLOAD is '-': one job for each line of stdin.")
-@click.option("--id", "id_", help="The job's id; the same id again adds nothing.")
-@click.option("--priority", default=0, show_default=True, help="Higher is claimed first.")
-@click.option("--delay", type=float, default=0.0, help="Seconds until it may be claimed.")
-@click.option("--at", help="Instead of a delay: an instant in ISO 8601 with its offset.")
-@click.option("--unique-key", help="One live job of the queue has it at most.")
+@click.option("--lines", is_flag=True, help="Add one job for each line of stdin; PAYLOAD is '-'.")
+@click.option("--id", "id_", help="Id of the job; a second job with this id is not added.")
+@click.option(
+    "--priority", default=0, show_default=True, help="Jobs of higher priority are claimed first."
+)
+@click.option("--delay", type=float, default=0.0, help="Seconds until the job may be claimed.")
+@click.option("--at", help="Instant instead of a delay, in ISO 8601 with its offset.")
+@click.option("--unique-key", help="Key of at most one live job in the queue.")
 @click.option(
     "--on-duplicate",
     type=click.Choice([each.value for each in OnDuplicate]),
     default=OnDuplicate.REJECT.value,
     show_default=True,
-    help="What becomes of a job whose unique key is taken.",
+    help="Action if a live job already has the unique key.",
 )
 @click.option("--ordering-key", help="Jobs with the same key run one at a time, in order.")
-@click.option("--max-attempts", type=int, help="Failures after which it is dead.")
-@click.option("--retry", help="Its retry policy as JSON, such as '{\"first\": 5}'.")
-@click.option("--expires", type=float, help="Seconds after which it is dead if nobody claimed it.")
-@click.option("--retention", type=float, help="Seconds for which it is kept after its end.")
-@click.option("--header", multiple=True, help="NAME=VALUE, carried beside the payload.")
+@click.option("--max-attempts", type=int, help="Failures after which the job is dead.")
+@click.option("--retry", help="Retry policy as JSON, such as '{\"first\": 5}'.")
+@click.option("--expires", type=float, help="Seconds after which an unclaimed job is dead.")
+@click.option("--retention", type=float, help="Seconds to keep the job after its end.")
+@click.option("--header", multiple=True, help="Header of the job, as NAME=VALUE.")
 @global_options
 def enqueue(
     queue: str,
@@ -122,7 +124,7 @@ def _headers(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or not equals:
-            raise UsageError(f"a header is NAME=VALUE, not {pair!r}")
+            raise UsageError(f"a header must be NAME=VALUE, not {pair!r}")
         headers[name] = value
     return headers
 
@@ -137,7 +139,7 @@ def instant(text: str, option: str = "--at") -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{option} is an instant such as 2030-01-31T03:00+01:00, not {text!r}"
+            f"{option} must be an instant such as 2030-01-31T03:00+01:00, not {text!r}"
         ) from None
     if at.tzinfo is None:
         raise UsageError(f"{option} needs an offset, or a Z for UTC: {text!r}")

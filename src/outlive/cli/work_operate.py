@@ -26,9 +26,9 @@ def _which(command: Any) -> Any:
             "--state",
             type=click.Choice(_STATES),
             multiple=True,
-            help="All in this state, instead of naming jobs.",
+            help="Select all jobs in this state.",
         ),
-        click.option("--queue", help="All of this queue, instead of naming jobs."),
+        click.option("--queue", help="Select all jobs of this queue."),
         click.argument("job", nargs=-1),
     ):
         command = option(command)
@@ -38,9 +38,9 @@ def _which(command: Any) -> Any:
 @click.command()
 @_which
 def retry(job: tuple[str, ...], queue: str | None, state: tuple[str, ...]) -> None:
-    """Make jobs ready now: named ones, or all of a --queue or --state.
+    """Make jobs ready now: the given ids, or all jobs of a --queue or --state.
 
-    Those that wait for their time, and dead and cancelled ones, which begin again.
+    Applies to jobs that wait for a due time, and to dead and cancelled jobs, which start again.
     """
 
     def act(host: Host, **which: Any) -> Awaitable[int]:
@@ -54,13 +54,13 @@ def retry(job: tuple[str, ...], queue: str | None, state: tuple[str, ...]) -> No
     "--reason",
     default="cancelled from the command line",
     show_default=True,
-    help="Kept with the job.",
+    help="Reason, stored with the job.",
 )
 @_which
 def cancel(job: tuple[str, ...], queue: str | None, state: tuple[str, ...], reason: str) -> None:
-    """Cancel jobs: named ones, or all live ones of a --queue or --state.
+    """Cancel jobs: the given ids, or all live jobs of a --queue or --state.
 
-    One that is being run hears of it, and ends as cancelled unless it completes first.
+    A running job receives the request, and ends as cancelled unless it completes first.
     """
     check_reason(reason)
 
@@ -80,7 +80,7 @@ def _change(
     invocation = current()
     matching = queue is not None or bool(state)
     if bool(named) == matching:
-        raise UsageError("name jobs, or say --queue or --state to mean all that match")
+        raise UsageError("give either ids of jobs, or --queue or --state to select them")
 
     verb, done = words
 
@@ -117,7 +117,7 @@ def _change(
 @click.argument("queue")
 @global_options
 def pause(queue: str) -> None:
-    """Give out no more jobs of QUEUE, in the whole fleet. What runs goes on."""
+    """Pause QUEUE in the whole fleet: no job is claimed. Running jobs continue."""
     _steer("pause", queue, lambda host: host.work.pause(queue))
     say(f"queue {queue!r} is paused")
 
@@ -126,7 +126,7 @@ def pause(queue: str) -> None:
 @click.argument("queue")
 @global_options
 def resume(queue: str) -> None:
-    """Open QUEUE again after pause or drain."""
+    """Resume QUEUE after pause or drain."""
     _steer("resume", queue, lambda host: host.work.resume(queue))
     say(f"queue {queue!r} is open")
 
@@ -135,9 +135,9 @@ def resume(queue: str) -> None:
 @click.argument("queue")
 @global_options
 def drain(queue: str) -> None:
-    """Take no more jobs into QUEUE; those in it are run."""
+    """Drain QUEUE: new jobs are refused, the jobs in it are run."""
     _steer("drain", queue, lambda host: host.work.drain(queue))
-    say(f"queue {queue!r} drains")
+    say(f"queue {queue!r} is draining")
 
 
 class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
@@ -153,31 +153,33 @@ class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
         try:
             return rate_of((int(number), float(per) if "/" in value else 1.0))
         except (ValueError, UsageError):
-            self.fail(f"{value!r} is no number of jobs, such as 5, or 100/60", param, ctx)
+            self.fail(f"{value!r} is not a rate such as 5 or 100/60", param, ctx)
 
 
 @click.command()
 @click.option(
-    "--concurrency", type=click.IntRange(1, LIMIT_MAX), help="At most this many are run at once."
+    "--concurrency",
+    type=click.IntRange(1, LIMIT_MAX),
+    help="Maximum number of jobs that run at the same time.",
 )
-@click.option("--rate", type=_Rate(), help="At most N jobs start in any SECONDS; in one by itself.")
-@click.option("--lift", is_flag=True, help="Lift all limits, instead of setting any.")
+@click.option("--rate", type=_Rate(), help="At most N jobs start in any SECONDS (default 1).")
+@click.option("--lift", is_flag=True, help="Remove all limits.")
 @click.argument("queue")
 @global_options
 def limit(queue: str, concurrency: int | None, rate: tuple[int, float] | None, lift: bool) -> None:
-    """Limit QUEUE in the whole fleet, whatever its handler declares, until you --lift it.
+    """Limit QUEUE in the whole fleet, regardless of its handler, until --lift.
 
-    A limit that is not given is none. Lifted, the next worker that starts sets those that its
-    handler declares.
+    An omitted limit means no limit. After --lift, the next worker that starts sets the limits of
+    its handler.
     """
     number, per_s = rate or (None, 1.0)
-    words: list[str] = ["limits lifted"] if lift else []
+    words: list[str] = ["limits removed"] if lift else []
     if concurrency is not None:
-        words.append(f"{concurrency} at once")
+        words.append(f"concurrency {concurrency}")
     if rate is not None:
-        words.append(f"{number} in {per_s:g} s")
+        words.append(f"rate {number} in {per_s:g} s")
     if not words or (lift and len(words) > 1):
-        raise UsageError("say --concurrency or --rate or both, or --lift to lift all limits")
+        raise UsageError("give --concurrency, --rate or both, or --lift to remove all limits")
 
     def act(host: Host) -> Awaitable[None]:
         return host.work.limit(queue, concurrency=concurrency, rate=number, per=per_s)

@@ -49,15 +49,17 @@ def queue_row(queue: QueueInfo) -> dict[str, Any]:
 
 @click.command()
 @click.option("--queue", help="Only this queue.")
-@click.option("--once", is_flag=True, help="Show one look and end.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Show the present state once and end.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
 @global_options
 def top(queue: str | None, once: bool, interval: float) -> None:
-    """Watch the queues: how much is in each state, and how many jobs end per second."""
+    """Watch the queues: jobs by state, and jobs that end per second."""
     invocation = current()
     interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)
     if invocation.output == "json" and not once:
-        raise UsageError("a watch has no end, so it is no single document: use -o jsonl or --once")
+        raise UsageError(
+            "a watch does not end, so it cannot be one JSON document: use -o jsonl or --once"
+        )
 
     async def watch(_: signals.Signals) -> None:
         async with invocation.host() as host:

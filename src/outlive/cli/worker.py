@@ -24,23 +24,25 @@ from outlive.work.worker import GRACE_S
 
 @click.command()
 @click.argument("app")
-@click.option("--name", help="A name for this host; default that of the app.")
-@click.option("--session-ttl", type=float, help="Seconds after which others take over from it.")
+@click.option("--name", help="Name of this host; default the name of the app.")
+@click.option(
+    "--session-ttl", type=float, help="Seconds until other hosts take over if this host dies."
+)
 @click.option(
     "--grace",
     type=float,
     default=GRACE_S,
     show_default=True,
-    help="Seconds that what runs has to end after SIGTERM, before it is given back.",
+    help="Seconds for running jobs and flows to end after SIGTERM, before their release.",
 )
 @global_options
 def worker(app: str, name: str | None, session_ttl: float | None, grace: float) -> None:
     """Run the flows, handlers, schedules and roles of an app until SIGTERM or Ctrl-C.
 
     APP is MODULE:NAME, as in shop.tasks:app; the module is imported from the current folder or the
-    installed packages. On SIGTERM what runs is finished or given back, and flows go on elsewhere; a
-    synchronous handler that does not end within --grace seconds ends with the process. A second
-    signal ends the grace at once.
+    installed packages. On SIGTERM, running jobs finish or are released, and flows continue on other
+    hosts; a synchronous handler that does not end within --grace seconds ends with the process. A
+    second signal ends the grace immediately.
     """
     invocation = current()
     with invocation.listener.giving_way():
@@ -81,14 +83,14 @@ def load_app(name: str) -> App:
     """
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
-        raise UsageError(f"an app is MODULE:NAME, as in shop.tasks:app, not {name!r}")
+        raise UsageError(f"an app must be MODULE:NAME, as in shop.tasks:app, not {name!r}")
     if "/" in module or module.endswith(".py"):
         path = Path(module.removesuffix(".py"))
         elsewhere = path.is_absolute() or ".." in path.parts
         dotted = path.name if elsewhere else ".".join(path.parts)
         folder = ", in its folder" if elsewhere else ""
         raise UsageError(
-            f"{name!r} names a file and not a module: write it as {dotted}:{attribute}{folder}"
+            f"{name!r} is a file, not a module: write it as {dotted}:{attribute}{folder}"
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -106,7 +108,7 @@ def load_app(name: str) -> App:
         hint = f"; its apps: {', '.join(apps)}" if apps else ""
         raise UsageError(f"module {module!r} has no {attribute!r}{hint}") from None
     if not isinstance(found, App):
-        raise UsageError(f"{name} is no outlive.App but {type(found).__name__}")
+        raise UsageError(f"{name} must be an outlive.App, not {type(found).__name__}")
     return found
 
 

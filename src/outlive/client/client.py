@@ -159,7 +159,7 @@ class Client:
         answer = await self._repeat("POST", "/worker/next", document, wait=wait)
         if answer.status == 409:  # noqa: PLR2004
             self._session = self._runtime.new_id()
-            raise ClaimLost("*", "expired", "the session of this worker had ended")
+            raise ClaimLost("*", "expired", "the session of this worker has expired")
         if answer.status == 204:  # noqa: PLR2004
             return None
         found = _expect(answer, 200)
@@ -288,7 +288,7 @@ def _expect(answer: Answer, status: int) -> Any:
     if answer.status != status:
         raise _refusal(answer)
     if answer.document is None:
-        raise OutcomeUnknown("what answered is no Outlive server")
+        raise OutcomeUnknown("the URL does not lead to an Outlive server")
     return answer.document
 
 

@@ -56,12 +56,14 @@ class Http:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise ConfigurationError(
-                "the URL of a server looks like http://host:8420, and the token is given apart"
+                "a server URL must have the form http://host:8420, without user and password"
             )
         if parts.query or parts.fragment:
-            raise ConfigurationError("the URL of a server has no query")
+            raise ConfigurationError("a server URL must not have a query")
         if token is not None and not (token.isascii() and token.isprintable() and token):
-            raise ConfigurationError("a token is the one line that `outlive token create` wrote")
+            raise ConfigurationError(
+                "token must be the single line that `outlive token create` printed"
+            )
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._host = parts.hostname
         self._port = parts.port or (443 if self._tls else 80)
@@ -86,8 +88,8 @@ class Http:
         body = b"" if document is None else _json(document)
         if len(body) > _BODY_BYTES_MAX:
             raise UsageError(
-                f"a request of {len(body):,} bytes is too large, a server takes "
-                f"{_BODY_BYTES_MAX:,}: send fewer items, or keep large things elsewhere"
+                f"a request of {len(body):,} bytes is too large, the limit is {_BODY_BYTES_MAX:,}: "
+                "send fewer items, or store large payloads elsewhere"
             )
         message = self._message(method, path, body)
         try:
@@ -136,7 +138,7 @@ class Http:
             )
         except OSError as error:
             raise StoreUnavailable(
-                f"the server at {self._host}:{self._port} is not reached: {error}"
+                f"cannot connect to the server at {self._host}:{self._port}: {error}"
             ) from None
         return _Link(reader, writer)
 
@@ -161,7 +163,7 @@ class Http:
             await link.writer.drain()
             head = await link.reader.readuntil(b"\r\n\r\n")
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise OutcomeUnknown("the server hung up without an answer") from None
+            raise OutcomeUnknown("the server closed the connection without an answer") from None
         status, headers = _parse(head)
         try:
             body = await _body(link.reader, status, headers)
@@ -183,17 +185,17 @@ def _json(document: Any) -> bytes:
         body.decode()
         plain = msgspec.to_builtins(document) if b"null" in body else None
     except UnicodeDecodeError as error:
-        raise UsageError("this cannot be sent: it holds text that is not valid Unicode") from error
+        raise UsageError("the request contains text that is not valid Unicode") from error
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
-        raise UsageError(f"this cannot be sent as JSON: {error}") from error
+        raise UsageError(f"the request cannot be sent as JSON: {error}") from error
     if plain is not None:
         # Numbers that JSON cannot say have become null: they are looked for where one is.
-        encode_json(plain, "what is sent", limit=_BODY_BYTES_MAX)
+        encode_json(plain, "the request", limit=_BODY_BYTES_MAX)
     return body
 
 
 def _cut() -> OutcomeUnknown:
-    return OutcomeUnknown("the server's answer was cut off")
+    return OutcomeUnknown("the server's answer was incomplete")
 
 
 def _parse(head: bytes) -> tuple[int, dict[str, str]]:
@@ -201,7 +203,7 @@ def _parse(head: bytes) -> tuple[int, dict[str, str]]:
     version, _, rest = first.partition(" ")
     status = rest.partition(" ")[0]
     if not version.startswith("HTTP/1.") or not status.isdecimal():
-        raise OutcomeUnknown("what answered is no HTTP server")
+        raise OutcomeUnknown("the URL does not lead to an HTTP server")
     pairs = (line.partition(":") for line in lines if line)
     return int(status), {name.strip().lower(): value.strip() for name, _, value in pairs}
 

@@ -25,6 +25,7 @@ from outlive.errors import ClaimLost, OutliveError, StoreError, UsageError
 from outlive.model.options import Duration, seconds
 from outlive.runtime.tasks import is_current
 from outlive.serialization import name_of, printable
+from outlive.telemetry import plural
 
 _log = logging.getLogger("outlive.client")
 
@@ -61,7 +62,7 @@ _OUTAGE_BEAT_S = 1.0
 # For the last request of a worker that stops; the claim's ttl does what it could not.
 _LAST_WORD_S = 5.0
 
-_UNRETURNED = "an item may have been taken and not been returned: %s"
+_UNRETURNED = "an item may be claimed and not released: %s; its claim expires by the ttl"
 
 # A task that was cancelled at the end gets this long to clean up.
 _CANCEL_PATIENCE_S = 5.0
@@ -120,7 +121,8 @@ class HttpWorker:
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= _CONCURRENCY_MAX:
             raise UsageError(
-                f"concurrency is a whole number from 1 to {_CONCURRENCY_MAX:,}, not {concurrency!r}"
+                f"concurrency must be a whole number from 1 to {_CONCURRENCY_MAX:,}, "
+                f"not {concurrency!r}"
             )
         self._client = client
         self._clock = client.runtime.clock
@@ -179,7 +181,7 @@ class HttpWorker:
                 item = await self._next()
             except ClaimLost:
                 self._request = None
-                self._lose_all("its session had ended")
+                self._lose_all("the session of this worker has expired")
                 continue
             except StoreError as error:
                 self._away(error)
@@ -270,15 +272,17 @@ class HttpWorker:
             settle = await self._worked(run)
             run.over = True
             if run.left:
-                _log.info("item %s ended after it was given back; that is not sent", item.id)
+                _log.info("item %s ended after its release; its result was dropped", item.id)
             elif settle is None:
                 self._return(item)
             else:
                 await _surely(settle())
         except ClaimLost:
-            _log.warning("item %s was given to another worker before it was done", item.id)
+            _log.warning(
+                "the claim of item %s was lost before its end; another worker may run it", item.id
+            )
         except OutliveError as error:
-            _log.warning("item %s could not be settled: %s", item.id, error)
+            _log.warning("could not settle item %s: %s", item.id, error)
             self._return(item)
         finally:
             if self._running.get(item.id) is run:
@@ -345,7 +349,7 @@ class HttpWorker:
             except ClaimLost:
                 return
             except OutliveError as error:
-                _log.warning("item %s could not be given back: %s", item.id, error)
+                _log.warning("could not release item %s: %s", item.id, error)
                 return
             else:
                 return
@@ -362,7 +366,7 @@ class HttpWorker:
             # One without items has no deadline, and the request has a limit of its own.
             left_s = self._deadline - margin_s - self._clock.monotonic() if items else None
             if left_s is not None and left_s <= 0:
-                self._lose_all("the server was away for too long")
+                self._lose_all("the server was unavailable until the claim expired")
                 continue
             try:
                 async with asyncio.timeout(left_s):
@@ -408,7 +412,7 @@ class HttpWorker:
         await self._ended(_CANCEL_PATIENCE_S)
         stuck = [run for run in self._running.values() if not run.over]
         if stuck:
-            _log.warning("%d items do not stop; they are given back", len(stuck))
+            _log.warning("%s ignored cancellation and will be released", plural(len(stuck), "item"))
         for run in stuck:
             run.left = True
             del self._running[run.item.id]
@@ -421,7 +425,7 @@ class HttpWorker:
 
     def _away(self, error: Exception) -> None:
         if not self.outage:
-            _log.warning("the server is away: %s", error)
+            _log.warning("the server is unavailable, will retry: %s", error)
         self.outage = True
 
     async def _until_changed(self) -> None:

@@ -35,10 +35,10 @@ def lines_of(event: Mapping[str, Any]) -> list[str]:
             done = f"items: {event['items']} in {event['held_s']:.1f} s"
             return [*_banner("LOCK RELEASED"), f"  {done}; renewals: {event['renewals']}"]
         case "lost":
-            stopped = "the work was stopped at once; its last writes would be fenced"
+            stopped = "the work was stopped immediately; its last writes would be fenced"
             return [*_banner("LOCK LOST"), f"  {event['message']}", f"  {stopped}"]
         case "gave_up":
-            return [f"  nobody let go within {event['waited_s']:.1f} s; not waiting any longer"]
+            return [f"  the lock was not released within {event['waited_s']:.1f} s; giving up"]
         case "killed":
             return [f"  *** {event['instance']} is killed (SIGKILL), still owning the lock ***"]
         case "result":
@@ -73,7 +73,7 @@ def _acquired(event: Mapping[str, Any]) -> list[str]:
                 "token": event["token"],
                 "version": version,
                 "expires at": f"{_instant(event['expires_at'])}, unless renewed",
-                "taken over from": previous and f"{previous}, whose lease had run out",
+                "taken over from": previous and f"{previous}, whose lease had expired",
             }
         ),
     ]
@@ -83,7 +83,7 @@ def _refused(event: Mapping[str, Any]) -> list[str]:
     owner = event["owner"]
     title = [*_banner("LOCK ACQUISITION FAILED")]
     if owner is None:
-        return [*title, "  it was given up this very moment; run the command again"]
+        return [*title, "  the lock was released just now; run the command again"]
     fields = {
         "instance": f"{event['instance']} ({event['region']})",
         "owned by": owner,
@@ -92,7 +92,7 @@ def _refused(event: Mapping[str, Any]) -> list[str]:
         "since": _instant(event["acquired_at"]),
         "ends in": f"{event['remaining_s']:.1f} s, unless renewed",
     }
-    waiting = f"  waiting in line for at most {event['waits_s']:g} s"
+    waiting = f"  waiting for the lock for at most {event['waits_s']:g} s"
     return [*title, *_fields(fields), *([waiting] if event["waits_s"] else [])]
 
 
@@ -108,7 +108,7 @@ def _result(event: Mapping[str, Any]) -> str:
     tokens = ", then ".join(
         f"{winner['instance']} with token {winner['token']}" for winner in event["winners"]
     )
-    return f"{event['instances']} instances competed; owned by {tokens or 'nobody'}"
+    return f"{event['instances']} instances competed; owned by {tokens or 'no instance'}"
 
 
 def _instant(value: datetime | str) -> str:

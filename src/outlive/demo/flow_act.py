@@ -90,7 +90,7 @@ def _sum_up(result: list[str], history: list[outlive.FlowCommit], begun: list[st
     repeated = {step for step in begun if begun.count(step) > 1} - {_KILLED_IN}
     tell(f"   done: {shares}")
     tell(
-        f"   {len(ends)} steps ended and are recorded once each; {len(repeated)} of those that had "
-        f"ended were repeated"
+        f"   {len(ends)} steps ended, each recorded once; {len(repeated)} of the ended steps were "
+        f"repeated"
     )
     return len(ends) == len(set(ends)) == len(STEPS) and not repeated

@@ -21,12 +21,12 @@ Several processes compete for one lock on {store}.
    Watch for: one winner, whatever you do.
 
 3. The winner dies, another takes over
-   Kill the winner with kill -9 while it works, and start another one at once. It is refused until
-   the ttl has passed; then it wins. Or let the losers wait in line, and have the winner killed:
+   Kill the winner with kill -9 while it works, and start another one. It is refused until
+   the ttl has passed; then it wins. Or let the losers wait, and have the winner killed:
 
      outlive demo compete --race 3 --crash{flag}
 
-   Watch for: a greater token, and "taken over from". No two instances own the lock at once.
+   Watch for: a greater token, and "taken over from". Never do two instances own the lock.
 
 4. From the side, in one more terminal
      outlive lease watch {key}{flag}

@@ -31,7 +31,7 @@ class Instance:
                 message: dict[str, Any] = json.loads(line)
                 if message["event"] in events:
                     return message
-        raise RuntimeError(f"the {self.region} instance ended without saying {events}")
+        raise RuntimeError(f"the {self.region} instance ended before it reported one of {events}")
 
     def go(self) -> None:
         """Let it begin, or end."""

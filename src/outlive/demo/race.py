@@ -105,8 +105,8 @@ class Race:
         if not ready.done():
             ready.cancel()
             raise StoreError(
-                f"{self._ready} of {len(self._processes)} instances came to the start; what kept "
-                "the others is said above"
+                f"only {self._ready} of {len(self._processes)} instances were ready; the errors of "
+                "the others are printed above"
             )
 
     async def _listen(self, instance: str, process: asyncio.subprocess.Process) -> None:

@@ -38,7 +38,7 @@ async def run_race(instances: list[Instance]) -> tuple[Instance, list[Instance]]
         if said["event"] == "won":
             tell(f"   {instance.region:9} won, with fencing token {said['token']}")
         else:
-            tell(f"   {instance.region:9} lost to {said['to']}, and waits its turn")
+            tell(f"   {instance.region:9} lost to {said['to']}, and waits for the lock")
     await winner.hear("wrote")
     tell(f"   {winner.region:9} writes under its lock\n")
     return winner, losers
@@ -66,7 +66,7 @@ async def run_stall(stalled: Instance, last: Instance) -> None:
     tell(f"   {last.region:9} took over after {latency_s:.2f} s, with token {said['token']}")
     await last.hear("wrote")
     stalled.signal(signal.SIGCONT)
-    tell(f"   {stalled.region:9} wakes up and tries to go on writing:")
+    tell(f"   {stalled.region:9} resumes and tries to write again:")
     for _ in range(2):
         refusal = await stalled.hear("refused")
         tell(f"             refused by {refusal['by']}: {refusal['why']}")
@@ -75,7 +75,7 @@ async def run_stall(stalled: Instance, last: Instance) -> None:
 
 async def show_history(file: Path) -> None:
     """The ownership history, as the store kept it."""
-    tell("4. Who owned it, as the store remembers")
+    tell("4. The owners of the lock, from the history in the store")
     async with outlive.connect(f"sqlite:///{file}", name="demo", session=False) as host:
         history = await host.leases.history(KEY)
     tell(f"   {'token':>5}  {'owner':<10} {'from':<13} {'to':<13} ended")

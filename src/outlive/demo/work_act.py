@@ -87,6 +87,6 @@ def _sum_up(jobs: list[outlive.JobInfo]) -> bool:
     shares = ", ".join(f"{host} {count}" for host, count in sorted(done.items()))
     tell(
         f"   {JOBS} jobs enqueued, {done.total()} done ({shares}), {JOBS - done.total()} missing; "
-        f"{lost} claims were lost with their worker and made again"
+        f"{lost} claims were lost with their worker and repeated"
     )
     return done.total() == JOBS

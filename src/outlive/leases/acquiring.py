@@ -114,8 +114,8 @@ class Acquirer:
             except (OutcomeUnknown, StoreUnavailable) as error:
                 if left == 1:
                     raise OutcomeUnknown(
-                        f"whether lease {request.key!r} was acquired is unknown; if it was, it "
-                        f"ends within {request.ttl_us / 1e6:g} s"
+                        f"lease {request.key!r} may or may not have been acquired: the reply was "
+                        f"lost; if acquired, it expires within {request.ttl_us / 1e6:g} s"
                     ) from error
             else:
                 if isinstance(result, Held):
@@ -123,8 +123,8 @@ class Acquirer:
                 if clock.monotonic() < asked_at + plan.safe_s:
                     return Acquired(result, asked_at)
         raise TooSlow(
-            f"the store answers more slowly than the ttl of {plan.ttl_s:g} s allows for lease "
-            f"{request.key!r}; nothing is held: use a longer ttl, or look at the store"
+            f"lease {request.key!r} was not acquired: the store answers too slowly for a ttl of "
+            f"{plan.ttl_s:g} s; use a longer ttl, or check the store"
         )
 
     async def wait_for(
@@ -167,8 +167,8 @@ class Acquirer:
         """Refuse to wait where two programs disagree about the number of slots."""
         if held.limit != request.limit:
             raise UsageError(
-                f"key {request.key!r} has {held.limit} slot(s) now, but {request.limit} were asked "
-                "for: all users of a semaphore must name the same limit"
+                f"key {request.key!r} has limit {held.limit} in the store, not {request.limit}: "
+                "all users of a semaphore must give the same limit"
             )
 
     async def withdraw(self, request: AcquireRequest) -> None:
@@ -185,7 +185,9 @@ class Acquirer:
                     break
             except OutliveError as error:
                 self.ownership.log.debug(
-                    "withdrawing from %r: %s; its ttl ends it", request.key, error
+                    "could not withdraw from lease %r: %s; it expires by its ttl",
+                    request.key,
+                    error,
                 )
             await self.runtime.clock.sleep(backoff.next_s())
         if request.queue_us:
@@ -197,7 +199,9 @@ class Acquirer:
         try:
             await self.store.leave(request.key, place, request.owner)
         except OutliveError as error:
-            self.ownership.log.debug("leaving the queue of %r: %s", request.key, error)
+            self.ownership.log.debug(
+                "could not leave the queue of lease %r: %s", request.key, error
+            )
 
     async def _undone(self, plain: AcquireRequest) -> bool:
         """Whether nothing is held under this owner; a key that is free but locked is still open."""
@@ -252,7 +256,7 @@ class _Waiting:
         was_open = self._open
         if acquirer.closed:
             raise UsageError(
-                f"the connection was closed while lease {request.key!r} was waited for"
+                f"the connection was closed while a caller waited for lease {request.key!r}"
             )
         try:
             self._open = True
@@ -262,7 +266,10 @@ class _Waiting:
             self._open = not (type(error) is StoreUnavailable and not was_open)
             if self.error is None:
                 acquirer.ownership.log.warning(
-                    "waiting for lease %r: %s", request.key, error, extra={"key": request.key}
+                    "could not acquire lease %r, will retry: %s",
+                    request.key,
+                    error,
+                    extra={"key": request.key},
                 )
             self.error = error
             return None

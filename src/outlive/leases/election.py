@@ -58,7 +58,12 @@ class Election:
             except UsageError:
                 raise
             except (StoreError, Conflict, TimeoutError) as error:
-                self._log.warning("no election now: %s", error, extra={"key": self._key})
+                self._log.warning(
+                    "could not acquire leadership of %r, will retry: %s",
+                    self._key,
+                    error,
+                    extra={"key": self._key},
+                )
                 await self._runtime.clock.sleep(backoff.next_s())
                 continue
             started = self._runtime.clock.monotonic()
@@ -67,7 +72,9 @@ class Election:
             except LeaseLost as error:
                 self._log.warning("leadership lost: %s", error, extra={"key": self._key})
             except Exception:  # noqa: BLE001 - user code may raise anything
-                self._log.exception("the leader's function failed", extra={"key": self._key})
+                self._log.exception(
+                    "the leader function of %r failed", self._key, extra={"key": self._key}
+                )
             if self._runtime.clock.monotonic() - started > _RETRY_MOST_S:
                 # It led for a while: whatever ended that is not the trouble of the last time.
                 backoff.reset()
@@ -99,7 +106,12 @@ class Election:
         try:
             await lease.release()
         except StoreError as error:
-            self._log.warning("leadership ends by its ttl: %s", error, extra={"key": self._key})
+            self._log.warning(
+                "could not release leadership of %r: %s; it expires by its ttl",
+                self._key,
+                error,
+                extra={"key": self._key},
+            )
 
     async def _end(self, task: asyncio.Task[Any], patience_s: float) -> None:
         """Cancel the function and wait for it: two of them must never run in one process."""
@@ -108,7 +120,8 @@ class Election:
             await asyncio.wait({task}, timeout=patience_s)
             if not task.done():
                 self._log.error(
-                    "the leader's function does not stop when cancelled; still waiting",
+                    "the leader function of %r ignores cancellation; still waiting for its end",
+                    self._key,
                     extra={"key": self._key},
                 )
 
@@ -126,7 +139,7 @@ async def _run(body: Body, lease: Lease) -> None:
         if not is_current(task):
             # Nobody raised it: the coroutine is thrown away with its loop.
             raise
-        raise RuntimeError("the leader's function raised GeneratorExit") from error
+        raise RuntimeError("the leader function raised GeneratorExit") from error
     except OutliveError:
         if lease.is_held:
             raise

@@ -97,9 +97,9 @@ class Handlers:
         kind = Lost if event is LeaseLost else event
         if kind is not LeaseEvent and kind not in _EVENTS:
             names = ", ".join(known.__name__ for known in _EVENTS)
-            raise UsageError(f"{event!r} is no lease event; there are {names}")
+            raise UsageError(f"{event!r} is not a lease event (known: {names})")
         if not callable(handler):
-            raise UsageError(f"a handler is a function, not {handler!r}")
+            raise UsageError(f"an event handler must be a function, not {handler!r}")
         listeners = self._by_type.setdefault(kind, [])
         listeners.append(handler)
 
@@ -136,4 +136,4 @@ class Handlers:
 
 def _failed(event: LeaseEvent) -> None:
     fields = {"host": host_of(event.owner), "key": event.key}
-    _log.exception("a handler of %s failed", type(event).__name__, extra=fields)
+    _log.exception("an event handler of %s failed", type(event).__name__, extra=fields)

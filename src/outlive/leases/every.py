@@ -17,6 +17,7 @@ from outlive.leases.lease import Lease
 from outlive.model.ticks import Tick, decide
 from outlive.names import host_of
 from outlive.runtime.runtime import Runtime
+from outlive.telemetry import plural
 
 _log = logging.getLogger("outlive.leases")
 
@@ -34,7 +35,9 @@ class Ticker:
 
     def __init__(self, function: Periodic, interval_s: float, *, runtime: Runtime) -> None:
         if interval_s < INTERVAL_MIN_S:
-            raise UsageError(f"an interval is at least {INTERVAL_MIN_S:g} s, not {interval_s:g} s")
+            raise UsageError(
+                f"interval must be at least {INTERVAL_MIN_S:g} s, not {interval_s:g} s"
+            )
         self._function = function
         self._interval_s = interval_s
         self._runtime = runtime
@@ -65,7 +68,12 @@ class Ticker:
             "missed": tick.missed,
         }
         if tick.missed:
-            _log.warning("%d tick(s) of %r were missed", tick.missed, lease.key, extra=fields)
+            _log.warning(
+                "periodic function %r missed %s",
+                lease.key,
+                plural(tick.missed, "tick"),
+                extra=fields,
+            )
         try:
             # The tick was claimed before a pause that may have passed the deadline.
             lease.check()
@@ -74,9 +82,9 @@ class Ticker:
                 await result
         except OutliveError:
             lease.check()
-            _log.exception("the periodic function of %r failed", lease.key, extra=fields)
+            _log.exception("periodic function %r failed", lease.key, extra=fields)
         except Exception:  # noqa: BLE001 - user code may raise anything; the next tick follows
-            _log.exception("the periodic function of %r failed", lease.key, extra=fields)
+            _log.exception("periodic function %r failed", lease.key, extra=fields)
 
 
 def _last_tick(state: object) -> int | None:

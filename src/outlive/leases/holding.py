@@ -48,7 +48,7 @@ class Hold(AwaitedBlock, Generic[T]):
     async def __aenter__(self) -> T:
         acquire, self._acquire = self._acquire, None
         if acquire is None:
-            raise UsageError("a hold is entered once; call hold() again for another block")
+            raise UsageError("a hold can be entered only once; call hold() again for another block")
         task = asyncio.current_task()
         if task is None:
             raise UsageError("hold() needs a task: run it with asyncio.run() or create_task()")

@@ -44,7 +44,7 @@ def _outcome(error: BaseException) -> str:
 
 def _check_page(limit: int) -> None:
     if type(limit) is not int or not 1 <= limit <= LIST_LIMIT_MAX:
-        raise UsageError(f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
+        raise UsageError(f"limit must be a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r}")
 
 
 class Leases:
@@ -366,12 +366,14 @@ class Leases:
 
     def _sorted(self, keys: Iterable[str]) -> list[str]:
         if isinstance(keys, str):
-            raise UsageError("acquire_all takes several keys, not one string")
+            raise UsageError("acquire_all takes an iterable of keys, not one string")
         wanted = sorted({check_key(key) for key in keys})
         if not 1 <= len(wanted) <= KEYS_MAX:
             raise UsageError(f"acquire_all takes 1 to {KEYS_MAX} keys, not {len(wanted)}")
         if not self._capabilities.multi_key and len(wanted) > 1:
-            raise UnsupportedByDriver(f"{self._capabilities.backend} cannot own several keys")
+            raise UnsupportedByDriver(
+                f"{self._capabilities.backend} does not support acquire_all of several keys"
+            )
         return wanted
 
     async def _measured(self, waiting: Awaitable[T], request: AcquireRequest) -> T:

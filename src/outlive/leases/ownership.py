@@ -90,7 +90,9 @@ class Ownership:
         if tenure.pid != self.runtime.pid():
             key = tenure.grant.key
             tenure.lose(
-                LeaseLost(key, "forked", f"lease {key!r} belongs to the process that forked")
+                LeaseLost(
+                    key, "forked", f"lease {key!r} belongs to the parent process of this fork"
+                )
             )
             return False
         if self.runtime.clock.monotonic() >= tenure.deadline:
@@ -134,7 +136,7 @@ class Ownership:
             self._measure_loss(tenure, "abandoned")
             filename, line = tenure.origin
             self.log.warning(
-                "lease %r was dropped without release; it was acquired at %s:%d and ends in %g s",
+                "lease %r was dropped without release; it was acquired at %s:%d, expires in %g s",
                 key,
                 filename,
                 line,
@@ -251,7 +253,7 @@ class Ownership:
             await self.release(tenure)
         except StoreError as error:
             self.log.warning(
-                "lease %r ends by its ttl: %s",
+                "could not release lease %r: %s; it expires by its ttl",
                 tenure.grant.key,
                 error,
                 extra=self._fields(tenure),
@@ -281,13 +283,21 @@ class Ownership:
                 await self.release(tenure)
                 return
             key, grant = tenure.grant.key, tenure.grant
-            self.lose(tenure, LeaseLost(key, "closed", f"lease {key!r} ended with its connection"))
+            self.lose(
+                tenure,
+                LeaseLost(key, "closed", f"lease {key!r} ended because its connection was closed"),
+            )
             left_s = tenure.deadline - self.runtime.clock.monotonic()
             await asyncio.wait([tenure.block], timeout=max(0.0, left_s))
             if tenure.block.done():
                 await self._release_again(self._store, grant)
         except StoreError as error:
-            self.log.warning("not released at close: %s", error, extra=self._fields(tenure))
+            self.log.warning(
+                "could not release lease %r at close: %s; it expires by its ttl",
+                tenure.grant.key,
+                error,
+                extra=self._fields(tenure),
+            )
 
     def later(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run something to its end beside the caller, on its loop; ``close`` waits for it."""
@@ -300,7 +310,10 @@ class Ownership:
             await self._release_again(store, grant)
         except OutliveError as error:
             self.log.warning(
-                "lease %r ends by its ttl: %s", grant.key, error, extra={"key": grant.key}
+                "could not release lease %r: %s; it expires by its ttl",
+                grant.key,
+                error,
+                extra={"key": grant.key},
             )
 
     async def _release_again(self, store: LeaseStore, grant: Grant) -> None:
@@ -336,7 +349,9 @@ class Ownership:
             tenure.loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
             # The loop has closed: nobody is left to hear of it.
-            self.log.debug("no loop to deliver an event of lease %r to", tenure.grant.key)
+            self.log.debug(
+                "dropped an event of lease %r: its event loop is closed", tenure.grant.key
+            )
 
     def _identity(self, tenure: Tenure) -> dict[str, Any]:
         grant = tenure.grant

@@ -125,8 +125,8 @@ class Renewals:
         error = LeaseLost(
             key,
             "stalled",
-            f"lease {key!r} was given up: the event loop of its owner has not turned for "
-            f"{tenure.plan.stall_limit_s:g} s",
+            f"lease {key!r} was given up: the event loop of its owner was blocked for "
+            f"{tenure.plan.stall_limit_s:g} s (stall_limit)",
         )
         self._ownership.lose(tenure, error)
 
@@ -149,7 +149,7 @@ class Renewals:
             self._failed(tenure, error)
         except Exception as error:
             # A mistake of a driver. It is told like any other failure, and tried again like one.
-            self._ownership.log.exception("the driver failed to renew %r", tenure.grant.key)
+            self._ownership.log.exception("the driver failed to renew lease %r", tenure.grant.key)
             self._failed(tenure, error)
         finally:
             tenure.busy = False

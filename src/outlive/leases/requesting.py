@@ -58,7 +58,7 @@ class Requests:
         Raises:
             InvalidName, UsageError: The arguments are wrong.
         """
-        check_outside("a connection, nor its leases")
+        check_outside("a connection or its leases")
         if self.closed:
             raise UsageError("this connection is closed; connect again")
         if type(limit) is not int or limit != 1:
@@ -66,7 +66,7 @@ class Requests:
         text = self._metadata_text
         if metadata is not None:
             if not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise UsageError(f"metadata is a mapping, not {type(metadata).__name__}")
+                raise UsageError(f"metadata must be a mapping, not {type(metadata).__name__}")
             text = encode_metadata({**self._metadata, **metadata})
         return AcquireRequest(
             check_key(key),
@@ -82,11 +82,11 @@ class Requests:
 
     def _check_limit(self, limit: int) -> None:
         if type(limit) is not int:
-            raise UsageError(f"limit is a whole number, not {limit!r}")
+            raise UsageError(f"limit must be a whole number, not {limit!r}")
         if not 1 <= limit <= SEMAPHORE_LIMIT_MAX:
-            raise UsageError(f"limit is from 1 to {SEMAPHORE_LIMIT_MAX}, not {limit}")
+            raise UsageError(f"limit must be from 1 to {SEMAPHORE_LIMIT_MAX}, not {limit}")
         if not self._capabilities.semaphore:
-            raise UnsupportedByDriver(f"{self._capabilities.backend} keeps no semaphores")
+            raise UnsupportedByDriver(f"{self._capabilities.backend} does not support semaphores")
 
     def plan(self, ttl: Duration | None, options: dict[str, Any]) -> LeasePlan:
         """The plan of a call that changes some options of its host.
@@ -113,7 +113,6 @@ class Requests:
         if plan.ttl_s < least or (most is not None and plan.ttl_s > most):
             allowed = f"at least {least:g} s" if most is None else f"{least:g} to {most:g} s"
             raise UsageError(
-                f"ttl {plan.ttl_s:g} s is outside what {self._capabilities.backend} offers: "
-                f"{allowed}"
+                f"ttl must be {allowed} on {self._capabilities.backend}, not {plan.ttl_s:g} s"
             )
         return plan

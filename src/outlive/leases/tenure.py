@@ -161,5 +161,5 @@ class Tenure(msgspec.Struct, eq=False):
         return LeaseExpired(
             self.grant.key,
             f"lease {self.grant.key!r} was lost: no renewal was acknowledged within its ttl of "
-            f"{self.plan.ttl_s:g} s; others may own it now",
+            f"{self.plan.ttl_s:g} s; another host may own it now",
         )

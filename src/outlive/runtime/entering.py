@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_UNAWAITED = "; code that does not await uses outlive.blocking"
+_UNAWAITED = "; code without async uses outlive.blocking"
 
 
 class AwaitedBlock:
@@ -61,7 +61,7 @@ class _Running(AwaitedBlock, AbstractAsyncContextManager[T]):
     if not TYPE_CHECKING:
 
         def __await__(self) -> Generator[Any, None, NoReturn]:
-            raise TypeError(f"{self.block} is a block: write `async with {self.block}`")
+            raise TypeError(f"{self.block} is a context manager: write `async with {self.block}`")
 
 
 def running_block(

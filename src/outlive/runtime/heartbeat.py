@@ -102,7 +102,9 @@ class Heartbeat:
         if live.opened and now >= live.deadline:
             self._lose("expired", f"not renewed within {self._ttl_s:g} s")
         elif live.opened and stalled:
-            self._lose("stalled", f"the event loop has not turned for {self._stall_limit_s:g} s")
+            self._lose(
+                "stalled", f"the event loop was blocked for {self._stall_limit_s:g} s (stall_limit)"
+            )
         if self._task is not None and not self._task.done():
             return min(now + self._ttl_s / 3, self._deadline())
         if stalled:
@@ -145,12 +147,14 @@ class Heartbeat:
             # Try again soon; peers take over when the ttl has passed without success.
             self._due = sent_at + min(1.0, self._ttl_s / 10)
             self._failing = True
-            said = str(error) or "no answer in time"
-            _log.warning("heartbeat failed: %s", said, extra={"host": self.session.name})
+            said = str(error) or "no answer from the store in time"
+            _log.warning(
+                "heartbeat failed, will retry: %s", said, extra={"host": self.session.name}
+            )
         else:
             if self._failing:
                 self._failing = False
-                _log.warning("heartbeats arrive again", extra={"host": self.session.name})
+                _log.warning("heartbeats succeed again", extra={"host": self.session.name})
             if live.accept(sent_at):
                 if sent_at - self._renewed_at > self._ttl_s:
                     # A gap: the store was away, or the machine slept. Others were late as well.
@@ -166,7 +170,11 @@ class Heartbeat:
 
     def _lose(self, reason: str, why: str) -> None:
         lost = self.live
-        _log.error("this host lost its session: %s", why, extra={"host": self.session.name})
+        _log.error(
+            "this host lost its session: %s; other hosts take over its jobs and flows",
+            why,
+            extra={"host": self.session.name},
+        )
         lost.lost = reason
         self._forsaken = [*self._forsaken[-_FORSAKEN_MAX + 1 :], lost.id]
         self.session = replace(self.session, id=HostId(self._runtime.new_id()))

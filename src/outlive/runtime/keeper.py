@@ -90,7 +90,9 @@ class Keeper:
                 # Dropped with its loop and everything on it: there is nobody to tell.
                 raise
             except BaseException as error:
-                self._log.error("the keeper ended, and nothing is renewed any more: %r", error)
+                self._log.error(
+                    "the renewal thread ended; leases and the host session will expire: %r", error
+                )
                 raise
 
         self._background = self._runtime.start_keeper(main)
@@ -124,7 +126,7 @@ class Keeper:
             report(error)
             return
         except BaseException as error:
-            report(UsageError(f"the keeper could not open the store: {error!r}"))
+            report(UsageError(f"the renewal thread could not open the store: {error!r}"))
             raise
         self.driver = driver
         report(None)
@@ -149,7 +151,7 @@ class Keeper:
                     look_again = min(look_again, chore.tick(now, driver))
                 except Exception:  # noqa: BLE001
                     # One chore's mistake must not stop the renewals of the others.
-                    self._log.exception("a chore of the keeper failed: %r", chore)
+                    self._log.exception("a task of the renewal thread failed: %r", chore)
             self.next_look = look_again
             pause = max(PAUSE_MIN_S, look_again - clock.monotonic())
             try:

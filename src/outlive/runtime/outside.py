@@ -15,7 +15,9 @@ _elsewhere: set[type] = set()
 _KINDS_MAX = 100
 
 
-def check_outside(asked: str, instead: str = "do it in a step (@app.step) and await that") -> None:
+def check_outside(
+    asked: str, instead: str = "do it in a step (@app.step) and await the step"
+) -> None:
     """Refuse what only programs, handlers and steps may do.
 
     Raises:
@@ -27,8 +29,7 @@ def check_outside(asked: str, instead: str = "do it in a step (@app.step) and aw
     # An event loop of a flow says so of itself.
     if getattr(kind, "of_a_flow", False):
         raise UsageError(
-            f"flow code cannot use {asked}: it is run again from its history after a crash, and "
-            f"would ask again; {instead}"
+            f"flow code cannot use {asked}: a replay after a crash would repeat the call; {instead}"
         )
     if len(_elsewhere) < _KINDS_MAX:
         _elsewhere.add(kind)

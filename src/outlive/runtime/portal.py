@@ -52,7 +52,9 @@ class Portal:
             raise UsageError("this connection was opened before a fork; connect again in the child")
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise UsageError("a handler runs on the façade's own thread and must not block on it")
+            raise UsageError(
+                "an event handler runs on the thread of outlive.blocking and must not call it"
+            )
         if self._loop.is_closed():
             coroutine.close()
             raise UsageError("this connection is closed; connect again")

@@ -24,6 +24,7 @@ from outlive.ports.job_store import JobStore
 from outlive.ports.wakeups import Wakeup
 from outlive.runtime.heartbeat import Heartbeat
 from outlive.runtime.runtime import Runtime
+from outlive.telemetry import plural
 
 _log = logging.getLogger("outlive.reaper")
 
@@ -77,12 +78,13 @@ class _Taken:
     flows: int = 0
 
     def __str__(self) -> str:
-        dead = f" ({self.dead_jobs} of them dead, lost too often)" if self.dead_jobs else ""
+        jobs, flows = plural(self.jobs, "job"), plural(self.flows, "flow")
+        dead = f" ({self.dead_jobs} dead: lost too often)" if self.dead_jobs else ""
         named = ", ".join(self.hosts[:_NAMED_MAX])
         more = len(self.hosts) - _NAMED_MAX
-        who = f"; found dead: {named}" if named else ""
+        who = f"; hosts found dead: {named}" if named else ""
         return (
-            f"took {self.jobs} jobs{dead} and {self.flows} flows from hosts that are gone{who}"
+            f"recovered {jobs}{dead} and {flows} from dead hosts{who}"
             f"{f' and {more} more' if more > 0 else ''}"
         )
 
@@ -169,7 +171,7 @@ class Reaper:
             # What was ended may not have been taken back.
             self._due = self._sweep_due = now + min(_SOON_S, ttl_s / 3)
             _log.warning(
-                "looking after dead hosts failed: %s",
+                "could not check for dead hosts, will retry: %s",
                 str(error) or type(error).__name__,
                 extra={"host": self._heartbeat.session.name},
             )
@@ -204,7 +206,7 @@ class Reaper:
         dead = await hosts.reap(limit=REAP_MAX)
         for each in dead:
             _log.info(
-                "host %s (%s) is dead: its session ran out",
+                "host %s (%s) is dead: its session expired",
                 each.name,
                 each.id,
                 extra={"host": self._heartbeat.session.name},
@@ -218,7 +220,7 @@ class Reaper:
         """
         taking: list[tuple[str, Callable[[], Awaitable[bool]]]] = []
         if driver.jobs is not None:
-            taking.append(("claims of jobs", partial(self._reclaim, driver.jobs, taken)))
+            taking.append(("jobs", partial(self._reclaim, driver.jobs, taken)))
         if driver.instances is not None:
             taking.append(("flows", partial(self._take_over, driver.instances, taken)))
         more = False
@@ -240,7 +242,7 @@ class Reaper:
         self._failing.add(what)
         _log.log(
             level,
-            "taking back %s from dead hosts failed, and is tried again: %s",
+            "could not recover %s from dead hosts, will retry: %s",
             what,
             str(error) or type(error).__name__,
             extra={"host": self._heartbeat.session.name},

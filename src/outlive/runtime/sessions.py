@@ -59,7 +59,9 @@ class Sessions:
                 loop.call_soon_threadsafe(listener, session)
             except RuntimeError:
                 # The loop has closed: nothing runs on it any more.
-                self._log.debug("no loop to tell of the lost session %s", session.id)
+                self._log.debug(
+                    "the loss of session %s was not reported: the event loop is closed", session.id
+                )
 
         return self._heartbeat.on_lost(post)
 
@@ -80,7 +82,7 @@ class Sessions:
             if self.closed:
                 raise UsageError("this connection is closed; connect again")
             if not self.kept:
-                raise UsageError("claims hang on a session: connect with session=True")
+                raise UsageError("a claim needs a host session: connect with session=True")
             session = self._heartbeat.live
             if session.held:
                 return session
@@ -90,7 +92,7 @@ class Sessions:
                 raise LeaseLost(
                     f"host/{session.id}",
                     "expired",
-                    "this host's session was lost, and no new one could be opened: see that the "
-                    "store answers, then claim again",
+                    "this host's session was lost, and no new session could be opened: check that "
+                    "the store answers, then claim again",
                 )
             await self._clock.sleep(_LOOK_S)

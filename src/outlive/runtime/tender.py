@@ -67,7 +67,7 @@ class Tender:
                 if not await step():
                     return
         except OutliveError as error:
-            self._log.warning("ended %s were not pruned, and will be later: %s", what, error)
+            self._log.warning("could not prune ended %s, will retry: %s", what, error)
 
     def _pause_s(self) -> float:
         return TEND_EVERY_S * self._runtime.random.uniform(0.5, 1.5)

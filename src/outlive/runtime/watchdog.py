@@ -48,7 +48,7 @@ class Watchdog:
         elif now - self._asked_at >= WARN_AFTER_S and not self._warned:
             self._warned = True
             _log.warning(
-                "the event loop has not turned for %.1f s; it is blocked here:\n%s",
+                "the event loop has been blocked for %.1f s, here:\n%s",
                 now - self._asked_at,
                 self._runtime.stack_of(self._thread_id),
                 extra={"host": self._host},
@@ -64,7 +64,7 @@ class Watchdog:
         if self._warned and asked_at is not None:
             self._warned = False
             _log.warning(
-                "the event loop turns again after %.1f s",
+                "the event loop runs again after %.1f s",
                 now - asked_at,
                 extra={"host": self._host},
             )

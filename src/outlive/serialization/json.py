@@ -32,10 +32,10 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
             deeper than ``DEPTH_MAX`` or longer than ``METADATA_BYTES_MAX``.
     """
     if not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"metadata is a mapping, not {type(metadata).__name__}")
+        raise UsageError(f"metadata must be a mapping, not {type(metadata).__name__}")
     for key in metadata:
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"metadata keys are strings; {key!r} is not")
+            raise UsageError(f"metadata keys must be strings, not {key!r}")
     return encode_json(dict(metadata), "metadata", limit=METADATA_BYTES_MAX)
 
 
@@ -55,7 +55,7 @@ def encode_json(value: object, what: str, *, limit: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{what} holds text that is not valid Unicode") from error
+        raise UsageError(f"{what} contains text that is not valid Unicode") from error
 
 
 def decode_json(text: str | bytes) -> Any:
@@ -80,4 +80,4 @@ def _check_depth(value: object, what: str, left: int) -> None:
             _check_depth(item, what, left - 1)
     elif isinstance(value, float) and not math.isfinite(value):
         # msgspec would write null and the reader would never know.
-        raise UsageError(f"{what} holds {value!r}, which JSON cannot say")
+        raise UsageError(f"{what} contains {value!r}, which JSON cannot represent")

@@ -134,7 +134,7 @@ class Authenticator:
         if believed is None and not self._failures.may_try(address):
             raise Problem(
                 "too-many-requests",
-                "Too many requests without a valid token came from this address; wait.",
+                "Too many requests without a valid token from this address; wait.",
                 Retry_After="5",
             )
         principal = await self._find(text, digest)
@@ -144,7 +144,7 @@ class Authenticator:
             await self._clock.sleep(begun + self._failure_s - self._clock.monotonic())
             raise Problem(
                 "unauthenticated",
-                "Send Authorization: Bearer with a token of `outlive token create` that has "
+                "Send Authorization: Bearer with a token from `outlive token create` that has "
                 "neither expired nor been revoked.",
                 WWW_Authenticate='Bearer realm="outlive"',
             )

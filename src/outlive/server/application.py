@@ -119,7 +119,9 @@ class Application:
         except Exception:  # noqa: BLE001
             # The last place an error can reach; a client is told nothing of it.
             _log.exception("%s %s failed", endpoint.method, endpoint.path)
-            return problem_response(Problem("internal", "The server's log says more."))
+            return problem_response(
+                Problem("internal", "Internal error; the log of the server has the details.")
+            )
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
         authorise = partial(self._authorised, endpoint, request)
@@ -158,7 +160,7 @@ class _Methods:
         if endpoint is None:
             allowed = ", ".join(sorted(self._endpoints))
             response = problem_response(
-                Problem("method-not-allowed", f"This path takes {allowed}.", Allow=allowed)
+                Problem("method-not-allowed", f"This path allows {allowed}.", Allow=allowed)
             )
         else:
             response = await self._serve(endpoint, Request(scope, receive))
@@ -179,7 +181,7 @@ def _routed(endpoints: Sequence[Endpoint], serve: Any) -> ASGIApp:
 
 async def _unrouted(request: Request, error: Exception) -> Response:
     del request, error
-    return problem_response(Problem("not-found", "There is no such path."))
+    return problem_response(Problem("not-found", "This server has no such path."))
 
 
 def _with_headers(send: Send) -> Send:

@@ -34,6 +34,9 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 # More than any limit has.
 _DIGITS_MAX = 18
+# How msgspec shows the patterns of ``schemas``: the one of names, and the end of each.
+_NO_CONTROLS = re.compile(r"matching regex '\^\[\^(#?)\\\\x00[^']*'")
+_PATTERN_END = r"$(?!\\n)'"
 _JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
 
 
@@ -92,11 +95,13 @@ class Bodies:
             if self._stopping:
                 raise Problem(
                     "server-stopping",
-                    "The body was not there in time, and nothing was done. Ask again.",
+                    "The body did not arrive in time, and nothing was changed. Repeat the request.",
                     Retry_After="1",
                     Connection="close",
                 ) from None
-            raise Problem("request-timeout", "Send the whole body at once.") from None
+            raise Problem(
+                "request-timeout", f"Send the whole body within {BODY_TIMEOUT_S:g} s."
+            ) from None
         except ClientDisconnect:
             raise Problem("request-timeout", "The connection was closed.") from None
         if optional and not body:
@@ -129,7 +134,8 @@ def _not_json() -> Problem:
 def _too_large(limit: int) -> Problem:
     return Problem(
         "too-large",
-        f"A body is at most {limit} bytes; send fewer items, or keep large things elsewhere.",
+        f"A body must have at most {limit} bytes; send fewer items, or store large payloads "
+        "elsewhere.",
         Connection="close",
     )
 
@@ -142,14 +148,16 @@ def check_shape(body: bytes) -> None:
     """
     bare = _STRING.sub(b"", body)
     if bare.count(b",") > BODY_VALUES_MAX:
-        raise Problem("invalid-request", f"A body has at most {BODY_VALUES_MAX} values.")
+        raise Problem("invalid-request", f"A body must have at most {BODY_VALUES_MAX} values.")
     # Without commas between them brackets can only nest, so that this loop is short as well.
     depth = 0
     for byte in bare.translate(None, _NOT_BRACKETS):
         if byte in b"[{":
             depth += 1
             if depth > DEPTH_MAX:
-                raise Problem("invalid-request", f"JSON is nested at most {DEPTH_MAX} levels deep.")
+                raise Problem(
+                    "invalid-request", f"JSON must be nested at most {DEPTH_MAX} levels deep."
+                )
         else:
             depth -= 1
 
@@ -167,7 +175,7 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise Problem("invalid-request", _said(error)) from None
     except msgspec.MsgspecError as error:
         if _has_half_pair(body):
-            half = "A text in the body holds half of a surrogate pair, which is no character."
+            half = "A string in the body contains a lone surrogate, which is not a character."
             raise Problem("invalid-request", half) from None
         raise Problem("invalid-request", _said(error)) from None
     except (ValueError, RecursionError):
@@ -175,8 +183,11 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def _said(error: Exception) -> str:
-    """What is wrong, in the words of JSON."""
-    return str(error).replace("`float`", "`number`")
+    """What is wrong, in the words of JSON and without long patterns."""
+    text = str(error).replace("`float`", "`number`").replace(_PATTERN_END, "$'")
+    return _NO_CONTROLS.sub(
+        lambda found: f"without control characters{' and #' if found[1] else ''}", text
+    )
 
 
 def _has_half_pair(body: bytes) -> bool:
@@ -213,7 +224,7 @@ def decode_name(value: object, kind: Any = Name) -> str:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise Problem("invalid-request", f"{error} - in the path") from None
+        raise Problem("invalid-request", f"{_said(error)} - in the path") from None
 
 
 def decode_query(request: Request, kind: type[T]) -> T:
@@ -230,7 +241,7 @@ def decode_query(request: Request, kind: type[T]) -> T:
         if name in lists:
             found.setdefault(name, []).append(value)
         elif name in found:
-            raise Problem("invalid-request", "A parameter is given twice.")
+            raise Problem("invalid-request", f"The parameter {name!r} is given twice.")
         elif name in flags and not value:
             found[name] = True
         else:

@@ -51,10 +51,10 @@ def _due_at_us(new: schemas.NewItem) -> int | None:
     if new.at is None:
         return None
     if new.delay:
-        raise UsageError("say delay or at, not both")
+        raise UsageError("give delay or at, not both")
     at_us = (new.at - _EPOCH) // timedelta(microseconds=1)
     if abs(at_us) > DUE_AT_US_MAX:
-        raise UsageError("at is no time that every store can keep: they end in June 2255")
+        raise UsageError("at must be before June 2255, and after July 1684")
     return at_us
 
 

@@ -35,7 +35,7 @@ class FlowActs:
 
     def endpoints(self) -> list[Endpoint]:
         """The routes; the one with a bare id is last, because ids may hold slashes."""
-        begun = {202: ("It is stored, and will be run.", schemas.StartedFlow)}
+        begun = {202: ("Stored; a host will run the flow.", schemas.StartedFlow)}
         return [
             Endpoint(
                 method="POST",
@@ -61,7 +61,7 @@ class FlowActs:
                 names={"flow": schemas.FlowId},
                 body=schemas.Signal,
                 body_optional=True,
-                answers={202: ("It is stored, and will be read once.", None)},
+                answers={202: ("Stored; the flow reads it once.", None)},
                 problems=("not-found", "unsupported"),
             ),
             *self._acts(),
@@ -69,7 +69,7 @@ class FlowActs:
                 method="POST",
                 path=ROOT + "/{flow:path}/fork",
                 name="forkFlow",
-                summary="Start a new flow from a part of this one's history.",
+                summary="Start a new flow from a part of the history of this flow.",
                 run=self.fork,
                 scope=Scope.ADMIN,
                 names={"flow": schemas.FlowId},
@@ -81,11 +81,11 @@ class FlowActs:
                 method="DELETE",
                 path=ROOT + "/{flow:path}",
                 name="purgeFlow",
-                summary="Forget a flow that has ended.",
+                summary="Delete a flow that has ended.",
                 run=self.purge,
                 scope=Scope.ADMIN,
                 names={"flow": schemas.FlowId},
-                answers={204: ("It is gone.", None)},
+                answers={204: ("Deleted.", None)},
                 problems=("not-found", "conflict", "unsupported"),
             ),
         ]
@@ -94,11 +94,21 @@ class FlowActs:
         """What admins do to a flow without a body."""
         reason, retry = schemas.WithReason, schemas.RetryFlow
         return [
-            self._act("cancel", "Ask its code to stop.", _cancel, query=reason),
-            self._act("terminate", "End it at once.", _terminate, query=reason),
-            self._act("suspend", "Let it begin nothing new.", _suspend),
-            self._act("resume", "Let it go on.", _resume),
-            self._act("retry", "Let it go on from before what ended it.", _retry, query=retry),
+            self._act("cancel", "Request the cancellation of a flow.", _cancel, query=reason),
+            self._act(
+                "terminate",
+                "End a flow immediately, without running its code.",
+                _terminate,
+                query=reason,
+            ),
+            self._act("suspend", "Suspend a flow: nothing new begins.", _suspend),
+            self._act("resume", "Resume a flow.", _resume),
+            self._act(
+                "retry",
+                "Continue an ended flow from before the failure or cancellation.",
+                _retry,
+                query=retry,
+            ),
         ]
 
     def _act(self, name: str, summary: str, run: Run, *, query: Any = None) -> Endpoint:
@@ -111,7 +121,7 @@ class FlowActs:
             scope=Scope.ADMIN,
             names={"flow": schemas.FlowId},
             query=query,
-            answers={202: ("It is stored.", None)},
+            answers={202: ("Stored.", None)},
             problems=("not-found", "conflict", "unsupported"),
         )
 
@@ -141,7 +151,7 @@ class FlowActs:
         try:
             await handle.signal(call.path["event"], wanted.payload, id=wanted.id)
         except FlowNotFound:
-            raise _not_live() from None
+            raise _not_live(handle.id) from None
         return Reply(202)
 
     async def fork(self, call: Call) -> Reply:
@@ -157,7 +167,9 @@ class FlowActs:
             raise _taken() from None
         except UsageError:
             # All else that it could mean was looked at before.
-            raise Problem("not-found", "Its history has no such version or step.") from None
+            raise Problem(
+                "not-found", f"The history of flow {handle.id!r} has no version or step {at!r}."
+            ) from None
         return started(forked)
 
     async def purge(self, call: Call) -> Reply:
@@ -166,7 +178,7 @@ class FlowActs:
         handle = flows.get(call.path["flow"])
         await self._record(call.principal, "purge", handle.id)
         if not await flows.purge(handle.id):
-            raise Problem("conflict", "It has not ended: terminate it first.")
+            raise Problem("conflict", f"Flow {handle.id!r} has not ended: terminate it first.")
         return Reply(204)
 
     async def _operate(self, name: str, run: Run, call: Call) -> Reply:
@@ -188,7 +200,7 @@ async def _cancel(handle: FlowHandle[object], wanted: schemas.WithReason) -> Non
     try:
         await handle.cancel(wanted.reason or "cancelled")
     except FlowNotFound:
-        raise _not_live() from None
+        raise _not_live(handle.id) from None
 
 
 async def _terminate(handle: FlowHandle[object], wanted: schemas.WithReason) -> None:
@@ -211,29 +223,29 @@ async def _retry(handle: FlowHandle[object], wanted: schemas.RetryFlow) -> None:
 
 
 _NOT_RETRIED = {
-    "undone": "Steps were undone since what ended it: start it anew, or fork it.",
-    "heard": "Its parent has acted on its end, or may have before it went on as new: retry the "
-    "parent, or fork it.",
-    "stopped": "It was stopped by its parent or with it, and a retry of the parent begins it "
-    "again: retry the parent, or fork it.",
-    "unknown": "Nobody knows whether a step that is to run once has run: find out, and say "
+    "undone": "Steps were undone after the failure: start a new flow, or fork this one.",
+    "heard": "The parent has acted on the end of this child, or may have before it continued as "
+    "new: retry the parent, or fork this flow.",
+    "stopped": "This child was stopped by its parent or with it, and a retry of the parent starts "
+    "it again: retry the parent, or fork this flow.",
+    "unknown": "The outcome of a step with once=True is unknown: check its effects, and send "
     "rerunUnknown=true if it may run again.",
 }
 
 
 def _not_allowed(act: str, status: InstanceStatus) -> Problem:
     """The refusal of an act that the status does not allow, as it is now."""
-    allowed = "only one that failed, was cancelled or was terminated can be retried"
+    allowed = "only a failed, cancelled or terminated flow can be retried"
     if act != "retry":
-        allowed = "what has ended can only be retried, forked or purged"
+        allowed = "an ended flow can only be retried, forked or purged"
     elif status in FINAL and status is not InstanceStatus.COMPLETED:
-        allowed = "but it was changed meanwhile: read it, then decide"
-    return Problem("conflict", f"The flow is {status.value}: {allowed}.")
+        allowed = "it was changed meanwhile, so read it again, then decide"
+    return Problem("conflict", f"The status of the flow is {status.value}: {allowed}.")
 
 
 def _taken() -> Problem:
     return Problem("conflict", "The id belongs to another flow: choose another id.")
 
 
-def _not_live() -> Problem:
-    return Problem("not-found", "There is no live flow of this id in this namespace.")
+def _not_live(flow: str) -> Problem:
+    return Problem("not-found", f"No live flow {flow!r} in this namespace.")

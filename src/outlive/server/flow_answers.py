@@ -71,8 +71,8 @@ def check_reachable(flow: str | None) -> str | None:
     if flow is not None and _UNREACHABLE.fullmatch(check_key(flow)) is not None:
         raise Problem(
             "invalid-request",
-            "An id neither is 'start' nor begins with 'start/', holds no '/raiseEvent/', and does "
-            "not end with a slash and the name of an act: its path would mean something else.",
+            "A flow id must not be 'start', begin with 'start/', contain '/raiseEvent/', or end "
+            "with '/' and an action such as 'cancel': its path would be ambiguous.",
         )
     return flow
 

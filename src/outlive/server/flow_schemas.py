@@ -39,7 +39,7 @@ FlowName = Annotated[
 Reason = Annotated[str, Meta(min_length=1, max_length=REASON_LENGTH_MAX, pattern=PRINTABLE)]
 Attributes = Annotated[
     dict[Name, bool | int | float | str],
-    Meta(max_length=ATTRIBUTES_MAX, description="By these it can be found."),
+    Meta(max_length=ATTRIBUTES_MAX, description="Attributes to find the flow by."),
 ]
 # Far above any version, and what JSON numbers can say exactly.
 _VERSION_MAX = 2**53

@@ -44,7 +44,7 @@ def check_host_name(name: str) -> str:
         or (":" in plain and not shown.startswith("["))
     ):
         raise ConfigurationError(
-            f"{name!r} is no host name: write it as clients do, without scheme, port and wildcard"
+            f"{name!r} is not a host name: leave out scheme, port and wildcard"
         )
     return shown
 
@@ -62,10 +62,11 @@ class HostCheck:
         if _host_of(headers.get("host", "")) not in self._allowed:
             problem = Problem(
                 "misdirected",
-                "This name is not one of the server's: start it with --allowed-host NAME.",
+                "The Host header does not name this server. To allow a name, start the server with "
+                "--allowed-host NAME.",
             )
         elif self._is_foreign(headers):
-            problem = Problem("forbidden", "Pages of other sites may not use this server.")
+            problem = Problem("forbidden", "Requests from pages of other sites are not allowed.")
         else:
             await self._app(scope, receive, send)
             return

@@ -48,7 +48,7 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Host",
+            "title": "Outlive",
             "version": version,
             "summary": "Queues whose items are claimed by one worker at a time, and flows.",
             "description": (server.__doc__ or "").strip(),

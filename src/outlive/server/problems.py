@@ -42,20 +42,20 @@ TITLES = {
     "not-found": (404, "Not found"),
     "method-not-allowed": (405, "Method not allowed"),
     "request-timeout": (408, "The body did not arrive in time"),
-    "claim-stale": (409, "The claim is no longer yours"),
+    "claim-stale": (409, "The claim was lost"),
     "session-ended": (409, "The worker's session has ended"),
     "duplicate": (409, "A live item has this unique key"),
-    "queue-draining": (409, "The queue takes no more items"),
-    "conflict": (409, "Not as things stand now"),
+    "queue-draining": (409, "The queue is draining"),
+    "conflict": (409, "Conflict with the current state"),
     "too-large": (413, "The body is too large"),
-    "unsupported-media-type": (415, "Only JSON is understood"),
-    "misdirected": (421, "This server has another name"),
-    "unsupported": (422, "The store cannot do this"),
+    "unsupported-media-type": (415, "Only JSON is supported"),
+    "misdirected": (421, "Unknown host name"),
+    "unsupported": (422, "Not supported by the store"),
     "too-many-requests": (429, "Too many requests"),
-    "internal": (500, "A mistake of the server"),
-    "server-stopping": (503, "The server is being stopped"),
+    "internal": (500, "Internal server error"),
+    "server-stopping": (503, "The server is stopping"),
     "store-unavailable": (503, "The store does not answer"),
-    "outcome-unknown": (503, "The outcome is not known"),
+    "outcome-unknown": (503, "The outcome is unknown"),
 }
 """Status and title of every code."""
 
@@ -92,8 +92,8 @@ def session_ended() -> Problem:
     """The refusal of a worker whose session is over."""
     return Problem(
         "session-ended",
-        "No heartbeat came in time, and the work of this session was given to others. Drop what "
-        "you have, choose a new session, and ask again.",
+        "No heartbeat arrived in time, and other workers can claim the items of this session. Stop "
+        "work on them, choose a new session, and repeat the request.",
     )
 
 
@@ -102,26 +102,28 @@ def problem_of(error: OutliveError) -> Problem:
     if isinstance(error, OutcomeUnknown):
         return Problem(
             "outcome-unknown",
-            "The store's reply was lost: it may or may not have been done. Ask again with the same "
-            "ids; that never does it twice.",
+            "The store's reply was lost: the request may or may not have been applied. Repeat it "
+            "with the same ids; it is never applied twice.",
             Retry_After="1",
         )
     if isinstance(error, StoreError):
         return Problem(
             "store-unavailable",
-            "Nothing was done. Ask again in a moment.",
+            "Nothing was changed. Repeat the request in a moment.",
             Retry_After="1",
         )
     if isinstance(error, NotFound):
-        return Problem("not-found", "There is no such thing in this namespace.")
+        # Our own sentence about an id that the client sent.
+        said = str(error)
+        return Problem("not-found", f"{said[:1].upper()}{said[1:]}.")
     if isinstance(error, Conflict):
-        return Problem("conflict", "Somebody else was first: read again, then decide.")
+        return Problem("conflict", "Another request changed it first: read it again, then decide.")
     if isinstance(error, UnsupportedByDriver):
-        return Problem("unsupported", "The store of this server cannot do this.")
+        return Problem("unsupported", "The store of this server does not support this request.")
     if isinstance(error, MailboxFull):
         return Problem(
             "too-many-requests",
-            "As many signals lie unread there as are allowed; nothing was sent.",
+            "The flow has too many unread signals; nothing was sent. Retry later.",
             Retry_After="5",
         )
     if isinstance(error, LeaseLost):
@@ -129,7 +131,7 @@ def problem_of(error: OutliveError) -> Problem:
     if isinstance(error, UsageError) and not isinstance(error, ConfigurationError):
         return Problem("invalid-request", str(error))
     # A wrong setting of the server is nobody's business but its operator's, who reads the log.
-    return Problem("internal", "The server made a mistake; its log says more.")
+    return Problem("internal", "Internal error; the log of the server has the details.")
 
 
 def problem_response(problem: Problem) -> Response:

@@ -49,8 +49,8 @@ class QueueRoutes:
                 scope=Scope.ENQUEUE,
                 body=schemas.NewItem | schemas.NewItems,
                 answers={
-                    201: ("The item that stands in the queue now.", schemas.Queued),
-                    200: ("What became of each item of a list.", schemas.QueuedMany),
+                    201: ("The item that is in the queue now.", schemas.Queued),
+                    200: ("The outcome for each item of the list.", schemas.QueuedMany),
                 },
                 problems=("duplicate", "queue-draining", "conflict", "unsupported"),
             ),
@@ -79,7 +79,7 @@ class QueueRoutes:
                 method="GET",
                 path="/items/{item:path}",
                 name="item",
-                summary="What is known of one item.",
+                summary="One item, with its failed attempts.",
                 run=self.item,
                 scope=Scope.READ,
                 answers={200: ("The item.", schemas.Item)},
@@ -103,11 +103,16 @@ class QueueRoutes:
             return Reply(200, schemas.QueuedMany(items=[_queued(entry) for entry in entries]))
         (entry,) = entries
         if entry.entry is Entry.REJECTED:
-            raise Problem("duplicate", f"The live item {entry.id} has this unique key.")
+            raise Problem(
+                "duplicate",
+                f"The live item {entry.id!r} already has this unique key. Nothing was added.",
+            )
         if entry.entry is Entry.CLOSED:
-            raise Problem("queue-draining", "The queue drains. Nothing was added.")
+            raise Problem("queue-draining", f"Queue {queue!r} is draining. Nothing was added.")
         if entry.entry is Entry.CONFLICT:
-            raise Problem("conflict", "An item of another queue has this id. Nothing was added.")
+            raise Problem(
+                "conflict", f"An item of another queue has the id {entry.id!r}. Nothing was added."
+            )
         return Reply(201, _queued(entry))
 
     def _job(
@@ -115,7 +120,7 @@ class QueueRoutes:
     ) -> NewJob:
         capabilities = space.driver.capabilities
         if new.ordering_key is not None and not capabilities.ordering:
-            raise UnsupportedByDriver(f"{capabilities.backend} has no ordering keys")
+            raise UnsupportedByDriver(f"{capabilities.backend} does not support ordering keys")
         return job_of(queue, self._spaces.runtime.ordered_id(), new, carried)
 
     async def queues(self, call: Call) -> Reply:
@@ -144,7 +149,7 @@ class QueueRoutes:
         which = JobFilter(queue=queue, states=states)
         page, next_after = await _page(jobs, which, wanted, shown=shown)
         if not page and not any(record.settings.name == queue for record in await jobs.queues()):
-            raise Problem("not-found", "There is no such queue.")
+            raise Problem("not-found", f"No queue {queue!r} in this namespace.")
         return Reply(200, schemas.Items(items=page, next_after=next_after))
 
     async def item(self, call: Call) -> Reply:
@@ -152,7 +157,7 @@ class QueueRoutes:
         jobs = self._spaces.of(call.principal).jobs
         record = await jobs.get(JobId(call.path["item"]))
         if record is None:
-            raise Problem("not-found", "There is no such item.")
+            raise Problem("not-found", f"No item {call.path['item']!r} in this namespace.")
         shown = call.principal.may(Scope.PAYLOAD)
         item = _item(record, shown=shown)
         item.tries = [_try(attempt, shown=shown) for attempt in await jobs.attempts(record.id)]

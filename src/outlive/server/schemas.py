@@ -33,7 +33,7 @@ WorkerId = Annotated[
         min_length=1,
         max_length=64,
         pattern=_PLAIN,
-        description="The worker's own name, for people; one for each process.",
+        description="Name of the worker, for people; different for each process.",
     ),
 ]
 Nonce = Annotated[str, Meta(min_length=1, max_length=64, pattern=_PLAIN)]
@@ -43,7 +43,7 @@ ClaimId = Annotated[
         min_length=1,
         max_length=2048,
         pattern=r"^[\x20-\x7e]+" + END,
-        description="Of the answer to next; proves the claim.",
+        description="From the answer to next; proves the claim.",
     ),
 ]
 Ttl = Annotated[

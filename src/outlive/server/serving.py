@@ -103,9 +103,9 @@ async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, boo
         authenticated = await any_token(application.spaces.tokens)
         if not authenticated and reached:
             raise ConfigurationError(
-                f"others could reach a server on {reached[0]}, and no token exists that would tell "
-                "who they are: make one with `outlive token create NAME --scope work`, or leave "
-                "--host and --allowed-host out"
+                f"other machines could reach a server on {reached[0]}, but no token exists: create "
+                "one with `outlive token create NAME --scope work`, or leave out --host and "
+                "--allowed-host"
             )
         yield application, authenticated
 
@@ -177,7 +177,7 @@ def _bound(plan: ServePlan) -> Generator[socket.socket, None, None]:
 
 def _unbound(plan: ServePlan, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"port {plan.port} of {plan.host} cannot be bound ({error.strerror}): choose another with "
+        f"cannot listen on port {plan.port} of {plan.host} ({error.strerror}): choose another with "
         "--port or --host"
     )
 

@@ -47,8 +47,8 @@ def _space(namespace: str, driver: Driver, runtime: Runtime, opened: Opened) -> 
     jobs, hosts, tokens = driver.jobs, driver.hosts, driver.tokens
     if jobs is None or hosts is None or tokens is None:
         raise ConfigurationError(
-            f"{driver.capabilities.backend} keeps no work, so that there is nothing to serve: use "
-            "sqlite://, postgresql:// or redis://"
+            f"{driver.capabilities.backend} does not support jobs, so there is nothing to serve: "
+            "use sqlite://, postgresql:// or redis://"
         )
     sessions = Sessions(hosts, runtime.clock, runtime.new_id, partial(opened, namespace))
     return Space(
@@ -113,7 +113,7 @@ class Spaces:
         """
         flows = self._flows.get(principal.namespace)
         if flows is None:
-            raise UnsupportedByDriver("the store of this namespace keeps no flows")
+            raise UnsupportedByDriver("the store of this namespace does not support flows")
         return flows
 
     def at(self, deadline: float) -> tuple[datetime, float]:

@@ -63,7 +63,7 @@ class Waiters:
         if mine or self._count.total() >= WAITERS_MAX:
             raise Problem(
                 "too-many-requests",
-                "As many requests wait already as are allowed; ask with wait=0, or later.",
+                "Too many requests are waiting already; repeat the request with wait=0, or later.",
                 Retry_After="1",
             )
         bell = asyncio.Event()

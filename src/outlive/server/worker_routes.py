@@ -46,7 +46,7 @@ class WorkerRoutes:
         """The routes."""
         taken = {
             200: ("An item, claimed for this worker.", schemas.ClaimedItem),
-            204: ("Nothing to do, within the time that the worker wanted to wait.", None),
+            204: ("No item was ready within the wait time.", None),
         }
         settled = {200: ("Done.", schemas.Settled)}
         return [
@@ -87,18 +87,18 @@ class WorkerRoutes:
                 for name, summary, run, body in (
                     ("complete", "The item is done.", self.complete, schemas.Complete),
                     ("fail", "The item failed.", self.fail, schemas.Fail),
-                    ("release", "Give the item back untried.", self.release, schemas.Release),
+                    ("release", "Release the item untried.", self.release, schemas.Release),
                 )
             ),
             Endpoint(
                 method="POST",
                 path="/worker/heartbeat",
                 name="heartbeat",
-                summary="Keep claims, and learn which are lost or to be stopped.",
+                summary="Extend claims, and report which are lost or to be cancelled.",
                 run=self._heartbeats.run,
                 scope=Scope.WORK,
                 body=schemas.Heartbeat,
-                answers={200: ("What became of each claim.", schemas.Beaten)},
+                answers={200: ("The state of each claim.", schemas.Beaten)},
             ),
         ]
 
@@ -130,7 +130,7 @@ class WorkerRoutes:
         if wanted.item is not None:
             record = await space.jobs.get(JobId(wanted.item))
             if record is None or record.queue not in wanted.queues:
-                raise Problem("not-found", "There is no such item in these queues.")
+                raise Problem("not-found", f"No item {wanted.item!r} in these queues.")
 
     def _claimed(self, principal: Principal, job: ClaimedJob, session: Any) -> Any:
         now = self._spaces.clock.now()
@@ -232,13 +232,13 @@ class WorkerRoutes:
         space = self._spaces.of(call.principal)
         claim = verify(call.principal.key, space.namespace, claim_id)
         if claim is None:
-            raise Problem("not-found", "There is no such claim.")
+            raise Problem("not-found", "This bearer token has no claim with this claim_id.")
         return space, claim
 
 
 def _stale() -> Problem:
     return Problem(
         "claim-stale",
-        "The item was given to another worker, or has ended. Nothing was changed: stop working on "
-        "it.",
+        "Another worker has claimed the item, or it has ended. Nothing was changed: stop work on "
+        "the item.",
     )

@@ -1,7 +1,14 @@
 """What a process says of its work: events for metrics and traces, and its log."""
 
 from outlive.telemetry.events import Attribute, Span, Telemetry, combine
-from outlive.telemetry.logging import UNBOUND, HostLogs, JsonFormatter, bind_host, message_of
+from outlive.telemetry.logging import (
+    UNBOUND,
+    HostLogs,
+    JsonFormatter,
+    bind_host,
+    message_of,
+    plural,
+)
 from outlive.telemetry.opentelemetry import TracingTelemetry
 from outlive.telemetry.prometheus import PrometheusTelemetry
 
@@ -17,4 +24,5 @@ __all__ = [
     "bind_host",
     "combine",
     "message_of",
+    "plural",
 ]

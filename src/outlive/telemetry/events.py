@@ -353,7 +353,7 @@ class CombinedTelemetry(Telemetry):
         if mark not in self._failed:
             self._failed.add(mark)
             self._log.exception(
-                "telemetry %s failed in %s; measurements are missing, leases are not harmed",
+                "telemetry %s failed in %s; some measurements are missing, all else is unaffected",
                 type(part).__name__,
                 what,
             )
@@ -396,7 +396,7 @@ def combine(*telemetries: Telemetry | None, log: logging.Logger | None = None) -
             parts.append(given)
         else:
             raise UsageError(
-                f"telemetry is an outlive Telemetry (PrometheusTelemetry(), TracingTelemetry(), or "
-                f"your own subclass), not {given!r}"
+                "telemetry must be an outlive Telemetry (PrometheusTelemetry(), "
+                f"TracingTelemetry(), or your own subclass), not {given!r}"
             )
     return CombinedTelemetry(tuple(parts), log or _log) if parts else Telemetry()

@@ -40,6 +40,11 @@ _OURS = frozenset({"time", "level", "logger", "message", "exception", "stack"})
 _encoder = msgspec.json.Encoder()
 
 
+def plural(count: int, noun: str) -> str:
+    """``count`` with its noun: ``1 job``, ``2 jobs``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def message_of(record: logging.LogRecord) -> str:
     """What ``record`` says, neither masked nor cut; of one that cannot be put together, its text.
 

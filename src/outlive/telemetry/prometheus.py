@@ -182,7 +182,7 @@ def _metrics_of(registry: CollectorRegistry) -> _Metrics:
         except ValueError as error:
             del vars(registry)[_SLOT]
             raise ConfigurationError(
-                f"this Prometheus registry has other metrics under Outlive's names: {error}"
+                f"this Prometheus registry already has other metrics with Outlive's names: {error}"
             ) from None
     return shared
 
@@ -198,7 +198,7 @@ class _JobMetrics:
 
         self.enqueued = counter("enqueued", "Jobs enqueued by this process.")
         self.claimed = counter("claimed", "Jobs claimed by this process.")
-        self.reclaimed = counter("reclaimed", "Claims taken back from hosts that are gone.")
+        self.reclaimed = counter("reclaimed", "Claims recovered from dead hosts.")
         ended = counter("ended", "Claims of this process that ended, by outcome.", "outcome")
         run_seconds = Histogram(
             "outlive_job_run_seconds",
@@ -234,22 +234,24 @@ class _FlowMetrics:
             )
 
         events = Counter(
-            "outlive_flows", "What happened to flows of this process.", ("event",), registry=None
+            "outlive_flows", "Events of flows in this process, by event.", ("event",), registry=None
         )
         ended = Counter(
             "outlive_flows_ended",
-            "Flows that ended here, by outcome.",
+            "Flows that ended in this process, by outcome.",
             ("outcome",),
             registry=None,
         )
         step_seconds = seconds("step_run", "Time of one attempt of a step, by outcome.", "outcome")
         self.active = Gauge(
-            "outlive_flows_active", "Flows that do something here now.", registry=None
+            "outlive_flows_active",
+            "Flows that run in this process now, without waiting ones.",
+            registry=None,
         )
         self.activation_seconds = seconds(
-            "flow_activation", "Time that flow code ran, to its next wait."
+            "flow_activation", "Time that flow code ran until its next wait."
         )
-        self.timer_seconds = seconds("flow_timer_lag", "How late timers of flows were fired.")
+        self.timer_seconds = seconds("flow_timer_lag", "Delay of flow timers after their due time.")
         self.events = {value: events.labels(value) for value in (*FLOW_COUNTS, OTHER)}
         self.ended = {value: ended.labels(value) for value in (*FLOW_OUTCOMES, OTHER)}
         self.step_seconds = {value: step_seconds.labels(value) for value in (*STEP_OUTCOMES, OTHER)}
@@ -282,7 +284,7 @@ class _Metrics:
         losses = counter("losses", "Leases lost while owned, by reason code.", "reason")
         spent = Counter(
             "outlive_store_spent",
-            "What the store charged for requests, by its unit.",
+            "Cost that the store charged for requests, by unit.",
             ("unit",),
             registry=None,
         )
@@ -291,9 +293,9 @@ class _Metrics:
         self.acquisitions = {value: acquisitions.labels(value) for value in outcomes}
         self.acquire_seconds = {value: acquire_seconds.labels(value) for value in outcomes}
         self.losses = {value: losses.labels(value) for value in reasons}
-        self.conflicts = counter("conflicts", "Acquire calls that found the key owned by others.")
+        self.conflicts = counter("conflicts", "Acquire calls that found the key already owned.")
         self.takeovers = counter("takeovers", "Grants that took over from an expired owner.")
-        self.releases = counter("releases", "Leases given up by their owner.")
+        self.releases = counter("releases", "Leases released by their owner.")
         self.renew_failures = counter("renew_failures", "Attempts to renew that failed.")
         self.renew_seconds = Histogram(
             "outlive_lease_renew_seconds",
