@@ -452,7 +452,13 @@ def _seconds(value: Any, name: str, source: str) -> float:
     return result
 
 
-def _check_kind(fits: bool, value: object, name: str, source: str, wanted: str) -> None:  # noqa: FBT001
+def _check_kind(
+    fits: bool,  # noqa: FBT001
+    value: object,
+    name: str,
+    source: str,
+    wanted: str,
+) -> None:
     # The value stays out of the message: this is also the path of a URL of the wrong type.
     if not fits:
         kind = type(value).__name__

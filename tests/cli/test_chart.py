@@ -87,6 +87,6 @@ def test_simulate_answers_each_line(shell, lamp):
         'NO => "off" active',
         'xstate.done.actor.hum => "off" active',
     ]
-    assert "nothing takes 'NO' here" in done.stderr
+    assert "no transition for 'NO' in this state" in done.stderr
     assert "JSON object" in done.stderr
-    assert "there is no :dance" in done.stderr
+    assert "unknown command :dance" in done.stderr

@@ -68,8 +68,8 @@ async def test_one_look_at_another_process(own_folder):
 
 async def test_nobody_offers_machines(own_folder):
     said = await cli("--once", code=66)
-    assert "no process offers its machines" in said
-    assert "no machines to be seen" in await cli("--once", "1", code=66)
+    assert "no process publishes its machines" in said
+    assert "cannot read machines from" in await cli("--once", "1", code=66)
 
 
 async def test_what_an_onlooker_writes_is_never_read(own_folder):

@@ -25,14 +25,14 @@ def test_a_store_is_chosen_tried_and_written(shared):
     store = next(s for s in STORES if s.serves(shared.url.partition("://")[0]))
     access = access_of(store, shared.store.auth)
     terminal = shared.at_terminal("configure", OUTLIVE_URL="")
-    terminal.expect(r"Where are the leases kept\?")
+    terminal.expect(r"Which kind of store\?")
     terminal.expect(r"Store \[1\]: ")
     terminal.type(store.name)
     if len(store.access) > 1:
         terminal.expect(r"Authentication \[.*\]: ")
         terminal.type(access.name)
     if access.setting is not None:
-        terminal.expect(r"Name of the variable that holds it")
+        terminal.expect(r"Name of the variable that holds the secret")
         terminal.type(shared.store.variable)
     if access.setting != "url":
         terminal.expect(r"Endpoint \(.*: ")
@@ -85,8 +85,8 @@ def test_a_script_answers_by_options(shell, arguments, wanted):
         ((), "--backend"),
         (("--url", "nonsense"), "--backend"),
         (("--backend", "azblob"), "--url azblob://ACCOUNT/CONTAINER"),
-        (("--backend", "redis", "--url", "sqlite:///x.db"), "looks like redis://"),
-        (("--backend", "sqlite", "--auth", "key"), "cannot be reached by 'key'"),
+        (("--backend", "redis", "--url", "sqlite:///x.db"), "must have the form redis://"),
+        (("--backend", "sqlite", "--auth", "key"), "has no authentication 'key'"),
         (("--backend", "redis", "--auth", "url", "--variable", "a b"), "give its name"),
         (("--url", f"postgresql://u:{CANARY}@h/db"), "--auth url"),
         (("--url", "postgresql://u:abc@h/db", "--no-test"), "--auth url"),
@@ -139,7 +139,7 @@ def test_a_person_is_asked_before_a_file_is_replaced(outlive):
         terminal = outlive.at_terminal("configure", "--backend", "sqlite", OUTLIVE_URL="")
         terminal.expect(r"Endpoint")
         terminal.type("")
-        terminal.expect(r"is there already. Replace its url\? \[y/N\]: ")
+        terminal.expect(r"already exists. Replace its url\? \[y/N\]: ")
         terminal.type(answer)
         assert terminal.finish() == (130 if answer == "n" else 0)
         assert ("nothing was written" in terminal.screen) == (answer == "n")
@@ -152,8 +152,8 @@ def test_a_store_that_does_not_answer_is_not_written_unless_wanted(outlive, shel
     assert (alone.code, is_untouched(outlive)) == (69, True)
     for answer in ("n", "y"):
         terminal = outlive.at_terminal("configure", *away, OUTLIVE_URL="")
-        terminal.expect(r"it does not work yet: .*127\.0\.0\.1:1")
-        terminal.expect(r"Write the file all the same\? \[y/N\]: ")
+        terminal.expect(r"the store cannot be used yet: .*127\.0\.0\.1:1")
+        terminal.expect(r"Write the file anyway\? \[y/N\]: ")
         terminal.type(answer)
         terminal.finish()
         assert is_untouched(outlive) == (answer == "n")
@@ -165,7 +165,7 @@ def test_a_password_at_the_prompt_is_refused_and_asked_again(outlive):
     terminal.type("none")
     terminal.expect(r"Endpoint")
     terminal.type(f"postgresql://u:{CANARY}@127.0.0.1:1/db")
-    terminal.expect(r"a password does not go into the file")
+    terminal.expect(r"a password must not be written to the file")
     terminal.expect(r"Endpoint")
     terminal.hang_up()
     assert terminal.finish() == 130
@@ -176,11 +176,11 @@ def test_a_variable_that_is_not_set_is_named(outlive):
     terminal = outlive.at_terminal("configure", "--backend", "redis", OUTLIVE_URL="")
     terminal.expect(r"Authentication")
     terminal.type("url")
-    terminal.expect(r"Name of the variable that holds it \[REDIS_URL\]: ")
+    terminal.expect(r"Name of the variable that holds the secret \[REDIS_URL\]: ")
     terminal.type("")
     terminal.expect(r"'REDIS_URL', which is not set")
     terminal.expect(r"is the variable set in this shell\?")
-    terminal.expect(r"all the same")
+    terminal.expect(r"Write the file anyway")
     terminal.type("y")
     assert terminal.finish() == 0
     assert written(outlive) == {"url": "env:REDIS_URL"}
@@ -189,7 +189,7 @@ def test_a_variable_that_is_not_set_is_named(outlive):
 def test_a_repository_is_told_to_ignore_the_file(outlive, shell):
     (outlive.folder / ".git").mkdir()
     alone = shell("configure", "--backend", "sqlite", OUTLIVE_URL="")
-    assert "belongs into .gitignore" in alone.stderr
+    assert "to .gitignore: it must not be committed" in alone.stderr
     terminal = outlive.at_terminal("configure", "--backend", "sqlite", "--force", OUTLIVE_URL="")
     terminal.expect(r"Endpoint")
     terminal.type("")
@@ -217,10 +217,10 @@ def test_a_file_that_appeared_during_the_questions_is_left_alone(outlive):
     path = outlive.folder / "outlive.local.toml"
     away = ("--url", "postgresql://u@127.0.0.1:1/db", "--auth", "none")
     terminal = outlive.at_terminal("configure", *away, OUTLIVE_URL="")
-    terminal.expect(r"all the same")
+    terminal.expect(r"Write the file anyway")
     path.write_text('url = "sqlite:///theirs.db"\n')
     terminal.type("y")
-    terminal.expect(r"was written by somebody else meanwhile")
+    terminal.expect(r"was created by another process meanwhile")
     assert terminal.finish() == 2
     assert tomllib.loads(path.read_text()) == {"url": "sqlite:///theirs.db"}
     assert [entry.name for entry in outlive.folder.glob("*.new")] == []
@@ -231,7 +231,7 @@ def test_a_gitignore_in_another_encoding_is_no_obstacle(shell):
     (shell.folder / ".gitignore").write_bytes(b"f\xfcr-mich\n")
     done = shell("configure", "--backend", "sqlite", OUTLIVE_URL="")
     assert done.code == 0, done.stderr
-    assert "belongs into .gitignore" in done.stderr
+    assert "to .gitignore: it must not be committed" in done.stderr
 
 
 def test_an_unreadable_file_is_left_alone(outlive):

@@ -56,7 +56,7 @@ def test_another_takes_over_from_one_that_was_killed(shared):
     token = winner.expect(r"token +(\d+)\n")[1]
     follower = compete(shared, *SECOND, "--wait", "60", "--work", "0.2", "--ttl", ttl)
     follower.expect(r"LOCK ACQUISITION FAILED")
-    follower.expect(r"waiting in line for at most 60 s")
+    follower.expect(r"waiting for the lock for at most 60 s")
     winner.expect(r"renewals [1-9]")
     winner.process.kill()
     follower.expect(r"LOCK ACQUIRED")
@@ -155,7 +155,7 @@ def test_a_gate_needs_something_to_wait_on(outlive):
 def test_memory_is_one_process_and_says_so(outlive):
     alone = outlive("demo", "compete", "--work", "0.1", "--store", "memory://")
     assert alone.code == 0
-    assert "nobody can compete with it" in alone.stderr
+    assert "no other process can compete" in alone.stderr
     assert "LOCK ACQUIRED" in alone.stdout
     race = outlive("demo", "compete", "--race", "2", "--store", "memory://")
     assert (race.code, race.stdout) == (2, "")
@@ -170,7 +170,7 @@ def test_without_a_store_a_terminal_is_asked_and_the_competition_goes_on(outlive
     terminal.expect(r"Endpoint .*\[sqlite:///outlive.db\]: ")
     terminal.type("")
     terminal.expect(r"connected to sqlite:///outlive.db: it works")
-    terminal.expect(r"outlive.local.toml is written")
+    terminal.expect(r"outlive.local.toml was written")
     terminal.expect(r"LOCK ACQUIRED")
     assert terminal.finish() == 0
     assert (outlive.folder / "outlive.local.toml").stat().st_mode & 0o777 == 0o600
@@ -223,7 +223,7 @@ def test_wrong_use_is_refused(shell, arguments, said):
 def test_a_race_on_a_store_that_is_away_says_so(outlive):
     done = outlive("demo", "compete", "--race", "2", "--store", "postgresql://u@127.0.0.1:1/db")
     assert done.code == 69
-    assert "0 of 2 instances came to the start" in done.stderr
+    assert "only 0 of 2 instances were ready" in done.stderr
 
 
 def test_the_story_is_the_one_of_make_demo(shell, monkeypatch):

@@ -62,8 +62,7 @@ def test_an_id_that_was_started_before_is_told(shell, shop):
     assert second.code == 0
     assert "entry  existing" in second.stdout
     assert second.stderr == (
-        "outlive: nothing was started: flow 'o' was there already, and keeps the arguments that "
-        "it has\n"
+        "outlive: nothing was started: flow 'o' already exists and keeps its arguments\n"
     )
     assert shell(*again, "--json").document["entry"] == "existing"
 
@@ -272,7 +271,7 @@ def test_no_verb_makes_a_store_and_each_says_that_a_flow_is_not_there(shell, arg
         (("start", "checkout", "{}", "--at", "tomorrow"), "2030-01-31"),
         (("start", "checkout", "{}", "--app", "nowhere:app"), "cannot be imported"),
         (("ls", "--status", "done"), "completed"),
-        (("ls", "--created-after", "yesterday"), "--created-after is an instant"),
+        (("ls", "--created-after", "yesterday"), "--created-after must be an instant"),
         (("ls", "--created-after", "2030-01-31T03:00"), "--created-after needs an offset"),
         (("watch", "o", "--interval", "0"), "interval"),
         (("strat",), "start"),

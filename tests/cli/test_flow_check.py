@@ -26,7 +26,7 @@ def shop(shell):
     return made
 
 
-MORE_ENDED = "more ended flows were not checked; --limit N checks so many in all, live ones first"
+MORE_ENDED = "some ended flows were not checked; --limit N sets the total, live flows first"
 
 
 def check(shell, shop, *arguments, **environ):
@@ -54,7 +54,7 @@ def test_a_step_that_went_away_is_named_with_what_came_instead(shell, shop):
         '  expected  charge#0 called with {"amount":2}',
         '  found     charge#0 called with {"amount":3}',
     ]
-    assert told.stderr == "outlive: 1 live and 1 ended flows checked, 1 do not fit\n"
+    assert told.stderr == "outlive: checked flows: 1 live, 1 ended; mismatches: 1\n"
     assert check(shell, shop, "--status", "running")["mismatched"] == 0
     assert check(shell, shop, "--id", "waits")["checked"] == 1
 
@@ -72,7 +72,7 @@ def test_no_number_of_ended_flows_hides_a_live_one(shell, shop, monkeypatch):
     told = shell("flow", "replay-check", shop.name)
     assert told.code == 0
     assert told.stderr.splitlines() == [
-        "outlive: 2 live and 1 ended flows checked, 0 do not fit",
+        "outlive: checked flows: 2 live, 1 ended; mismatches: 0",
         f"outlive: {MORE_ENDED}",
     ]
     more = check(shell, shop, "--limit", "3")
@@ -87,7 +87,7 @@ def test_a_limit_that_leaves_live_flows_out_is_no_pass(shell, shop):
     assert found["left_out"] == {"live": True, "ended": True}
     told = shell("flow", "replay-check", shop.name, "--limit", "1")
     assert told.code == 1
-    assert "more live flows were NOT checked: leave --limit away" in told.stderr
+    assert "some live flows were NOT checked: leave out --limit" in told.stderr
     assert shell("flow", "replay-check", shop.name, "--limit", "2").code == 0
 
 
@@ -208,11 +208,11 @@ def test_the_table_and_the_lines_of_a_history_are_for_reading(shell, shop):
         (("nowhere",), "MODULE:NAME"),
         (("{app}", "missing.json"), "cannot be read"),
         (("{app}", "broken.json"), "no history"),
-        (("{app}", "broken.json", "--id", "waits"), "leave options that choose"),
-        (("{app}", "broken.json", "--only-defined"), "leave options that choose"),
-        (("{app}", "broken.json", "--limit", "1"), "leave options that choose"),
-        (("{app}", "--only-defined", "--name", "checkout"), "leave --only-defined away"),
-        (("{app}", "--only-defined", "--id", "waits"), "leave --only-defined away"),
+        (("{app}", "broken.json", "--id", "waits"), "leave out options that select"),
+        (("{app}", "broken.json", "--only-defined"), "leave out options that select"),
+        (("{app}", "broken.json", "--limit", "1"), "leave out options that select"),
+        (("{app}", "--only-defined", "--name", "checkout"), "leave out --only-defined"),
+        (("{app}", "--only-defined", "--id", "waits"), "leave out --only-defined"),
         (("{app}", "--id", ""), "the id of a flow must not be empty"),
     ],
 )

@@ -92,7 +92,7 @@ def test_serve_refuses_what_it_cannot_serve_or_bind(outlive):
     created(outlive, "ci", "--scope", "read")
     done = outlive("serve", "--host", "192.0.2.1")
     assert done.code == 2
-    assert "cannot be bound" in done.stderr
+    assert "cannot listen on port" in done.stderr
     done = outlive("serve", "--allowed-host", "http://work.example:80/")
     assert done.code == 2
     assert "no host name" in done.stderr

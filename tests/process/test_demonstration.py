@@ -45,6 +45,6 @@ def test_the_demonstration_tells_what_happened(tmp_path):
     assert (
         f"reserve on {killed}, charge on {killed}, pack on {taken[1]}, ship on {taken[1]}" in said
     )
-    assert "4 steps ended and are recorded once each; 0 of those" in said
+    assert "4 steps ended, each recorded once; 0 of the ended" in said
     assert "Stale writes that reached the table: 0" in said
     assert list(tmp_path.iterdir()) == []

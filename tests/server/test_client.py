@@ -397,7 +397,7 @@ async def test_a_worker_whose_server_fell_silent_says_how_long_it_asked(monkeypa
         await until(lambda: heard)
         worker.stop()
         await asyncio.wait_for(running, 20)
-    assert "not been returned: no answer within 0.1 s" in caplog.text
+    assert "not released: no answer within 0.1 s" in caplog.text
 
 
 def test_what_a_worker_says_of_an_error_shows_no_secret_and_never_fails():

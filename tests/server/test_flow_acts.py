@@ -211,10 +211,10 @@ async def test_a_failed_flow_is_tried_again_from_the_step_that_failed(shop):
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        ("retry", "only one that failed, was cancelled or was terminated can be retried."),
-        ("suspend", "what has ended can only be retried, forked or purged."),
-        ("resume", "what has ended can only be retried, forked or purged."),
-        ("terminate", "what has ended can only be retried, forked or purged."),
+        ("retry", "only a failed, cancelled or terminated flow can be retried."),
+        ("suspend", "an ended flow can only be retried, forked or purged."),
+        ("resume", "an ended flow can only be retried, forked or purged."),
+        ("terminate", "an ended flow can only be retried, forked or purged."),
     ],
 )
 async def test_what_a_status_does_not_allow_names_the_status(shop, act, said):
@@ -223,7 +223,7 @@ async def test_what_a_status_does_not_allow_names_the_status(shop, act, said):
     await shop.ended(flow)
     got = await shop.api.send("POST", f"{FLOWS}/{flow}/{act}")
     assert (got.status, got.code) == (409, "conflict")
-    assert got.document["detail"] == f"The flow is completed: {said}"
+    assert got.document["detail"] == f"The status of the flow is completed: {said}"
     assert "first" not in got.document["title"]
 
 
@@ -254,7 +254,7 @@ async def test_why_a_child_is_not_retried_by_itself_is_said(shop):
     shop.broken.add("charge")
     flow = await shop.start("basket")
     assert (await shop.ended(flow))["status"] == "failed"
-    for child, why in (("checkout#0", "acted on its end"), ("patience#0", "begins it again")):
+    for child, why in (("checkout#0", "acted on the end"), ("patience#0", "starts it again")):
         await shop.ended(f"{flow}/{child}")
         got = await shop.api.send("POST", f"{FLOWS}/{flow}/{child}/retry")
         assert (got.status, got.code) == (409, "conflict"), got.body

@@ -49,8 +49,8 @@ def test_an_option_that_is_not_known_is_named_with_those_that_are(define, said, 
     [
         (lambda app: app.flow(5), "app.flow takes an `async def`, or name=…, not 5"),
         (lambda app: app.step("pay"), "app.step takes a function, or name=…, not 'pay'"),
-        (lambda app: app.flow(name=5)(flow), "the name of a flow is a str, not int"),
-        (lambda app: app.step(name=5)(flow), "the name of a step is a str, not int"),
+        (lambda app: app.flow(name=5)(flow), "the name of a flow must be a str, not int"),
+        (lambda app: app.step(name=5)(flow), "the name of a step must be a str, not int"),
     ],
 )
 def test_what_a_decorator_is_given_in_place_of_a_function_or_a_name_is_told(define, said):

@@ -340,4 +340,4 @@ def test_a_lease_that_is_dropped_names_the_line_that_acquired_it(caplog):
     told = [each.getMessage() for each in caplog.records if "dropped without" in each.message]
     assert len(told) == 3
     for offset, message in enumerate(told, start=1):
-        assert f"acquired at {__file__}:{line + offset} and" in message
+        assert f"acquired at {__file__}:{line + offset}, expires" in message

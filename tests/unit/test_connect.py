@@ -101,7 +101,7 @@ def test_every_scheme_has_a_factory_with_capabilities():
 
 async def test_a_ttl_outside_the_backends_range_is_refused_on_connect(tmp_path):
     options = outlive.LeaseOptions(ttl=0.001)
-    with pytest.raises(outlive.UsageError, match="offers: at least"):
+    with pytest.raises(outlive.UsageError, match="ttl must be at least"):
         await outlive.connect(f"sqlite:///{tmp_path}/x.db", leases=options)
 
 
@@ -124,5 +124,5 @@ def test_a_leader_is_a_coroutine_function():
 
 
 async def test_an_app_is_no_name_of_one():
-    with pytest.raises(outlive.UsageError, match=r"app is an outlive\.App, not str"):
+    with pytest.raises(outlive.UsageError, match=r"app must be an outlive\.App, not str"):
         await outlive.connect("memory://", app="good:app")

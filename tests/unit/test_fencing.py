@@ -44,7 +44,7 @@ async def test_a_write_of_an_older_owner_is_refused(db):
 def test_the_blocking_facade_is_fenced_alike(db):
     with blocking.connect("memory://") as host, host.leases.hold("report") as lease:
         fencing.check(lease, write(db, lease.token, "text"))
-        with pytest.raises(outlive.Fenced, match="not there"):
+        with pytest.raises(outlive.Fenced, match="does not exist"):
             fencing.check(lease, write(db, lease.token, "text", row=2))
 
 

@@ -18,6 +18,7 @@ from outlive.bench.crew import Hand, crew
 from outlive.bench.judging import Record, Tally, judge
 from outlive.bench.strategies import Strategy, open_arena
 from outlive.errors import ConfigurationError, StoreError, UnsupportedByDriver
+from outlive.runtime.logs import plural
 from outlive.runtime.runtime import Runtime
 
 # From the moment the start is told until it: every worker must have heard of it by then.
@@ -96,7 +97,8 @@ async def _hold_one(
     try:
         contest = _Contest(plan, strategy, arena, runtime)
         for workers in plan.workers:
-            tell(f"{strategy.label}: workers {workers}, items {plan.items}, runs {plan.runs}")
+            size = (plural(workers, "worker"), plural(plan.items, "item"), plural(plan.runs, "run"))
+            tell(f"{strategy.label}: {' x '.join(size)}")
             outcome.tallies.append(await contest.run(site, hands[:workers]))
     finally:
         await arena.demolish()

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outlive.runtime.logs import plural
+
 # What a claim may take at the 95th percentile before it is called slow.
 P95_MS_MAX = 50.0
 
@@ -143,7 +145,7 @@ def sum_up(tallies: Sequence[Tally], skipped: Mapping[str, str]) -> Verdict:
     """Judge a whole benchmark. One that measured nothing is not ok."""
     sound = [tally for tally in tallies if tally.sound]
     faults = [
-        f"FAULT: {tally.label} with {tally.workers} workers: {tally.fault}"
+        f"FAULT: {tally.label} with {plural(tally.workers, 'worker')}: {tally.fault}"
         for tally in tallies
         if tally.fault is not None
     ]
@@ -161,14 +163,15 @@ def sum_up(tallies: Sequence[Tally], skipped: Mapping[str, str]) -> Verdict:
     lines += faults
     slow = [tally for tally in sound if tally.is_slow]
     lines += [
-        f"SLOW: {t.label} with {t.workers} workers: p95 {t.p95_ms:.1f} ms, not below "
+        f"SLOW: {t.label} with {plural(t.workers, 'worker')}: p95 {t.p95_ms:.1f} ms, not below "
         f"{P95_MS_MAX:g} ms"
         for t in slow
     ]
     if sound and not slow:
         worst = max(sound, key=lambda tally: tally.p95_ms)
         lines.append(
-            f"slowest p95: {worst.p95_ms:.1f} ms ({worst.label} with {worst.workers} workers), "
+            f"slowest p95: {worst.p95_ms:.1f} ms ({worst.label} with "
+            f"{plural(worst.workers, 'worker')}), "
             f"below {P95_MS_MAX:g} ms"
         )
     lines += [f"skipped: {name}: {reason}" for name, reason in skipped.items()]

@@ -58,7 +58,7 @@ def bench() -> None:
 @global_options
 @click.pass_context
 def claims(context: click.Context, /, **options: Any) -> None:
-    """Measure claims: several processes race for the same items, by each strategy in turn.
+    """Measure claims: several processes race for the same items, one strategy after the other.
 
     A sound strategy gives every item to one process. The control reads and then writes, so that it
     gives some items to several processes; if it does not, the contest proves nothing. Exits 1 if a

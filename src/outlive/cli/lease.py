@@ -157,7 +157,7 @@ def _show_raw(invocation: Invocation, key: str) -> None:
 )
 @global_options
 def show_history(key: str, limit: int) -> None:
-    """Show who owned a lease, newest first: token, from, to, and why it ended."""
+    """Show the owners of a lease, newest first: token, from, to, and the reason of the end."""
     invocation = current()
 
     async def work(_: signals.Signals) -> list[Tenancy]:

@@ -154,7 +154,7 @@ def crash_at_every_commit(
         name = getattr(flow, "__name__", repr(flow))
         raise UsageError(f"{name!r} is no flow: define it with @app.flow")
     if flow.name not in app.flows:
-        raise UsageError(f"{app!r} has no flow {flow.name!r}, so that nobody would run it")
+        raise UsageError(f"{app!r} has no flow {flow.name!r}, so no host would run it")
     story = _Story(app, flow, args, kwargs, drive, limit_s)
     peace = CrashPoint()
     record = story.run(peace)
@@ -214,8 +214,8 @@ class _Story:
         left = World(interceptor=point).run(self._tell)
         if point.stuck is not None:
             raise AssertionError(
-                f"flow {self.flow.name!r} {point} was run again, and did not do what its history "
-                f"says, so that it depends on chance, on time or on what it remembers: "
+                f"flow {self.flow.name!r} {point} was replayed, and did not do what its history "
+                "says, so it depends on randomness, on time or on state in memory: "
                 f"{point.stuck}"
             )
         broken = [text for record, rows in left for text in _broken_in(record, rows)]
@@ -285,8 +285,8 @@ class _Story:
                 break
             if look_s > _STILL_S and records == before and await self._stays(driver, records):
                 raise TimeoutError(
-                    f"flow {self.flow.name!r} waits for what nobody sends: let drive= send its "
-                    "signals and updates, under the names that the flow waits for"
+                    f"flow {self.flow.name!r} waits for a message that is never sent: let drive= "
+                    "send its signals and updates, under the names that the flow waits for"
                 )
             before = records
             await asyncio.sleep(look_s)

@@ -41,7 +41,7 @@ class Unhandled(RuntimeError):
 
     def __init__(self, seed: int, errors: list[dict[str, Any]]) -> None:
         lines = [f"{error.get('message')}: {error.get('exception')!r}" for error in errors]
-        super().__init__(f"seed {seed}: errors nobody handled:\n" + "\n".join(lines))
+        super().__init__(f"seed {seed}: unhandled errors:\n" + "\n".join(lines))
         self.errors = errors
 
 

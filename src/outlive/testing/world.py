@@ -113,7 +113,7 @@ class World:
             return self.simulation.run(lambda _: self._main(story))
         except StepLimit as error:
             error.add_note(
-                "perhaps something waits for what nobody sends: give result() a timeout"
+                "perhaps a task waits for a message that is never sent: give result() a timeout"
                 if self._hosted
                 else NOBODY_SERVES
             )

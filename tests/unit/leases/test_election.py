@@ -125,7 +125,7 @@ async def test_the_next_leader_reports_what_was_missed(caplog):
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert tick.missed == tick.number - 2
-    assert "were missed" in caplog.text
+    assert "' missed " in caplog.text
 
 
 def test_a_key_is_defined_once():

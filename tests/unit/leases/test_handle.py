@@ -143,7 +143,7 @@ async def test_a_raising_handler_is_logged_and_harms_nothing(pair, caplog):
 
 async def test_an_unknown_event_is_refused(pair):
     a, _ = pair
-    with pytest.raises(UsageError, match="no lease event"):
+    with pytest.raises(UsageError, match="is not a lease event"):
         a.leases.on(ValueError, print)
 
 
@@ -216,4 +216,4 @@ async def test_a_mistake_of_a_driver_is_a_failed_renewal_and_tried_again(pair, m
         (ZeroDivisionError, True),
     ]
     assert lease.is_held
-    assert "the driver failed to renew 'k'" in caplog.text
+    assert "the driver failed to renew lease 'k'" in caplog.text

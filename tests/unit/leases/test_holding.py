@@ -108,7 +108,7 @@ async def test_a_hold_is_entered_once(pair):
     hold = a.leases.hold("k")
     async with hold:
         pass
-    with pytest.raises(UsageError, match="entered once"):
+    with pytest.raises(UsageError, match="entered only once"):
         async with hold:
             pass
 

@@ -57,7 +57,7 @@ async def test_a_try_that_lost_its_reply_for_good_leaves_nothing(pair, monkeypat
         return result
 
     monkeypatch.setattr(a._driver.leases, "acquire", losing_replies, raising=False)
-    with pytest.raises(OutcomeUnknown, match="ends within"):
+    with pytest.raises(OutcomeUnknown, match="expires within"):
         await a.leases.try_acquire("k", ttl=600)
     assert await b.leases.acquire("k", timeout=5)
 

@@ -208,20 +208,18 @@ async def test_jobs_that_cannot_be_taken_back_do_not_keep_flows_from_it(caplog, 
     assert (record.owner, jobs.asked) == (None, 1)
     # That a host died is seen without asking for more than warnings.
     told = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert "took 0 jobs and 1 flows from hosts that are gone" in [
-        each.getMessage() for each in told
-    ]
+    assert "recovered 0 jobs and 1 flow from dead hosts" in [each.getMessage() for each in told]
     await look()
     await look()
     # Asked for each time, and told once.
     assert jobs.asked == 3
-    assert caplog.text.count("taking back claims of jobs from dead hosts failed") == 1
+    assert caplog.text.count("could not recover jobs from dead hosts") == 1
     jobs.broken = False
     await look()
     jobs.broken = True
     reaper._sweep_due = 0.0
     await look()
-    assert caplog.text.count("taking back claims of jobs from dead hosts failed") == 2
+    assert caplog.text.count("could not recover jobs from dead hosts") == 2
     await driver.close()
 
 
@@ -247,8 +245,8 @@ async def test_what_was_taken_from_dead_hosts_is_told_in_one_line(caplog):
     await pass_ttls(clock, heartbeat, reaper, driver, driver)
     (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert told.getMessage() == (
-        f"took {RECLAIM_MAX + 20} jobs (1 of them dead, lost too often) and 0 flows from hosts "
-        "that are gone; found dead: dies-0, dies-1, dies-2, dies-3, dies-4 and 2 more"
+        f"recovered {RECLAIM_MAX + 20} jobs (1 dead: lost too often) and 0 flows from dead hosts; "
+        "hosts found dead: dies-0, dies-1, dies-2, dies-3, dies-4 and 2 more"
     )
     assert told.host == "me"
     await driver.hosts.open(session("had-nothing", 1.0))
@@ -276,7 +274,7 @@ async def test_whose_work_could_be_taken_only_later_is_named_when_it_is(caplog):
     jobs.fails = False
     await pass_ttls(clock, heartbeat, reaper, driver, shown)
     said = [each.getMessage() for each in caplog.records if "took" in each.getMessage()]
-    assert said == ["took 1 jobs and 0 flows from hosts that are gone; found dead: busy, idle"]
+    assert said == ["recovered 1 job and 0 flows from dead hosts; hosts found dead: busy, idle"]
     # The next one has nothing to do with them.
     await driver.hosts.open(session("next", 1.0))
     caplog.set_level(logging.INFO)

@@ -122,14 +122,14 @@ async def test_releases_left_to_the_ttl_say_their_host(host, lines, monkeypatch)
     task = asyncio.create_task(lease.release())
     await begun.wait()
     task.cancel()
-    await lines.said("ends by its ttl")
+    await lines.said("expires by its ttl")
 
 
 async def test_waiting_for_a_store_that_is_away_says_its_host(host, lines, monkeypatch):
     monkeypatch.setattr(MemoryLeaseStore, "acquire", away)
     with pytest.raises(StoreUnavailable):
         await host.leases.acquire("k", timeout=0.05)
-    assert (await lines.said("waiting for lease")).key == "k"
+    assert (await lines.said("could not acquire lease")).key == "k"
 
 
 async def test_withdrawing_and_leaving_say_their_host(host, lines, monkeypatch):
@@ -138,7 +138,7 @@ async def test_withdrawing_and_leaving_say_their_host(host, lines, monkeypatch):
     task = asyncio.create_task(host.leases.acquire("k", timeout=0.02))
     with pytest.raises(TimeoutError):
         await task
-    await lines.said("leaving the queue")
+    await lines.said("could not leave the queue")
     await held.release()
     begun = asyncio.Event()
 
@@ -152,7 +152,7 @@ async def test_withdrawing_and_leaving_say_their_host(host, lines, monkeypatch):
     task = asyncio.create_task(host.leases.try_acquire("k"))
     await begun.wait()
     task.cancel()
-    await lines.said("withdrawing from")
+    await lines.said("could not withdraw")
 
 
 async def test_failing_handlers_say_their_host(host, lines):
@@ -166,7 +166,7 @@ async def test_failing_handlers_say_their_host(host, lines):
     host.leases.on(Released, later)
     await (await host.leases.acquire("k")).release()
     while len(lines.records) < 2:
-        await lines.said("a handler of Released failed")
+        await lines.said("an event handler of Released failed")
 
 
 async def test_elections_say_their_host(host, lines, monkeypatch):
@@ -175,7 +175,7 @@ async def test_elections_say_their_host(host, lines, monkeypatch):
 
     task = asyncio.create_task(host.leases.lead("boss", fail))
     assert (await lines.said("leading")).key == "boss"
-    await lines.said("the leader's function failed")
+    await lines.said("the leader function of")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -198,7 +198,7 @@ async def test_periodic_functions_say_their_host(host, lines):
         raise ValueError("tick")
 
     task = asyncio.create_task(host.leases.every(0.1, fail, key="t"))
-    await lines.said("the periodic function")
+    await lines.said("periodic function")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -209,7 +209,7 @@ async def test_heartbeats_say_their_host(lines, monkeypatch):
         monkeypatch.setattr(MemoryHostStore, "renew", away)
         assert (await lines.said("heartbeat failed")).host == "speaker"
         monkeypatch.undo()
-        again = await lines.said("heartbeats arrive again")
+        again = await lines.said("heartbeats succeed again")
         assert (again.host, again.levelname) == ("speaker", "WARNING")
 
         async def ended(self, host, ttl_us):
@@ -240,7 +240,7 @@ async def test_a_failing_chore_says_its_host(lines):
     keeper = Keeper(Runtime(), open_driver, log=log)
     keeper.add(FailingChore())
     await keeper.start()
-    record = await lines.said("a chore of the keeper failed")
+    record = await lines.said("a task of the renewal thread failed")
     await keeper.stop()
     assert (record.host, record.namespace) == ("speaker", "ns")
 
@@ -255,7 +255,7 @@ async def test_a_keeper_that_cannot_start_says_its_host(lines):
         await keeper.start()
     with pytest.raises(ZeroDivisionError):
         await keeper.stop()
-    record = await lines.said("the keeper ended")
+    record = await lines.said("the renewal thread ended")
     assert (record.host, record.namespace) == ("speaker", "ns")
 
 

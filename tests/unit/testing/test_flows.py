@@ -136,7 +136,9 @@ def waiting_app() -> outlive.App:
 
 def test_a_flow_that_waits_for_what_nobody_sends_is_told_of():
     app = waiting_app()
-    with pytest.raises(TimeoutError, match="'waits' waits for what nobody sends: let drive="):
+    with pytest.raises(
+        TimeoutError, match="'waits' waits for a message that is never sent: let drive="
+    ):
         crash_at_every_commit(app, app.flows["waits"], 3 * 3600)
 
 

@@ -241,8 +241,8 @@ async def test_which_name_is_wrong_is_told(fleet):
         ("query", "the name of a query"),
     ):
         handle = await host.flows.start(waits, what)
-        assert await handle.result(timeout=5) == f"{said} is a str, not int"
-    with pytest.raises(UsageError, match=r"^the id of a flow is a str, not int$"):
+        assert await handle.result(timeout=5) == f"{said} must be a str, not int"
+    with pytest.raises(UsageError, match=r"^the id of a flow must be a str, not int$"):
         await host.flows.start(waits, "signal", id=5)
     with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
         host.flows.get("")
@@ -254,7 +254,7 @@ async def test_which_name_is_wrong_is_told(fleet):
         await host.flows.list(after="")
     with pytest.raises(UsageError, match=r"^the id of a parent must not be empty$"):
         await host.flows.list(parent="")
-    with pytest.raises(UsageError, match=r"^the name of a signal is a str, not int$"):
+    with pytest.raises(UsageError, match=r"^the name of a signal must be a str, not int$"):
         await handle.signal(5)
-    with pytest.raises(UsageError, match=r"^the name of an update is a str, not int$"):
+    with pytest.raises(UsageError, match=r"^the name of an update must be a str, not int$"):
         await handle.update(5)
