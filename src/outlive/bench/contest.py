@@ -18,8 +18,8 @@ from outlive.bench.crew import Hand, crew
 from outlive.bench.judging import Record, Tally, judge
 from outlive.bench.strategies import Strategy, open_arena
 from outlive.errors import ConfigurationError, StoreError, UnsupportedByDriver
-from outlive.runtime.logs import plural
 from outlive.runtime.runtime import Runtime
+from outlive.telemetry import plural
 
 # From the moment the start is told until it: every worker must have heard of it by then.
 _LEAD_S = 0.02

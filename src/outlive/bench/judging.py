@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outlive.runtime.logs import plural
+from outlive.telemetry import plural
 
 # What a claim may take at the 95th percentile before it is called slow.
 P95_MS_MAX = 50.0
