@@ -130,8 +130,8 @@ def test_a_password_is_never_printed(shell, url):
 def test_who_only_looks_makes_no_store_out_of_a_mistyped_url(shell, arguments):
     done = shell(*arguments)
     assert (done.code, done.stdout) == (78, "")
-    assert "is the URL right?" in done.stderr
-    assert "by any program that connects, such as `outlive worker`" in done.stderr
+    assert "check the URL" in done.stderr
+    assert "so does any program that connects, such as `outlive worker`" in done.stderr
     assert list(shell.folder.iterdir()) == []
 
 

@@ -94,7 +94,7 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
 
 async def test_a_folder_of_somebody_else_is_refused(own_folder):
     monitor.folder().chmod(0o755)
-    with pytest.raises(ConfigurationError, match="alone"):
+    with pytest.raises(ConfigurationError, match="directory of this user"):
         async with Orchestrator().published():
             pass
 

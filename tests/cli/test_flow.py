@@ -38,7 +38,7 @@ def test_a_flow_is_started_found_and_shown_with_its_end(shell, shop):
     assert (done["status"], done["outcome"]) == ("completed", 6)
     assert done["input"] == {"item": "pen", "amount": 3}
     assert done["attributes"] == {"tier": "gold", "n": 5}
-    assert done["history"][-1]["what"].endswith("the flow's end (completed)")
+    assert done["history"][-1]["what"].endswith("the end of the flow (completed)")
     assert "input" not in shown(shell, "o-2")
     assert shown(shell, "o-2")["outcome"]["message"] == "step charge#0 failed: ValueError: negative"
     listed = shell("flow", "ls", "--status", "completed", "--json").document
@@ -192,7 +192,7 @@ def test_a_failed_flow_is_retried_and_forked_with_other_arguments(shell, shop):
     shop.run(until)
     refused = shell("flow", "retry", "o")
     assert refused.code == 75
-    assert "only one that failed, was cancelled or was terminated is retried" in refused.stderr
+    assert "only a failed, cancelled or terminated flow can be retried" in refused.stderr
 
 
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "terminate", "retry", "purge"])

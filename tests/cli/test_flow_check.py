@@ -207,7 +207,7 @@ def test_the_table_and_the_lines_of_a_history_are_for_reading(shell, shop):
         (("nowhere:app",), "cannot be imported"),
         (("nowhere",), "MODULE:NAME"),
         (("{app}", "missing.json"), "cannot be read"),
-        (("{app}", "broken.json"), "no history"),
+        (("{app}", "broken.json"), "not a history"),
         (("{app}", "broken.json", "--id", "waits"), "leave out options that select"),
         (("{app}", "broken.json", "--only-defined"), "leave out options that select"),
         (("{app}", "broken.json", "--limit", "1"), "leave out options that select"),

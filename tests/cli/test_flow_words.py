@@ -129,7 +129,7 @@ def copied_commit(shell, flow, at):
     """The commit before the mark of a copy of ``flow``."""
     assert shell("flow", "fork", flow, "--at", at, "--id", "copy").code == 0
     *_, copied, mark = shell("flow", "show", "copy", "--history", "--json").document["history"]
-    assert mark["what"].startswith("a copy of flow ")
+    assert mark["what"].startswith("a fork of flow ")
     return copied
 
 
@@ -158,14 +158,16 @@ def test_copied_attempts_of_the_step_that_is_forked_at_are_not_told_as_an_end(sh
 
 def test_a_history_says_why_the_flow_ended(shell, shop, failed):
     *_, last = shell("flow", "history", failed).stdout.splitlines()
-    why = "the flow's end (failed): outlive.errors.StepFailed: step charge#0 failed: ValueError"
+    why = (
+        "the end of the flow (failed): outlive.errors.StepFailed: step charge#0 failed: ValueError"
+    )
     assert why in last
     assert "pocket" not in last
     *_, commit, _ = shell("flow", "watch", failed, "-o", "jsonl").lines
     assert why in commit["what"]
     shell("flow", "retry", "b")
     *_, void, _ = shell("flow", "history", "b", "-o", "jsonl").lines
-    assert void["what"].endswith("the flow's end (failed): child checkout#0")
+    assert void["what"].endswith("the end of the flow (failed): child checkout#0")
     shell("flow", "terminate", "b", "--reason", "drill")
     assert "the flow was terminated after version" in shell("flow", "history", "b").stderr
     assert "drill" in shell("flow", "history", "b").stderr
@@ -192,7 +194,7 @@ def test_a_signal_that_does_not_fit_is_seen_with_the_end_that_it_led_to(shell, s
 
     shop.run(until)
     last = shell("flow", "history", "o", "-o", "jsonl").lines[-1]["what"]
-    assert "signal 'approved' coming in; the flow's end (failed): " in last
+    assert "signal 'approved' received; the end of the flow (failed): " in last
     assert "InvalidPayload: signal 'approved'" in last
 
 
@@ -208,7 +210,7 @@ def test_a_watch_tells_the_error_of_an_end_that_came_while_it_looked(shell, fail
 
     monkeypatch.setattr(FlowHandle, "status", late)
     *_, commit, running, ended = shell("flow", "watch", failed, "-o", "jsonl").lines
-    assert "the flow's end (failed): outlive.errors.StepFailed: " in commit["what"]
+    assert "the end of the flow (failed): outlive.errors.StepFailed: " in commit["what"]
     assert (running["status"], ended["status"]) == ("running", "failed")
 
 

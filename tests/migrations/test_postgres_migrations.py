@@ -126,7 +126,7 @@ async def test_a_newer_schema_is_refused_even_when_asked(postgres_url) -> None:
         f"VALUES (98, 1), (99, {NEWEST + 1})",
     )
     for migrate in (None, True):
-        with pytest.raises(SchemaMismatch, match="install the release here") as raised:
+        with pytest.raises(SchemaMismatch, match="upgrade Outlive on this host") as raised:
             await open_driver(postgres_url, migrate=migrate)
         assert raised.value.found == 99
 

@@ -100,7 +100,7 @@ async def test_a_newer_store_is_refused_and_says_what_to_do(tmp_path: Path, end:
     path = tmp_path / "store.db"
     await create(path)
     stamp(tmp_path / f"store.db{end}", NEWEST + 7, NEWEST + 1)
-    with pytest.raises(SchemaMismatch, match="install the release here") as caught:
+    with pytest.raises(SchemaMismatch, match="upgrade Outlive on this host") as caught:
         await create(path)
     assert (caught.value.found, caught.value.expected) == (NEWEST + 7, NEWEST)
     with pytest.raises(SchemaMismatch):

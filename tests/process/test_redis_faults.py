@@ -406,7 +406,7 @@ async def test_an_address_where_something_else_answers_is_no_store(drivers) -> N
         thread = threading.Thread(target=answer)
         thread.start()
         port = listener.getsockname()[1]
-        with pytest.raises(StoreUnavailable, match="is it a Redis server"):
+        with pytest.raises(StoreUnavailable, match="it is a Redis server"):
             await drivers.open(f"redis://127.0.0.1:{port}")
         thread.join()
 

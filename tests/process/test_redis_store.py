@@ -119,11 +119,11 @@ async def test_the_doctor_is_content_with_a_durable_server(drivers, services) ->
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"appendfsync": "everysec"}, "the log is flushed 'everysec'"),
-        ({"appendfsync": "everysec"}, "jobs, claims and results that were acknowledged"),
-        (FORGETFUL, "keeps nothing"),
-        ({"appendonly": "no", "save": "60 1000"}, "writes no log"),
-        ({"maxmemory-policy": "allkeys-lru"}, "may forget leases and jobs"),
+        ({"appendfsync": "everysec"}, "appendfsync is 'everysec'"),
+        ({"appendfsync": "everysec"}, "acknowledged jobs, claims and results"),
+        (FORGETFUL, "does not persist"),
+        ({"appendonly": "no", "save": "60 1000"}, "has no append-only log"),
+        ({"maxmemory-policy": "allkeys-lru"}, "may evict leases and jobs"),
     ],
 )
 async def test_the_doctor_warns_of_a_server_that_may_forget(
@@ -141,13 +141,13 @@ async def test_the_doctor_tells_of_the_quiet_time(drivers, services) -> None:
     server = services.start(RedisServer())
     driver = await drivers.open(server.url)
     await driver.leases.acquire(request("k", "a/1", 20))
-    assert "after a restart nothing would be granted for 20 s" in await findings(driver)
+    assert "after a restart, no lease is granted for 20 s" in await findings(driver)
     await asyncio.to_thread(server.crash)
     said = await findings(driver)
     assert list(said.values()) == ["error"]
     await asyncio.to_thread(server.revive)
     said = await findings(driver)
-    assert any("nothing is granted for another" in what for what in said)
+    assert any("no lease is granted for another" in what for what in said)
 
 
 async def test_a_keeper_does_not_listen(drivers, redis_url) -> None:

@@ -41,14 +41,20 @@ HANDLER = (
 def test_an_option_that_is_not_known_is_named_with_those_that_are(define, said, known):
     with pytest.raises(UsageError) as caught:
         define(App("a"))
-    assert str(caught.value) == f"{said} It takes {known}"
+    assert str(caught.value) == f"{said} Known options: {known}"
 
 
 @pytest.mark.parametrize(
     ("define", "said"),
     [
-        (lambda app: app.flow(5), "app.flow takes an `async def`, or name=…, not 5"),
-        (lambda app: app.step("pay"), "app.step takes a function, or name=…, not 'pay'"),
+        (
+            lambda app: app.flow(5),
+            "app.flow must decorate an `async def` or be given options such as name=…, not 5",
+        ),
+        (
+            lambda app: app.step("pay"),
+            "app.step must decorate a function or be given options such as name=…, not 'pay'",
+        ),
         (lambda app: app.flow(name=5)(flow), "the name of a flow must be a str, not int"),
         (lambda app: app.step(name=5)(flow), "the name of a step must be a str, not int"),
     ],
@@ -72,12 +78,12 @@ DECORATORS = {
     "every": lambda app: app.every(60, key="often"),
     "leader": lambda app: app.leader("chief"),
 }
-CALL = "let a function of its own call it"
-START = "let a function of its own say `await host.flows.start(nightly, …)`"
+CALL = "call it from another function"
+START = "call `await host.flows.start(nightly, …)` in a separate function"
 
 
 def schedule(option):
-    return f"let a host say `await host.flows.schedule('nightly', nightly, {option}=…)`"
+    return f"call `await host.flows.schedule('nightly', nightly, {option}=…)`"
 
 
 async def nightly(given: object) -> None:
@@ -98,16 +104,16 @@ def nightly_at_once(given: object) -> None:
         (
             "step",
             "flow",
-            "flow code calls a flow as it is, and that starts a child; drop @app.step",
+            "call the flow directly in flow code, which starts a child flow; remove @app.step",
         ),
-        ("flow", "flow", "drop one of the two"),
+        ("flow", "flow", "remove one of the two decorators"),
         ("flow", "step", CALL),
-        ("flow", "handler", "let it say `await host.flows.start(…)` for a flow of its own"),
+        ("flow", "handler", "call `await host.flows.start(…)` in the handler to start a flow"),
         ("handler", "step", CALL),
         ("step", "handler", CALL),
         ("cron", "step", CALL),
         ("cron", "handler", CALL),
-        ("step", "step", "give it the function itself, `app.step(…)(nightly.function)`"),
+        ("step", "step", "pass the function itself, `app.step(…)(nightly.function)`"),
     ],
 )
 def test_a_decorator_above_one_that_it_does_not_go_with_is_told_what_to_do(above, below, fix):
@@ -117,7 +123,7 @@ def test_a_decorator_above_one_that_it_does_not_go_with_is_told_what_to_do(above
         DECORATORS[above](app)(made)
     verb = "takes" if above in ("flow", "step") else "runs"
     assert str(caught.value) == (
-        f"@app.{above} {verb} functions, and 'nightly' is a {below}: {fix}"
+        f"@app.{above} {verb} plain functions, but 'nightly' is a {below}: {fix}"
     )
     defined = (app.flows, app.steps, app.handlers, app.crons, app.periodics, app.leaders)
     assert sum(map(len, defined)) == 1
@@ -133,8 +139,8 @@ def test_what_is_run_as_a_plain_function_is_no_flow(below, fix):
     with pytest.raises(UsageError) as caught:
         app.flow(function)
     assert str(caught.value) == (
-        f"@app.{below} below @app.flow runs 'nightly' as a plain function, and starts no flow: "
-        f"drop it, and {fix}"
+        f"@app.{below} below @app.flow runs 'nightly' as a plain function and starts no flow: "
+        f"remove it, and {fix}"
     )
     assert not app.flows
 

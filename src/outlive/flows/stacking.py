@@ -98,4 +98,4 @@ def _instead(name: str, called: str, decorator: str) -> str:
         return f"call `await host.flows.schedule({name!r}, {called}, {decorator}=…)`"
     if decorator == "step":
         return "call the flow directly in flow code, which starts a child flow; remove @app.step"
-    return f"call `await host.flows.start({called}, …)`"
+    return f"call `await host.flows.start({called}, …)` in a separate function"

@@ -84,7 +84,7 @@ def test_what_the_command_line_printed_of_a_history_replays(outlive_world):
     with pytest.raises(UsageError, match="no flow"):
         check_replay(outlive.App("empty"), printed)
     for wrong in ("", "{}", printed[:-9], {"id": "one"}):
-        with pytest.raises(UsageError, match="no history of a flow"):
+        with pytest.raises(UsageError, match="not a history of a flow"):
             check_replay(make_app(), wrong)
 
 

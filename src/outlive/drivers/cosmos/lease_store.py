@@ -203,8 +203,8 @@ class CosmosLeaseStore:
         for _ in range(_RACES_MAX):
             if sighting is not None and _is_before(sighting.item, grant):
                 raise StoreUnavailable(
-                    f"stale read from Azure Cosmos DB: lease {grant.key!r} was returned without "
-                    "its last write; nothing was applied"
+                    f"a replica of Azure Cosmos DB is behind: it returned lease {grant.key!r} "
+                    "without its last write; nothing was applied"
                 )
             if sighting is None or not _is_of(sighting.item, grant):
                 raise Fenced(grant.key)

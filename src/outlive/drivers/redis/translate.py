@@ -23,7 +23,7 @@ from outlive.errors import (
 _REFUSED = {
     "LOADING": "the server is loading its data",
     "BUSY": "the script of another program blocks the server",
-    "OOM": "the memory of the server is full: raise maxmemory or remove keys",
+    "OOM": "the server memory is full: raise maxmemory or remove keys",
     "MISCONF": "the server cannot write to its disk",
     "NOREPLICAS": "too few replicas are connected",
     "MASTERDOWN": "the server is a replica that lost its primary",
