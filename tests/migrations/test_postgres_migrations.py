@@ -148,7 +148,7 @@ async def test_a_newer_schema_that_serves_this_release_is_used_as_it_is(
             assert isinstance(await driver.leases.acquire(asked), Grant)
             await driver.close()
         await (await open_driver(postgres_url, role="keeper")).close()
-    told = [line for line in caplog.messages if "number 99" in line]
+    told = [line for line in caplog.messages if "version 99" in line]
     assert len(told) == 2
     done = await PostgresFactory().migrate(parse_url(postgres_url), context())
     assert done == Migration(before=99, after=99)

@@ -118,7 +118,7 @@ async def test_a_newer_store_that_serves_this_release_is_used_as_it_is(
     with caplog.at_level("INFO", logger="outlive"):
         await create(path)
         await SqliteFactory().migrate(parse_url(f"sqlite:///{path}"), context())
-    assert [f"number {NEWEST + 7}" in line for line in caplog.messages] == [True]
+    assert [f"version {NEWEST + 7}" in line for line in caplog.messages] == [True]
     assert shape(path) == before
     with closing(sqlite3.connect(tmp_path / f"store.db{end}")) as connection:
         assert schema.current(connection) == SchemaVersion(NEWEST + 7, NEWEST)

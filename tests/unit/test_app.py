@@ -209,7 +209,7 @@ def test_decorators_that_each_do_what_they_say_go_together(above, below, functio
 @pytest.mark.parametrize("below", ["step", "handler"])
 def test_what_a_leader_would_not_await_is_refused(below):
     app = App("shop")
-    with pytest.raises(UsageError, match=r"@app\.leader runs functions"):
+    with pytest.raises(UsageError, match=r"@app\.leader runs plain functions"):
         app.leader("chief")(DECORATORS[below](app)(nightly_at_once))
 
 
