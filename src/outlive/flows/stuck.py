@@ -48,7 +48,7 @@ class Stuck:
         home = self._home
         home.drop(live)
         home.log.error(
-            "flow %s of %r cannot go on, and waits for a release that fits its history: %s",
+            "flow %s of %r is stuck on this host and will be retried: %s",
             *(live.id, live.row.name, error),
             # Where an event was not known says nothing.
             exc_info=None if isinstance(error, HistoryTooNew) else error,
@@ -97,6 +97,6 @@ class Stuck:
 
         def marked(answer: Committed | None) -> None:
             if answer is None or not answer.ok:
-                self._home.log.warning("flow %s was not marked as stuck", live.id)
+                self._home.log.warning("could not mark flow %s as stuck", live.id)
 
         self._home.commits.put(commit, live.session, marked)

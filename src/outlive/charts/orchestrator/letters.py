@@ -68,4 +68,4 @@ class DeadLetters:
             try:
                 listener(letter)
             except Exception:
-                logging.getLogger("outlive.charts").exception("a dead-letter listener failed")
+                logging.getLogger("outlive.charts").exception("a dead letter listener failed")

@@ -59,7 +59,7 @@ def read_settings(location: Location, options: dict[str, Any]) -> AzureBlobSetti
     if _CONTAINER.fullmatch(container) is None:
         raise ConfigurationError(
             f"{container!r} is not a valid container name: write azblob://ACCOUNT/CONTAINER, "
-            "with 3 to 63 lower-case letters, digits and single hyphens"
+            "with 3 to 63 characters: a-z, 0-9 and single hyphens"
         )
     given: dict[str, Any] = {**location.options, **options}
     access = read_access(BLOB, parts.netloc, given)

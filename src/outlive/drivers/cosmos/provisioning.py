@@ -75,7 +75,7 @@ async def prepare(
     if account.multi_write:
         raise ConfigurationError(
             f"{settings.shown} writes in several regions, so two owners can acquire one lease: "
-            "turn multi-region writes off (az cosmosdb update --enable-multiple-write-locations "
+            "disable multi-region writes (az cosmosdb update --enable-multiple-write-locations "
             "false), or use another account for leases"
         )
     properties = await _container_properties(container, settings, create=create)

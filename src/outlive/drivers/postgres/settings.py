@@ -91,8 +91,8 @@ def read_settings(location: Location, options: dict[str, Any], *, role: str) -> 
     schema = str(given.get("schema", "outlive"))
     if _SCHEMA.fullmatch(schema) is None or schema.startswith("pg_"):
         raise ConfigurationError(
-            f"schema {schema!r} is not valid: use lower-case letters, digits and '_', at most 48, "
-            "not starting with a digit or pg_"
+            f"schema {schema!r} is not valid: use at most 48 characters a-z, 0-9 and '_', not "
+            "starting with a digit or pg_"
         )
     listen_url = given.get("listen_url")
     if listen_url is not None and not str(listen_url).startswith(("postgresql://", "postgres://")):

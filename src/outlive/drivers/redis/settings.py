@@ -117,8 +117,8 @@ def read_settings(location: Location, options: dict[str, Any]) -> RedisSettings:
     prefix = str(given.get("prefix", "outlive"))
     if _PREFIX.fullmatch(prefix) is None:
         raise ConfigurationError(
-            f"prefix {prefix!r} is not valid: use at most 64 letters, digits, '_', '.', ':' or "
-            "'-', starting with a letter or digit"
+            f"prefix {prefix!r} is not valid: use at most 64 characters A-Z, a-z, 0-9, '_', '.', "
+            "':' or '-'; the first must be alphanumeric"
         )
     if parts.username and not parts.password:
         # Without one there is no login, and the work would be done as the default user.

@@ -76,7 +76,7 @@ def tried_again_soon(monkeypatch):
 
 
 def held(caplog):
-    return [record for record in caplog.records if "cannot go on" in record.getMessage()]
+    return [record for record in caplog.records if "is stuck" in record.getMessage()]
 
 
 async def is_stuck(handle):
