@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from benchmarks.flows import hosts, sizes, throughput
+from benchmarks.flows import hosts, sent, sizes, throughput
 from benchmarks.flows.backend import OpenFloor
 from benchmarks.flows.effort import FULL, QUICK
 from benchmarks.flows.peers import DBOS
@@ -28,6 +28,7 @@ def _measurements(backend: str) -> dict[str, throughput.Measure]:
         sizes.LONG_NAME: sizes.measure_long,
         sizes.FAN_NAME: sizes.measure_fan,
         sizes.SLEEPING_NAME: sizes.measure_sleeping,
+        sent.NAME: sent.measure,
     }
 
 

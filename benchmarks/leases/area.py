@@ -14,6 +14,7 @@ from benchmarks.leases import (
     handover,
     idle,
     renewals,
+    sent,
     uncontended,
     versus,
 )
@@ -35,8 +36,8 @@ _EVERYWHERE: dict[str, Measure] = {
 }
 # Processes contend for the write lock of a file; a server has no such lock.
 _MEASUREMENTS: dict[str, dict[str, Measure]] = {
-    "sqlite": {**_EVERYWHERE, contention.NAME: contention.measure},
-    "postgres": _EVERYWHERE,
+    "sqlite": {**_EVERYWHERE, sent.NAME: sent.measure, contention.NAME: contention.measure},
+    "postgres": {**_EVERYWHERE, sent.NAME: sent.measure},
     # Scripts run one at a time, and so does whoever waits for a key: who is served how often?
     "redis": {
         **_EVERYWHERE,

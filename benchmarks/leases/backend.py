@@ -62,12 +62,28 @@ class Absent(Exception):
     """No server can be had here; the text says why."""
 
 
+BRACKETS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"})
+"""First words of statements that only begin, end or divide a transaction."""
+
+
 @dataclass(slots=True)
 class Count:
-    """What was sent to a store."""
+    """What was sent to a store.
+
+    Attributes:
+        statements: Statements that read or write.
+        transactions: Transactions; a statement outside of one is a transaction itself.
+        brackets: Statements that only begin, end or divide a transaction.
+    """
 
     statements: int = 0
     transactions: int = 0
+    brackets: int = 0
+
+    @property
+    def sent(self) -> int:
+        """All statements."""
+        return self.statements + self.brackets
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from benchmarks.leases.backend import Absent, Count, Floor
+from benchmarks.leases.backend import BRACKETS, Absent, Count, Floor
 
 # The URL of a server to measure on, instead of a private one.
 VARIABLE = "OUTLIVE_BENCH_PG"
@@ -64,6 +64,11 @@ class PostgresBackend:
 
         return open_floor(url)
 
+    @property
+    def sees_statements(self) -> bool:
+        """Whether the server's log can be read."""
+        return self._log is not None
+
     @asynccontextmanager
     async def counting(self, url: str) -> AsyncGenerator[Callable[[], Count]]:
         """Count by the server's log where it is ours, else by its count of transactions."""
@@ -101,8 +106,8 @@ def count_log(text: str) -> Count:
     within: set[str] = set()
     for process, first_word in _STATEMENT.findall(text):
         word = first_word.upper()
-        # What only begins or ends a transaction belongs to the statements inside.
-        count.statements += word not in _BEGINS | _ENDS
+        count.brackets += word in BRACKETS
+        count.statements += word not in BRACKETS
         count.transactions += process not in within
         if word in _BEGINS:
             within.add(process)

@@ -6,6 +6,7 @@ calling thread: what the fastest program that writes the same rows would do.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sqlite3
 import time
@@ -16,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.children import boot_time
-from benchmarks.leases.backend import TTL_S, Count, Floor, LeaseCount
+from benchmarks.leases.backend import BRACKETS, TTL_S, Count, Floor, LeaseCount
 from outlive.drivers.sqlite import lease_sql as sql
 from outlive.drivers.sqlite.schema import bring_up, migrations
 from outlive.model.lease import HISTORY_MAX
@@ -36,6 +37,7 @@ class SqliteBackend:
     """Stores below one directory."""
 
     name = "sqlite"
+    sees_statements = True
     bars = {  # noqa: RUF012 - a constant
         "uncontended": 0.6,
         "concurrent": 8.0,
@@ -76,20 +78,13 @@ class SqliteBackend:
         count = Count()
         original = sqlite3.connect
 
-        def traced(statement: str) -> None:
-            # Statements inside a trigger are traced as comments: they are part of another one.
-            if statement.startswith("--"):
-                return
-            count.statements += not statement.startswith(_BRACKETS)
-            count.transactions += statement.startswith("BEGIN")
-
         def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
             connection = original(*arguments, **options)
-            connection.set_trace_callback(traced)
+            connection.set_trace_callback(_tracing(count))
             return connection
 
         with mock.patch.object(sqlite3, "connect", connect):
-            yield lambda: Count(count.statements, count.transactions)
+            yield lambda: dataclasses.replace(count)
         if not count.statements:
             raise RuntimeError("the trace saw no statement at all: the driver goes past it")
 
@@ -103,8 +98,26 @@ def open_raw(path: Path, *, timeout_s: float = 0.0) -> sqlite3.Connection:
     return connection
 
 
-# What only begins, ends or divides a transaction belongs to the statements inside.
-_BRACKETS = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE")
+_READS = frozenset({"SELECT", "PRAGMA"})
+
+
+def _tracing(count: Count) -> Callable[[str], None]:
+    """What counts the statements of one connection."""
+    last = ""
+
+    def traced(statement: str) -> None:
+        nonlocal last
+        word = statement.split(maxsplit=1)[0].upper()
+        # A write is traced again, by the same text, as each of its triggers begins: they are part
+        # of it. The same write twice has BEGIN and COMMIT in between.
+        if statement == last and word not in _READS:
+            return
+        last = statement
+        count.brackets += word in BRACKETS
+        count.statements += word not in BRACKETS
+        count.transactions += word == "BEGIN"
+
+    return traced
 
 
 class _Raw:

@@ -12,7 +12,7 @@ from benchmarks.leases.postgres_backend import postgres
 from benchmarks.leases.redis_backend import redis
 from benchmarks.places import Places
 from benchmarks.report import Report, Row
-from benchmarks.work import backlog, batches, end_to_end, pickup
+from benchmarks.work import backlog, batches, end_to_end, pickup, sent
 from benchmarks.work.backend import Backend
 from benchmarks.work.effort import FULL, QUICK, Effort
 from benchmarks.work.peers import PROCRASTINATE
@@ -36,6 +36,7 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
         batches.NAME: _claims("sqlite_floor"),
         pickup.NAME: pickup.measure,
         backlog.NAME: backlog.measure,
+        sent.NAME: sent.measure,
     },
     "postgres": {
         end_to_end.NAME: end_to_end.measure_postgres,
@@ -43,6 +44,7 @@ _MEASUREMENTS: dict[str, dict[str, Measure]] = {
         batches.NAME: _claims("postgres_floor"),
         pickup.NAME: pickup.measure,
         backlog.NAME: backlog.measure,
+        sent.NAME: sent.measure,
     },
     "redis": {batches.NAME: _claims("redis_floor"), pickup.NAME: pickup.measure},
 }

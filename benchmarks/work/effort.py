@@ -25,6 +25,7 @@ class Effort:
     backlog_rounds: int
     # The peer is slow: this many jobs take it some seconds.
     peer_jobs: int
+    idle_s: float
 
 
 QUICK = Effort(
@@ -36,6 +37,7 @@ QUICK = Effort(
     backlog=100_000,
     backlog_rounds=15,
     peer_jobs=400,
+    idle_s=12.0,
 )
 FULL = Effort(
     rounds=9,
@@ -46,4 +48,5 @@ FULL = Effort(
     backlog=1_000_000,
     backlog_rounds=61,
     peer_jobs=1500,
+    idle_s=60.0,
 )
