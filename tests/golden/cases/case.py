@@ -14,7 +14,7 @@ import msgspec
 
 from outlive import App
 from outlive.errors import OutliveError
-from outlive.work.payload import encode
+from outlive.serialization import encode
 
 SAME: Any = object()
 """What comes back equals what was stored."""
