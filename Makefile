@@ -26,7 +26,7 @@ help:
 	@echo "make test-fast  run the tests that need nothing but Python"
 	@echo "make test-repeat N=3 [LOAD=1]  run all tests so often; LOAD=1 keeps every core busy meanwhile"
 	@echo "make lint       check style, types and layers"
-	@echo "make bench      measure all areas beside the raw driver"
+	@echo "make bench      measure all areas beside the raw driver; JSON=FOLDER keeps their rows"
 	@echo "make soak       run the long forms of the tests"
 	@echo "make clean      remove the environment, caches and builds"
 
@@ -56,10 +56,9 @@ lint: dev
 	$(BIN)/lint-imports
 
 bench: dev
-	@$(PYTHON) -m benchmarks leases $(ARGS)
-	@$(PYTHON) -m benchmarks work $(ARGS)
-	@$(PYTHON) -m benchmarks flows $(ARGS)
-	@$(PYTHON) -m benchmarks charts $(ARGS)
+	@status=0; for area in leases work flows charts; do \
+		$(PYTHON) -m benchmarks $$area $(if $(JSON),--json $(JSON)/$$area.json) $(ARGS) || status=1; \
+	done; exit $$status
 
 soak: dev
 	@OUTLIVE_SOAK=1 $(PYTHON) -m pytest $(ARGS)

@@ -16,9 +16,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Ten processes that start at once on two cores need some seconds to import and connect; a program
-# that says nothing for longer than this never will.
-ANSWER_LIMIT_S = 60.0
+# A program that ends is noticed at once; one that says nothing for longer than this hangs, however
+# slow the machine is.
+ANSWER_LIMIT_S = 900.0
 
 # Shared by all processes of the machine, unlike the plain monotonic clock in some containers.
 _CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", None) or time.CLOCK_MONOTONIC

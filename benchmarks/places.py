@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from benchmarks.leases.backend import Absent
 from benchmarks.leases.sqlite_backend import SqliteBackend
 from benchmarks.report import Report, Row
-from benchmarks.running import run_measurements
+from benchmarks.running import fail, run_measurements
 
 E_contra = TypeVar("E_contra", contravariant=True)
 
@@ -59,9 +59,12 @@ class Places(Generic[E_contra]):
             if any(measurement.startswith(f"{name}/") for measurement in wanted):
                 try:
                     with server() as backend:
+                        report.servers[said] = backend.version
                         self.run_on(report, backend, wanted, effort)
                 except Absent as error:
                     report.absent.append(f"{said}: {error}")
+                except Exception as error:  # noqa: BLE001 - one server must not cost the others
+                    fail(report, said, error)
 
     def run_on(self, report: Report, backend: Any, wanted: list[str], effort: E_contra) -> None:
         """Measure what is wanted of one backend."""

@@ -15,8 +15,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from benchmarks.charts.peers import INSTALL_LIMIT_S, Absent, cache
+from benchmarks.charts.peers import INSTALL_LIMIT_S, cache
 from benchmarks.children import ROOT, Child
+from benchmarks.leases.backend import Absent
 
 
 def _installer() -> list[str]:
@@ -25,7 +26,7 @@ def _installer() -> list[str]:
         return [sys.executable, "-m", "pip", "install", "-qq"]
     uv = shutil.which("uv")
     if uv is None:
-        raise SystemExit("--peers needs pip in this environment, or uv on the PATH")
+        raise RuntimeError("--peers needs pip in this environment, or uv on the PATH")
     return [uv, "pip", "install", "-q", "--python", sys.executable]
 
 

@@ -28,7 +28,7 @@ class Row:
         floor: What the raw driver did in the same run, or ``None`` where there is none.
         peers: What others did in the same run, by name; the name says in what they differ.
         bar: What is required: of ``ours / floor`` where there is a floor, else of ``ours``.
-        at_most: Whether the bar is an upper limit.
+        at_most: Whether less is better: the bar is an upper limit.
 
     Raises:
         ValueError: A number is not finite, or the floor is not above zero.
@@ -71,6 +71,7 @@ class Row:
             "floor": self.floor,
             "peers": dict(self.peers),
             "bar": self.bar,
+            "at_most": self.at_most,
             "ok": self.ok,
         }
 
@@ -86,6 +87,8 @@ class Report:
     failures: list[str] = field(default_factory=list[str])
     # What was left out because it cannot be had here. Shown last; no reason to fail.
     absent: list[str] = field(default_factory=list[str])
+    # Of the servers that were measured, by name.
+    servers: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def status(self) -> int:
@@ -102,10 +105,18 @@ class Report:
         lines += [f"left out: {reason}" for reason in self.absent]
         return "\n".join(lines)
 
-    def write_json(self, path: Path) -> None:
-        """Write all rows to ``path``."""
-        document = {"rows": [row.as_json() for row in self.rows]}
-        path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    def as_json(self) -> dict[str, Any]:
+        """The run as scripts read it; the keys are a promise."""
+        return {
+            "rows": [row.as_json() for row in self.rows],
+            "failed": self.failures,
+            "left_out": self.absent,
+        }
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write ``document`` to ``path``."""
+    path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def shown(value: float | None) -> str:
@@ -130,17 +141,24 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
-    cells = [_HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
-    lines = [_line(cells[0], widths)]
-    lines.append("  ".join("-" * width for width in widths).rstrip())
-    for row, line in zip(rows, cells[1:], strict=True):
-        lines.append(_line(line, widths))
-        lines += [
+    lines = table(_HEADINGS, [_cells(row) for row in rows])
+    found = lines[:2]
+    for row, line in zip(rows, lines[2:], strict=True):
+        found.append(line)
+        found += [
             f"    beside it: {name}: {shown(value)} {row.unit}"
             for name, value in sorted(row.peers.items())
         ]
-    return lines
+    return found
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Two lines of headings, and one for each row: a name, numbers, and a verdict."""
+    cells = [headings, *rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(headings))]
+    rule = "  ".join("-" * width for width in widths).rstrip()
+    first, *rest = (_line(line, widths) for line in cells)
+    return [first, rule, *rest]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from benchmarks.disk import flush_ms
+from benchmarks.leases.backend import Absent
 from benchmarks.report import Report, Row, shown
 
 Measurement = Callable[[], Awaitable[list[Row]]]
@@ -23,8 +24,7 @@ def run_measurements(report: Report, backend: str, measurements: Mapping[str, Me
     """Run ``measurements``, each by its full name, and add the conditions they ran under."""
     before = _flush_ms()
     for name, measure in measurements.items():
-        _progress(f"measuring {name} …")
-        _run_one(report, name, measure)
+        run_measurement(report, name, measure)
     report.conditions.append(
         f"{backend}: one flush of the disk took {shown(before)} ms before the run and "
         f"{shown(_flush_ms())} ms after it"
@@ -37,20 +37,39 @@ def _flush_ms() -> float:
         return flush_ms(Path(directory))
 
 
-def _run_one(report: Report, name: str, measure: Measurement) -> None:
+def run_measurement(report: Report, name: str, measure: Measurement) -> None:
+    """Run one, by its full name; what breaks is a failure of the report, and of nobody else."""
+    _progress(f"measuring {name} …")
+
     async def main() -> list[Row]:
         return await measure()
 
     try:
         rows = asyncio.run(main())
+    except Absent as error:
+        report.absent.append(f"{name}: {error}")
+        return
     except Exception as error:  # noqa: BLE001 - one that breaks must not cost the others
-        traceback.print_exc()
-        report.failures.append(f"{name}: {error!r}")
+        fail(report, name, error)
         return
     report.rows += rows
     for row in rows:
         verdict = {True: "ok", False: "MISSED", None: ""}[row.ok]
         _progress(f"  {row.name}: {shown(row.ours)} {row.unit} x{shown(row.ratio)} {verdict}")
+
+
+def fail(report: Report, name: str, error: Exception) -> None:
+    """Book what broke, and show where."""
+    traceback.print_exception(error)
+    report.failures.append(f"{name}: {error!r}")
+
+
+def install(report: Report, name: str, put: Callable[[], None]) -> None:
+    """Install a peer; one that cannot be had costs nothing but the rows beside it."""
+    try:
+        put()
+    except Exception as error:  # noqa: BLE001 - as above
+        fail(report, f"the installation of {name}", error)
 
 
 def _progress(text: str) -> None:

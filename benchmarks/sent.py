@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from statistics import mean, median
+from itertools import pairwise
+from statistics import fmean, median
 from typing import Protocol
 
 from benchmarks.leases.backend import Absent, Count
@@ -25,8 +26,7 @@ _ACTS = 60
 # What connecting and beginning to run cost is over after this.
 _SETTLE_S = 1.0
 
-# What an act leaves to be done is done after this. A host looks for news twenty times a second.
-PAUSE_S = 0.15
+_BRACKETS = "of these BEGIN, COMMIT and the like"
 
 
 class Backend(Protocol):
@@ -51,19 +51,18 @@ class Backend(Protocol):
         ...
 
 
-def check(backend: Backend) -> None:
-    """Look whether the statements of a place can be counted.
+def counting(backend: Backend, url: str) -> AbstractAsyncContextManager[Callable[[], Count]]:
+    """Count what hosts that connect inside the block send to the store of ``url``.
 
     Raises:
-        Absent: Only its transactions can.
+        Absent: Only transactions can be counted there.
     """
     if not backend.sees_statements:
         raise Absent("the log of a server that was named is not read")
+    return backend.counting(url)
 
 
-async def of_act(
-    backend: Backend, act_name: str, count: Callable[[], Count], act: Callable[[], Awaitable[None]]
-) -> Row:
+async def of_act(name: str, count: Callable[[], Count], act: Callable[[], Awaitable[None]]) -> Row:
     """Statements of one act: the median of some, one after the other.
 
     What a host sends of its own accord meanwhile falls into a few of them: the mean has it.
@@ -74,32 +73,30 @@ async def of_act(
     for _ in range(_ACTS):
         await act()
         counts.append(count())
-    pairs = list(zip(counts, counts[1:], strict=False))
-    all_ = [(after.sent - before.sent) for before, after in pairs]
+    sent = [after.sent - before.sent for before, after in pairwise(counts)]
+    brackets = [after.brackets - before.brackets for before, after in pairwise(counts)]
     return Row(
-        name=f"{backend.name}/{NAME}-{act_name}",
+        name=name,
         unit="statements",
-        ours=median(all_),
+        ours=median(sent),
         peers={
-            "of these BEGIN, COMMIT and the like": median(
-                after.brackets - before.brackets for before, after in pairs
-            ),
-            "the mean, with what was sent beside the acts": mean(all_),
+            _BRACKETS: median(brackets),
+            "the mean, with what was sent beside the acts": fmean(sent),
         },
         at_most=True,
     )
 
 
-async def of_idle(backend: Backend, count: Callable[[], Count], seconds: float) -> Row:
+async def of_idle(name: str, count: Callable[[], Count], seconds: float) -> Row:
     """Statements in a second of one host that has nothing to do."""
     await asyncio.sleep(_SETTLE_S)
     before = count()
     await asyncio.sleep(seconds)
     after = count()
     return Row(
-        name=f"{backend.name}/{NAME}-idle",
+        name=name,
         unit="/s/host",
         ours=(after.sent - before.sent) / seconds,
-        peers={"of these BEGIN, COMMIT and the like": (after.brackets - before.brackets) / seconds},
+        peers={_BRACKETS: (after.brackets - before.brackets) / seconds},
         at_most=True,
     )

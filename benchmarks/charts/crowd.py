@@ -10,11 +10,14 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from statistics import median
 
+from benchmarks.charts.peers import xstate
 from benchmarks.charts.shapes import FLAT
 from benchmarks.children import children
+from benchmarks.leases.backend import Absent
 from benchmarks.report import Row
 from benchmarks.rounds import alternate, percentile
 from outlive.charts import Chart
@@ -32,8 +35,6 @@ _SLOW_S = 0.05
 _SLOW_EVENTS = 1_000
 _ASKED_AT_ONCE = 200
 _BATCHES = 20
-
-XStateRate = Callable[[str, float], Awaitable[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ async def started(orchestrator: Orchestrator, chart: Chart) -> list[Machine]:
     return [await groups[number % GROUPS].start(chart) for number in range(MACHINES)]
 
 
-async def stress(xstate: XStateRate | None, effort: Effort) -> list[Row]:
+async def stress(effort: Effort) -> list[Row]:
     """Events per second, counted when they are handled."""
     orchestrator = Orchestrator()
     machines = await started(orchestrator, Chart.load(FLAT))
@@ -73,28 +74,22 @@ async def stress(xstate: XStateRate | None, effort: Effort) -> list[Row]:
             raise RuntimeError("not every event was handled")
         return effort.events / elapsed
 
-    try:
-        if xstate is None:
-            return [Row(name="crowd", unit="events/s", ours=await ours())]
-        peer = xstate
+    name = "crowd/xstate"
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(orchestrator.force_cleanup)
+        try:
+            peer = await stack.enter_async_context(xstate())
+        except Absent:
+            return [Row(name=name, unit="events/s", ours=await ours())]
 
         async def floor() -> float:
             return await peer("crowd", 1.0)
 
         found = (await alternate(ours, floor, rounds=effort.rounds)).typical
-        row = Row(
-            name="crowd/xstate",
-            unit="events/s",
-            ours=found.ours,
-            floor=found.floor,
-            bar=RATE_BAR,
-        )
-        return [row]
-    finally:
-        await orchestrator.force_cleanup()
+    return [Row(name=name, unit="events/s", ours=found.ours, floor=found.floor, bar=RATE_BAR)]
 
 
-async def slow_machine(_xstate: XStateRate | None, effort: Effort) -> list[Row]:
+async def slow_machine(effort: Effort) -> list[Row]:
     """How much longer the others' 99th percentile is while one machine is slow."""
     orchestrator = Orchestrator()
     dice = random.Random(1)
@@ -132,7 +127,7 @@ async def _p99_ms(machines: list[Machine], dice: random.Random) -> float:
     return percentile(latencies, 99)
 
 
-async def memory(_xstate: XStateRate | None, effort: Effort) -> list[Row]:
+async def memory(effort: Effort) -> list[Row]:
     """Bytes of resident memory for each started machine."""
     async with children("benchmarks.charts.programs.crowd", [[]]) as (child,):
         child.tell(effort.machines)
@@ -140,7 +135,7 @@ async def memory(_xstate: XStateRate | None, effort: Effort) -> list[Row]:
     return [Row(name="crowd/memory", unit="bytes/machine", ours=size, bar=MEMORY_BAR, at_most=True)]
 
 
-Measure = Callable[[XStateRate | None, Effort], Awaitable[list[Row]]]
+Measure = Callable[[Effort], Awaitable[list[Row]]]
 
 MEASUREMENTS: dict[str, Measure] = {
     "crowd/stress": stress,

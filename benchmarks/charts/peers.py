@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.charts.shapes import BURST, SHAPES
 from benchmarks.children import ROOT, Child
+from benchmarks.leases.backend import Absent
 
 XSTATE = "xstate@5"
 PYTHON_PEERS = ("transitions", "xstate-statemachine")
@@ -28,22 +29,22 @@ INSTALL_LIMIT_S = 300
 Rate = Callable[[str, float], Awaitable[float]]
 
 
-class Absent(Exception):
-    """A peer cannot be had here; the message says why."""
-
-
 def cache() -> Path:
     """Where peers are kept."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "outlive-benchmarks"
 
 
-def install() -> None:
-    """Put the peers into the cache, as far as they can be had."""
+def install_xstate() -> None:
+    """Put XState into the cache, where there is an npm to do it."""
     cache().mkdir(parents=True, exist_ok=True)
     npm = shutil.which("npm")
     if npm is not None and not _xstate().is_file():
         _run([npm, "install", "--silent", "--prefix", str(cache()), XSTATE])
+
+
+def install_python() -> None:
+    """Put the Python libraries into the cache."""
     if not _python().is_dir():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(_python())]
         _run([*pip, *PYTHON_PEERS])
@@ -61,6 +62,18 @@ def _python() -> Path:
     return cache() / "python"
 
 
+def missing() -> list[str]:
+    """Which peers are not there, and why."""
+    found: list[str] = []
+    if shutil.which("node") is None:
+        found.append("XState: there is no node on the PATH")
+    elif not _xstate().is_file():
+        found.append("XState: it is not installed; --peers installs it")
+    if not _python().is_dir():
+        found.append("Python peers: they are not installed; --peers installs them")
+    return found
+
+
 @asynccontextmanager
 async def xstate() -> AsyncGenerator[Rate]:
     """XState's ``actor.send``, on Node.
@@ -69,10 +82,8 @@ async def xstate() -> AsyncGenerator[Rate]:
         Absent: There is no Node, or XState was not installed.
     """
     node = shutil.which("node")
-    if node is None:
-        raise Absent("there is no node on the PATH")
-    if not _xstate().is_file():
-        raise Absent("it is not installed; --peers installs it")
+    if node is None or not _xstate().is_file():
+        raise Absent("XState is not there")
     program = Path(__file__).parent / "programs" / "xstate.mjs"
     documents = json.dumps(SHAPES)
     async with _speaking([node, str(program), str(_xstate()), documents, str(BURST)]) as rate:
@@ -87,7 +98,7 @@ async def python_peers() -> AsyncGenerator[Rate]:
         Absent: They were not installed.
     """
     if not _python().is_dir():
-        raise Absent("they are not installed; --peers installs them")
+        raise Absent("they are not there")
     command = [sys.executable, "-m", "benchmarks.charts.programs.python_peers"]
     async with _speaking(command, PYTHONPATH=str(_python())) as rate:
         yield rate

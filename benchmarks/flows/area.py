@@ -14,6 +14,7 @@ from benchmarks.flows.peers import DBOS
 from benchmarks.leases.postgres_backend import postgres
 from benchmarks.places import Places
 from benchmarks.report import Report
+from benchmarks.running import install
 
 
 def _floor(backend: str) -> OpenFloor:
@@ -23,12 +24,13 @@ def _floor(backend: str) -> OpenFloor:
 
 def _measurements(backend: str) -> dict[str, throughput.Measure]:
     return {
-        throughput.NAME: throughput.measuring(lambda: _floor(backend)),
+        **throughput.measurements(lambda: _floor(backend)),
         sizes.COMMITS_NAME: sizes.measure_commits,
         sizes.LONG_NAME: sizes.measure_long,
         sizes.FAN_NAME: sizes.measure_fan,
         sizes.SLEEPING_NAME: sizes.measure_sleeping,
-        sent.NAME: sent.measure,
+        sent.FLOW_NAME: sent.measure_flow,
+        sent.IDLE_NAME: sent.measure_idle,
     }
 
 
@@ -49,8 +51,5 @@ def run(
 ) -> None:
     """Measure what is chosen, into ``report``; with ``peers`` DBOS is installed first."""
     if peers:
-        DBOS.install()
-    wanted = any(throughput.NAME in name for name in chosen(only))
-    if wanted and not DBOS.is_installed():
-        report.absent.append("DBOS: it is not installed; --peers installs it")
+        install(report, "DBOS", DBOS.install)
     _PLACES.run(report, only, QUICK if quick else FULL)

@@ -7,13 +7,22 @@ from benchmarks.flows.effort import Effort
 from benchmarks.flows.shapes import open_host
 from benchmarks.report import Row
 
-NAME = sent.NAME
+FLOW_NAME = f"{sent.NAME}-one-step"
+IDLE_NAME = f"{sent.NAME}-idle"
 
 
-async def measure(backend: sent.Backend, effort: Effort) -> list[Row]:
-    """What one host sends for each."""
-    sent.check(backend)
+async def measure_flow(backend: sent.Backend, effort: Effort) -> list[Row]:
+    """Of a flow from its start to its result."""
+    del effort
     url = backend.new_store()
-    async with backend.counting(url) as count, open_host(url) as host:
-        flow = await sent.of_act(backend, "one-step", count, lambda: host.one(1))
-        return [flow, await sent.of_idle(backend, count, effort.idle_s)]
+    async with sent.counting(backend, url) as count, open_host(url) as host:
+        return [
+            await sent.of_act(f"{backend.name}/{FLOW_NAME}", count, lambda: host.one(1)),
+        ]
+
+
+async def measure_idle(backend: sent.Backend, effort: Effort) -> list[Row]:
+    """Of a host that is alone."""
+    url = backend.new_store()
+    async with sent.counting(backend, url) as count, open_host(url):
+        return [await sent.of_idle(f"{backend.name}/{IDLE_NAME}", count, effort.idle_s)]

@@ -36,14 +36,10 @@ _EVERYWHERE: dict[str, Measure] = {
 }
 # Processes contend for the write lock of a file; a server has no such lock.
 _MEASUREMENTS: dict[str, dict[str, Measure]] = {
-    "sqlite": {**_EVERYWHERE, sent.NAME: sent.measure, contention.NAME: contention.measure},
+    "sqlite": {**_EVERYWHERE, sent.NAME: sent.measure, **contention.ALL},
     "postgres": {**_EVERYWHERE, sent.NAME: sent.measure},
     # Scripts run one at a time, and so does whoever waits for a key: who is served how often?
-    "redis": {
-        **_EVERYWHERE,
-        contention.NAME: contention.measure_one_key,
-        versus.NAME: versus.measure,
-    },
+    "redis": {**_EVERYWHERE, **contention.ONE_KEY, versus.NAME: versus.measure},
     # Every waiter polls and every request costs money: how many there are is what matters.
     "azblob": {azblob_backend.NAME: azblob_backend.measure, idle.NAME: idle.measure},
     # An emulator in one process says nothing about crowds and hand-overs.

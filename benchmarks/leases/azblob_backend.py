@@ -62,6 +62,11 @@ class AzureBlobBackend:
         self._server = server
         self._numbers = itertools.count(1)
 
+    @property
+    def version(self) -> str:
+        """The version of the emulator."""
+        return self._server.version
+
     def new_store(self) -> str:
         """The URL of a container that is not there yet."""
         return self._server.url_of(f"bench-{next(self._numbers)}")

@@ -59,7 +59,7 @@ FULL = Effort(
 
 
 class Absent(Exception):
-    """No server can be had here; the text says why."""
+    """A server or a peer cannot be had here; the text says why."""
 
 
 BRACKETS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"})

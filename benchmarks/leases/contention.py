@@ -6,8 +6,9 @@ one operation. Where they share no key, the sqlite3 module with its own busy han
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from benchmarks.children import boot_time, children
@@ -23,6 +24,9 @@ _NOTICE_S = 0.3
 
 # They contend for so long before counting begins, so that nobody's first statement counts.
 _WARM_UP_S = 0.5
+
+# So often a contest in which nobody was served is made twice as long.
+_DOUBLINGS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,16 @@ def judge(served: Sequence[int], waits_s: Sequence[float], seconds: float) -> Fa
 
 
 async def contest(url: str, how: str, size: int, seconds: float) -> Fairness:
-    """Let ``size`` processes contend for ``seconds``."""
+    """Let ``size`` processes contend for ``seconds``, or as long as it takes to serve somebody."""
+    for doubled in range(_DOUBLINGS_MAX):
+        served, waits_s = await _round(url, how, size, seconds * 2**doubled)
+        if any(served):
+            return judge(served, waits_s, seconds * 2**doubled)
+    raise RuntimeError(f"nobody of {size} was served in {seconds * 2**doubled:g} s")
+
+
+async def _round(url: str, how: str, size: int, seconds: float) -> tuple[list[int], list[float]]:
+    """How many operations each process was served, and its longest wait."""
     words = [[how, url, str(number)] for number in range(size)]
     async with children(_PROGRAM, words) as contenders:
         for contender in contenders:
@@ -65,24 +78,19 @@ async def contest(url: str, how: str, size: int, seconds: float) -> Fairness:
         for contender in contenders:
             contender.tell({"begin": begin, "end": begin + seconds})
         answers: list[Any] = [await contender.hear() for contender in contenders]
-    served = [answer["served"] for answer in answers]
-    return judge(served, [answer["wait_s"] for answer in answers], seconds)
+    return [answer["served"] for answer in answers], [answer["wait_s"] for answer in answers]
 
 
-async def measure(backend: Backend, effort: Effort) -> list[Row]:
-    """Share and wait for each number of processes, on one key and on a key each."""
-    rows: list[Row] = []
-    for size in _SIZES:
-        for how in ("one-key", "own-key"):
-            result = await contest(backend.new_store(), how, size, effort.contention_s)
-            raw = None
-            if how == "own-key":
-                raw = await contest(backend.new_store(), "raw", size, effort.contention_s)
-            rows += _rows(backend, f"{size}-{how}", size, result, raw)
-    return rows
+async def _measure(size: int, how: str, backend: Backend, effort: Effort) -> list[Row]:
+    """Share and wait of so many processes, on one key or on a key each."""
+    result = await contest(backend.new_store(), how, size, effort.contention_s)
+    raw = None
+    if how == "own-key":
+        raw = await contest(backend.new_store(), "raw", size, effort.contention_s)
+    return _rows(backend, f"{size}-{how}", size, result, raw)
 
 
-async def measure_one_key(backend: Backend, effort: Effort) -> list[Row]:
+async def _measure_one_key(backend: Backend, effort: Effort) -> list[Row]:
     """How even the most numerous contest on one key is, for backends without a lock to wait for."""
     size = _SIZES[-1]
     result = await contest(backend.new_store(), "one-key", size, effort.contention_s)
@@ -93,6 +101,16 @@ async def measure_one_key(backend: Backend, effort: Effort) -> list[Row]:
         bar=backend.bars.get(f"share-{size}"),
     )
     return [even, *_rows(backend, f"{size}-one-key", size, result, None)]
+
+
+Measure = Callable[[Backend, Effort], Awaitable[list[Row]]]
+
+ALL: dict[str, Measure] = {
+    f"{NAME}-{size}-{how}": partial(_measure, size, how)
+    for size in _SIZES
+    for how in ("one-key", "own-key")
+}
+ONE_KEY: dict[str, Measure] = {f"{NAME}-{_SIZES[-1]}-one-key": _measure_one_key}
 
 
 def _rows(

@@ -28,6 +28,11 @@ class CosmosBackend:
     def __init__(self, emulator: CosmosEmulator) -> None:
         self._emulator = emulator
 
+    @property
+    def version(self) -> str:
+        """The version of the emulator."""
+        return self._emulator.version
+
     def new_store(self) -> str:
         """The URL of a container that is not there yet."""
         return self._emulator.new_url()

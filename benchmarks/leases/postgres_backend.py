@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 from benchmarks.leases.backend import BRACKETS, Absent, Count, Floor
@@ -44,6 +45,11 @@ class PostgresBackend:
         self._log = log
         self._numbers = itertools.count(1)
         self._made: list[str] = []
+
+    @property
+    def version(self) -> str:
+        """The version of the server."""
+        return self._asked("SHOW server_version")
 
     def new_store(self) -> str:
         """The URL of an empty database."""
@@ -85,12 +91,16 @@ class PostgresBackend:
             raise RuntimeError("the server's log shows no statement at all")
 
     def _transactions(self, name: str) -> Count:
+        commits = self._asked(_COMMITS, name)
+        return Count(commits, commits)
+
+    def _asked(self, query: LiteralString, *values: str) -> Any:
         import psycopg
 
         with psycopg.connect(self._url, autocommit=True) as connection:
-            row = connection.execute(_COMMITS, (name,)).fetchone()
+            row = connection.execute(query, values).fetchone()
         assert row is not None
-        return Count(row[0], row[0])
+        return row[0]
 
     def _execute(self, statement: str) -> None:
         import psycopg

@@ -43,6 +43,11 @@ class RedisBackend:
         self._server = server
         self._numbers = itertools.cycle(range(1, _DATABASES + 1))
 
+    @property
+    def version(self) -> str:
+        """The version of the server."""
+        return self._server.version
+
     def new_store(self) -> str:
         """The URL of an empty database."""
         number = next(self._numbers)

@@ -19,7 +19,7 @@ from typing import Any
 Peers = dict[str, Callable[[float], Awaitable[float]]]
 
 NAME = "redis-py Lock (flushed at every write, no growing token)"
-_START_LIMIT_S = 10.0
+_START_LIMIT_S = 120.0
 
 
 @asynccontextmanager

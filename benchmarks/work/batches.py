@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from benchmarks.report import Row
 from benchmarks.rounds import alternate
@@ -19,32 +20,30 @@ REFILL = 20
 """Claims between two times that the queue is filled, alike for ours and the floor."""
 
 
-async def measure(backend: Backend, effort: Effort, open_floor: OpenFloor) -> list[Row]:
-    """Jobs claimed a second, by size of the batch."""
-    rows: list[Row] = []
+async def measure(
+    size: int, open_floor: Callable[[], OpenFloor], backend: Backend, effort: Effort
+) -> list[Row]:
+    """Jobs claimed a second, so many at a time."""
     async with (
         open_jobs(backend.new_store()) as jobs,
-        open_floor(backend.new_store()) as floor,
+        open_floor()(backend.new_store()) as floor,
     ):
-        for size in SIZES:
-
-            async def ours(size: int = size) -> float:
-                return await _rate(jobs, size, effort.batch_s)
-
-            async def below(size: int = size) -> float:
-                return await floor.batches(size, effort.batch_s)
-
-            found = (await alternate(ours, below, rounds=effort.batch_rounds)).typical
-            rows.append(
-                Row(
-                    name=f"{backend.name}/{NAME}-{size}",
-                    unit="jobs/s",
-                    ours=found.ours,
-                    floor=found.floor,
-                    bar=_BAR,
-                )
+        found = (
+            await alternate(
+                lambda: _rate(jobs, size, effort.batch_s),
+                lambda: floor.batches(size, effort.batch_s),
+                rounds=effort.batch_rounds,
             )
-    return rows
+        ).typical
+    return [
+        Row(
+            name=f"{backend.name}/{NAME}-{size}",
+            unit="jobs/s",
+            ours=found.ours,
+            floor=found.floor,
+            bar=_BAR,
+        )
+    ]
 
 
 async def _rate(jobs: Jobs, size: int, seconds: float) -> float:

@@ -23,7 +23,7 @@ _BACKLOG_PER_S = 10_000
 # So many must be left at the end: the last jobs are claimed in smaller batches.
 _LEFT_MIN = 1000
 
-# So often a backlog is doubled before something else must be wrong.
+# So often a backlog, or a round, is doubled before something else must be wrong.
 _DOUBLINGS_MAX = 8
 
 
@@ -45,19 +45,23 @@ class Crew:
         self._ready = 0
 
     async def rate(self) -> float:
-        """Jobs a second of all runners together, for one round that did not empty the queue.
+        """Jobs a second of all runners together, for a round with some that left enough.
 
         Raises:
-            RuntimeError: They empty the queue, however long it is.
+            RuntimeError: They empty the queue, however long it is, or do none, however long they
+                run.
         """
         for _ in range(_DOUBLINGS_MAX):
             await self._jobs.fill(QUEUE, self._backlog - self._ready)
             served, elapsed_s = await self._round()
             self._ready = self._backlog - served
-            if self._ready >= _LEFT_MIN:
+            if served and self._ready >= _LEFT_MIN:
                 return served / elapsed_s
-            self._backlog *= 2
-        raise RuntimeError(f"the queue ran dry: all of {self._backlog // 2} jobs were done")
+            if served:
+                self._backlog *= 2
+            else:
+                self._seconds *= 2
+        raise RuntimeError(f"of {self._backlog} jobs {served} were done in {elapsed_s:.1f} s")
 
     async def _round(self) -> tuple[int, float]:
         for runner in self._runners:

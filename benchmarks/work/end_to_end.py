@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from benchmarks.charts.peers import Absent
 from benchmarks.children import children
+from benchmarks.leases.backend import Absent
 from benchmarks.report import Row
-from benchmarks.rounds import Sample, alternate
+from benchmarks.rounds import alternate
 from benchmarks.work.backend import Backend
 from benchmarks.work.crew import CONCURRENCY, PROGRAM, Crew
 from benchmarks.work.effort import Effort
@@ -22,6 +22,7 @@ from outlive.work.handler import HandlerOptions
 
 NAME = "end-to-end"
 PROCESSES_NAME = "two-processes"
+FULL_PROCESSES_NAME = "two-processes-full"
 
 # What is promised.
 _RAW_BAR = 2.0
@@ -77,21 +78,20 @@ async def measure_postgres(backend: Backend, effort: Effort) -> list[Row]:
 
 
 async def measure_processes(backend: Backend, effort: Effort) -> list[Row]:
-    """Two processes beside one, on stores of their own.
+    """Two processes beside one, with as many slots as a handler has that asks for no more."""
+    return [await _processes(PROCESSES_NAME, DEFAULT_CONCURRENCY, backend, effort)]
 
-    With as many slots as a handler has that asks for no more; and with so many that one process
-    and its server fill two cores, where a second process can only share them.
+
+async def measure_full_processes(backend: Backend, effort: Effort) -> list[Row]:
+    """The same with so many that one process and its server fill two cores.
+
+    A second process can only share them.
     """
-    name = f"{backend.name}/{PROCESSES_NAME}"
-    few = await _processes(backend, effort, DEFAULT_CONCURRENCY)
-    many = await _processes(backend, effort, CONCURRENCY)
-    return [
-        Row(name=said, unit="jobs/s", ours=found.ours, floor=found.floor, bar=_PROCESSES_BAR)
-        for said, found in ((name, few), (f"{name}-full", many))
-    ]
+    return [await _processes(FULL_PROCESSES_NAME, CONCURRENCY, backend, effort)]
 
 
-async def _processes(backend: Backend, effort: Effort, concurrency: int) -> Sample:
+async def _processes(name: str, concurrency: int, backend: Backend, effort: Effort) -> Row:
+    """Each on stores of their own."""
     alone_url, url = backend.new_store(), backend.new_store()
     slots = str(concurrency)
     async with (
@@ -103,4 +103,11 @@ async def _processes(backend: Backend, effort: Effort, concurrency: int) -> Samp
             await runner.hear()
         alone = Crew(alone_jobs, runners[:1], effort.round_s)
         both = Crew(jobs, runners[1:], effort.round_s)
-        return (await alternate(both.rate, alone.rate, rounds=effort.rounds)).typical
+        found = (await alternate(both.rate, alone.rate, rounds=effort.rounds)).typical
+    return Row(
+        name=f"{backend.name}/{name}",
+        unit="jobs/s",
+        ours=found.ours,
+        floor=found.floor,
+        bar=_PROCESSES_BAR,
+    )

@@ -16,9 +16,6 @@ PROCRASTINATE = PythonPeer(
 # What it does best with, of 1, 10, 30 and 100.
 _CONCURRENCY = 10
 
-# It does some hundred jobs a second, and is told so many that a line may take long.
-_ANSWER_S = 300.0
-
 Rate = Callable[[int], Awaitable[float]]
 """Jobs a second, of so many jobs."""
 
@@ -34,6 +31,6 @@ async def procrastinate(url: str) -> AsyncGenerator[Rate]:
 
         async def rate(jobs: int) -> float:
             child.tell(jobs)
-            return await child.hear(_ANSWER_S)
+            return await child.hear()
 
         yield rate

@@ -44,8 +44,9 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
             await host.work.enqueue(QUEUE, number)
             returned = boot_time()
             answer = await picker.hear()
-            if answer["number"] != number:
-                raise RuntimeError(f"job {number} was expected, {answer['number']} came")
+            # A host that stood still for longer than its ttl is given a job again.
+            while answer["number"] < number:
+                answer = await picker.hear()
             if number >= _WARM_UP:
                 delays_ms.append((answer["picked"] - returned) * 1000)
     name = f"{backend.name}/{NAME}"
@@ -53,5 +54,5 @@ async def measure(backend: Backend, effort: Effort) -> list[Row]:
         Row(
             name=f"{name}-p50", unit="ms", ours=percentile(delays_ms, 50), bar=_BAR_MS, at_most=True
         ),
-        Row(name=f"{name}-p99", unit="ms", ours=percentile(delays_ms, 99)),
+        Row(name=f"{name}-p99", unit="ms", ours=percentile(delays_ms, 99), at_most=True),
     ]

@@ -1,4 +1,4 @@
-"""Statements of an enqueue, of a lone job from its claim to its end, and of a worker without jobs."""
+"""Statements of an enqueue, of a lone job from claim to end, and of a worker without jobs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import asyncio
 
 import outlive
 from benchmarks import sent
+from benchmarks.children import ANSWER_LIMIT_S
 from benchmarks.report import Row
 from benchmarks.work.effort import Effort
 from benchmarks.work.jobs import PAYLOAD
 from outlive.model.job import FINAL
 
-NAME = sent.NAME
+ENQUEUE_NAME = f"{sent.NAME}-enqueue"
+JOB_NAME = f"{sent.NAME}-lone-job"
+IDLE_NAME = f"{sent.NAME}-idle"
 _QUEUE = "sent"
-_UNSERVED = "sent-unserved"
 
-# How often to look whether the job has ended.
+# How often to look whether a job has ended.
 _LOOK_S = 0.002
+
+# What a job leaves to be done is done after this, so that the next finds its host idle. A host
+# looks for news twenty times a second.
+_PAUSE_S = 0.15
 
 app = outlive.App("bench-sent")
 
@@ -27,42 +33,48 @@ async def nothing(payload: str) -> None:
     del payload
 
 
-async def measure(backend: sent.Backend, effort: Effort) -> list[Row]:
-    """What one host sends for each."""
-    sent.check(backend)
-    return [*await _acts(backend), await _idle(backend, effort.idle_s)]
+async def measure_enqueue(backend: sent.Backend, effort: Effort) -> list[Row]:
+    """Of one job, in a queue that has no worker."""
+    del effort
+    url = backend.new_store()
+    async with sent.counting(backend, url) as count, outlive.connect(url, name="bench") as host:
+
+        async def enqueue() -> None:
+            await host.work.enqueue(_QUEUE, PAYLOAD)
+
+        return [await sent.of_act(f"{backend.name}/{ENQUEUE_NAME}", count, enqueue)]
 
 
-async def _acts(backend: sent.Backend) -> list[Row]:
-    """An enqueue; and a job that another host enqueues and looks after, which is not counted."""
+async def measure_job(backend: sent.Backend, effort: Effort) -> list[Row]:
+    """Of a job for an idle worker. The host that enqueues and watches it is not counted."""
+    del effort
     url = backend.new_store()
     async with (
         outlive.connect(url, name="bench-enqueuer") as other,
-        backend.counting(url) as count,
-        outlive.connect(url, app=app, name="bench") as host,
-    ):
-
-        async def enqueue() -> None:
-            await host.work.enqueue(_UNSERVED, PAYLOAD)
-
-        async def job() -> None:
-            made = await other.work.enqueue(_QUEUE, PAYLOAD)
-            while (await made.status()).state not in FINAL:
-                await asyncio.sleep(_LOOK_S)
-            # The next must find the host idle.
-            await asyncio.sleep(sent.PAUSE_S)
-
-        enqueued = await sent.of_act(backend, "enqueue", count, enqueue)
-        async with host.running():
-            return [enqueued, await sent.of_act(backend, "lone-job", count, job)]
-
-
-async def _idle(backend: sent.Backend, seconds: float) -> Row:
-    """Nobody else is there: what one host writes, the others look at."""
-    url = backend.new_store()
-    async with (
-        backend.counting(url) as count,
+        sent.counting(backend, url) as count,
         outlive.connect(url, app=app, name="bench") as host,
         host.running(),
     ):
-        return await sent.of_idle(backend, count, seconds)
+
+        async def job() -> None:
+            made = await other.work.enqueue(_QUEUE, PAYLOAD)
+            # It only reads: a wait would be written, and the counted host would look at that.
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                while True:
+                    await asyncio.sleep(_LOOK_S)
+                    if (await made.status()).state in FINAL:
+                        break
+            await asyncio.sleep(_PAUSE_S)
+
+        return [await sent.of_act(f"{backend.name}/{JOB_NAME}", count, job)]
+
+
+async def measure_idle(backend: sent.Backend, effort: Effort) -> list[Row]:
+    """Of a host that is alone: what one host writes, others look at."""
+    url = backend.new_store()
+    async with (
+        sent.counting(backend, url) as count,
+        outlive.connect(url, app=app, name="bench") as host,
+        host.running(),
+    ):
+        return [await sent.of_idle(f"{backend.name}/{IDLE_NAME}", count, effort.idle_s)]

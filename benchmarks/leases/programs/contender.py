@@ -22,7 +22,7 @@ Cycle = Callable[["Tally"], Awaitable[None]]
 
 # Longer than any wait that a measurement could be glad about; without it a lost process would
 # never report.
-_PATIENCE_S = 30.0
+_PATIENCE_S = 300.0
 
 
 class Tally:

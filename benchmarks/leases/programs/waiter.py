@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 import outlive
-from benchmarks.children import boot_time, listen, say
+from benchmarks.children import ANSWER_LIMIT_S, boot_time, listen, say
 
 
 async def main(url: str, key: str) -> None:
@@ -17,7 +17,7 @@ async def main(url: str, key: str) -> None:
     async with outlive.connect(url, name="bench-waiter") as host:
         say("ready")
         while await listen() is not None:
-            lease = await host.leases.acquire(key, timeout=30)
+            lease = await host.leases.acquire(key, timeout=ANSWER_LIMIT_S)
             acquired = boot_time()
             await lease.release()
             # Said only now: the owner asks for the key again as soon as it hears this.

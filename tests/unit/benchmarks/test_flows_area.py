@@ -9,7 +9,9 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import python_peer
-from benchmarks.flows import area, effort, hosts, sizes
+from benchmarks import sent as counted
+from benchmarks.flows import area, effort, hosts, sent, sizes
+from benchmarks.leases.backend import Absent
 from benchmarks.leases.postgres_backend import PostgresBackend
 from benchmarks.leases.sqlite_backend import SqliteBackend
 
@@ -40,12 +42,6 @@ def postgres(postgres_server):
 
 
 @pytest.fixture
-def alone(monkeypatch, tmp_path):
-    """Without DBOS, wherever it is installed."""
-    monkeypatch.setattr(python_peer, "cache", lambda: tmp_path)
-
-
-@pytest.fixture
 def short_sleep(monkeypatch):
     monkeypatch.setattr(sizes, "_PARK_S", 0.5)
     # The row collects garbage while its host runs. What other tests left takes seconds to look
@@ -53,8 +49,11 @@ def short_sleep(monkeypatch):
     gc.freeze()
 
 
-def in_flight(backend):
-    return area._MEASUREMENTS[backend.name]["in-flight"](backend, TINY)
+async def beside_the_floor(backend):
+    measures = area._MEASUREMENTS[backend.name]
+    # Of two rows from the same rounds the name begins with that of the measurement.
+    found = [await measures[name](backend, TINY) for name in NAMES if name in measures]
+    return [row for rows in found for row in rows]
 
 
 def test_a_part_of_a_name_chooses():
@@ -82,17 +81,24 @@ NAMES = (
 )
 
 
-async def test_flows_in_flight_on_sqlite(sqlite, alone):
-    rows = await in_flight(sqlite)
+async def test_flows_in_flight_on_sqlite(sqlite):
+    rows = await beside_the_floor(sqlite)
     assert [row.name for row in rows] == [f"sqlite/{name}" for name in NAMES]
     assert [row.bar for row in rows] == [0.5, 0.5, 0.5, 1.0, 2.5, 0.2, None]
     assert all(row.ours > 0 for row in rows)
 
 
 @pytest.mark.service
-async def test_flows_in_flight_on_postgres(postgres, alone):
-    rows = await in_flight(postgres)
+async def test_flows_in_flight_on_postgres(postgres):
+    rows = await beside_the_floor(postgres)
     assert [row.name for row in rows] == [f"postgres/{name}" for name in NAMES]
+
+
+async def test_without_dbos_the_rows_beside_it_are_left_out(sqlite, monkeypatch, tmp_path):
+    monkeypatch.setattr(python_peer, "cache", lambda: tmp_path)
+    for steps in ("one-step", "10-steps"):
+        with pytest.raises(Absent, match="--peers"):
+            await area._MEASUREMENTS["sqlite"][f"{steps}-to-dbos"](sqlite, TINY)
 
 
 async def test_commits_are_one_more_than_steps(sqlite):
@@ -118,6 +124,30 @@ async def test_sleeping_flows_all_wake(sqlite, short_sleep):
         f"sqlite/sleeping-20-{what}" for what in ("memory", "idle", "lost")
     ]
     assert rows[-1].ours == 0
+
+
+async def test_flows_that_wake_too_soon_get_more_time(sqlite, monkeypatch):
+    asked: list[float] = []
+
+    async def slow(_backend: object, _effort: object, calm_in_s: float) -> object:
+        asked.append(calm_in_s)
+        return None if len(asked) < 3 else (1.0, 2.0, 0)
+
+    monkeypatch.setattr(sizes, "_sleeping", slow)
+    rows = await sizes.measure_sleeping(sqlite, TINY)
+    assert [row.ours for row in rows] == [1.0, 2.0, 0]
+    assert asked[0] < asked[1] < asked[2]
+
+
+async def test_what_flows_send_is_counted(sqlite, monkeypatch):
+    monkeypatch.setattr(counted, "_ACTS", 5)
+    monkeypatch.setattr(counted, "_SETTLE_S", 0.1)
+    (flow,) = await sent.measure_flow(sqlite, TINY)
+    (idle,) = await sent.measure_idle(sqlite, TINY)
+    assert (flow.name, idle.name) == ("sqlite/sent-one-step", "sqlite/sent-idle")
+    # A transaction for the start and one for the end, with something in each.
+    assert flow.ours >= 6
+    assert idle.ours >= 0
 
 
 @pytest.mark.process

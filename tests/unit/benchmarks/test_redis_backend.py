@@ -38,11 +38,15 @@ async def test_count_of_scripts_sees_what_a_host_sends(place) -> None:
     url = place.new_store()
     async with place.counting(url) as count, outlive.connect(url, name="h") as host:
         await (await host.leases.acquire("warm")).release()
-        before = count()
-        lease = await host.leases.try_acquire("key")
-        assert lease is not None
-        await lease.release()
-        assert count().transactions == before.transactions + 2
+        found = []
+        # What the host sends by itself falls into some of these at most.
+        for _ in range(5):
+            before = count()
+            lease = await host.leases.try_acquire("key")
+            assert lease is not None
+            await lease.release()
+            found.append(count().transactions - before.transactions)
+        assert min(found) == 2
 
 
 async def test_count_that_sees_nothing_is_refused(place) -> None:

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from benchmarks.report import Report, Row, shown
+from benchmarks.report import Report, Row, shown, write_json
 
-KEYS = ["name", "unit", "ours", "floor", "peers", "bar", "ok"]
+KEYS = ["name", "unit", "ours", "floor", "peers", "bar", "at_most", "ok"]
 
 
 def row(**changes):
@@ -58,12 +58,16 @@ def test_json_has_the_promised_keys_and_nothing_else(tmp_path):
             row(floor=1000.0, bar=0.6, peers={"other": 7.0}),
             row(name="sqlite/y", bar=250.0, at_most=True),
             row(name="sqlite/z"),
-        ]
+        ],
+        failures=["sqlite/a: it broke"],
+        absent=["PostgreSQL: no server"],
     )
     path = tmp_path / "rows.json"
-    report.write_json(path)
+    write_json(path, report.as_json())
     document = json.loads(path.read_text())
-    assert list(document) == ["rows"]
+    assert list(document) == ["rows", "failed", "left_out"]
+    assert document["failed"] == ["sqlite/a: it broke"]
+    assert document["left_out"] == ["PostgreSQL: no server"]
     assert [list(entry) for entry in document["rows"]] == [KEYS, KEYS, KEYS]
     assert document["rows"][0] == {
         "name": "sqlite/x",
@@ -72,6 +76,7 @@ def test_json_has_the_promised_keys_and_nothing_else(tmp_path):
         "floor": 1000.0,
         "peers": {"other": 7.0},
         "bar": 0.6,
+        "at_most": False,
         "ok": True,
     }
     assert [entry["ok"] for entry in document["rows"]] == [True, False, None]

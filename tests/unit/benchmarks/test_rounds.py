@@ -86,6 +86,7 @@ def test_statements_of_a_log_are_counted_by_either_protocol():
     )
     count = count_log(log)
     assert count.statements == 3
+    assert count.brackets == 2
     assert count.transactions == 3
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import python_peer
+from benchmarks import sent as counted
 from benchmarks.children import children
 from benchmarks.leases.postgres_backend import PostgresBackend
 from benchmarks.leases.redis_backend import RedisBackend
 from benchmarks.leases.sqlite_backend import SqliteBackend
-from benchmarks.work import area, backlog, effort, end_to_end, pickup
+from benchmarks.work import area, backlog, batches, effort, end_to_end, pickup, sent
 from benchmarks.work.crew import PROGRAM, Crew
 from benchmarks.work.jobs import open_jobs
 
@@ -26,6 +27,7 @@ TINY = dataclasses.replace(
     backlog=2_000,
     backlog_rounds=1,
     peer_jobs=5,
+    idle_s=0.2,
 )
 
 
@@ -46,8 +48,10 @@ def redis(redis_server):
     return RedisBackend(redis_server)
 
 
-def claims_of(backend):
-    return area._MEASUREMENTS[backend.name]["claims"](backend, TINY)
+async def claims_of(backend):
+    measures = area._MEASUREMENTS[backend.name]
+    found = [await measures[f"claims-{size}"](backend, TINY) for size in batches.SIZES]
+    return [row for rows in found for row in rows]
 
 
 def test_a_part_of_a_name_chooses():
@@ -111,6 +115,19 @@ async def test_a_crew_that_empties_its_queue_does_the_round_again_with_more(sqli
         assert await crew.rate() > 0
 
 
+async def test_a_crew_that_did_nothing_yet_gets_a_longer_round(sqlite, monkeypatch):
+    asked: list[float] = []
+
+    async def served(crew: Crew) -> tuple[int, float]:
+        asked.append(crew._seconds)
+        return (0 if len(asked) < 3 else 5), crew._seconds
+
+    monkeypatch.setattr(Crew, "_round", served)
+    async with open_jobs(sqlite.new_store()) as jobs:
+        assert await Crew(jobs, [], 0.5).rate() == 2.5
+    assert asked == [0.5, 1.0, 2.0]
+
+
 @pytest.mark.process
 @pytest.mark.service
 async def test_end_to_end_of_postgres_without_its_peer(postgres, monkeypatch, tmp_path):
@@ -122,10 +139,10 @@ async def test_end_to_end_of_postgres_without_its_peer(postgres, monkeypatch, tm
 @pytest.mark.process
 @pytest.mark.service
 async def test_two_processes_of_postgres(postgres):
-    rows = await end_to_end.measure_processes(postgres, TINY)
-    assert [(row.name, row.bar) for row in rows] == [
-        ("postgres/two-processes", 1.5), ("postgres/two-processes-full", 1.5)
-    ]  # fmt: skip
+    (few,) = await end_to_end.measure_processes(postgres, TINY)
+    (many,) = await end_to_end.measure_full_processes(postgres, TINY)
+    assert (few.name, few.bar) == ("postgres/two-processes", 1.5)
+    assert (many.name, many.bar) == ("postgres/two-processes-full", 1.5)
 
 
 @pytest.mark.process
@@ -134,3 +151,18 @@ async def test_pickup_of_sqlite(sqlite):
     assert [(row.name, row.bar) for row in rows] == [
         ("sqlite/pickup-p50", 5.0), ("sqlite/pickup-p99", None)
     ]  # fmt: skip
+
+
+async def test_what_work_sends_is_counted(sqlite, monkeypatch):
+    monkeypatch.setattr(counted, "_ACTS", 3)
+    monkeypatch.setattr(counted, "_SETTLE_S", 0.1)
+    (enqueued,) = await sent.measure_enqueue(sqlite, TINY)
+    (worked,) = await sent.measure_job(sqlite, TINY)
+    (idle,) = await sent.measure_idle(sqlite, TINY)
+    assert [row.name for row in (enqueued, worked, idle)] == [
+        "sqlite/sent-enqueue", "sqlite/sent-lone-job", "sqlite/sent-idle"
+    ]  # fmt: skip
+    # A transaction, with something in it; for the job one for the claim and one for its end.
+    assert enqueued.ours >= 3
+    assert worked.ours >= 6
+    assert idle.ours >= 0
