@@ -15,9 +15,6 @@ import pytest
 from outlive import errors
 from tests.architecture.sources import Module, modules
 
-# Packages whose texts still have such words. One without any does not belong here.
-PENDING = frozenset({"charts", "drivers", "errors", "flows", "model", "work"})
-
 _WORDS = re.compile(
     r"""\b(?:
     ring | rings | ringing | rang | rung | bells? | doorbells?          # notification
@@ -98,19 +95,8 @@ def wrong_words(module: Module) -> list[str]:
     )
 
 
-def _package(module: Module) -> str:
-    return module.name.removeprefix("src/outlive/").partition("/")[0]
-
-
 def test_messages_use_plain_words():
-    judged = [each for each in modules("src/outlive") if _package(each) not in PENDING]
-    assert len(judged) > 5
-    assert [entry for module in judged for entry in wrong_words(module)] == []
-
-
-def test_no_pending_package_is_clean_already():
-    pending = {_package(each) for each in modules("src/outlive") if wrong_words(each)}
-    assert pending >= PENDING
+    assert [entry for module in modules("src/outlive") for entry in wrong_words(module)] == []
 
 
 @pytest.mark.parametrize(
