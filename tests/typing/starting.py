@@ -52,7 +52,7 @@ async def accepted(flows: outlive.Flows, anything: outlive.Flow[..., int]) -> No
     assert_type(await flows.start(pack, order), outlive.FlowHandle[str])
     assert_type(await flows.start(pack, order, 2), outlive.FlowHandle[str])
     assert_type(await flows.start(pack, order, 2, "glass"), outlive.FlowHandle[str])
-    assert_type(await flows.start(weigh, [1], 2, 3), outlive.FlowHandle[float])
+    assert_type(await flows.start(weigh, [1.0], 2, 3), outlive.FlowHandle[float])
     assert_type(
         await flows.start(hurry, order, kwargs={"fast": True}, id="x"), outlive.FlowHandle[bool]
     )

@@ -28,9 +28,6 @@ from outlive.work.schedules import ScheduleInfo
 
 R = TypeVar("R")
 A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
 Ts = TypeVarTuple("Ts")
 
 
@@ -133,53 +130,17 @@ class Flows:
     def start(self, flow: str, *args: Any, **options: Unpack[StartOptions]) -> FlowHandle[Any]: ...
     @overload
     def start(
-        self, flow: Callable[[], ChildCall[R]], **options: Unpack[StartOptions]
-    ) -> FlowHandle[R]: ...
-    @overload
-    def start(
-        self, flow: Callable[[A], ChildCall[R]], first: A, /, **options: Unpack[StartOptions]
-    ) -> FlowHandle[R]: ...
-    @overload
-    def start(
         self,
-        flow: Callable[[A, B], ChildCall[R]],
+        flow: Callable[[A], ChildCall[R]],
         first: A,
-        second: B,
         /,
         **options: Unpack[StartOptions],
     ) -> FlowHandle[R]: ...
     @overload
     def start(
         self,
-        flow: Callable[[A, B, C], ChildCall[R]],
-        first: A,
-        second: B,
-        third: C,
-        /,
-        **options: Unpack[StartOptions],
-    ) -> FlowHandle[R]: ...
-    @overload
-    def start(
-        self,
-        flow: Callable[[A, B, C, D], ChildCall[R]],
-        first: A,
-        second: B,
-        third: C,
-        fourth: D,
-        /,
-        **options: Unpack[StartOptions],
-    ) -> FlowHandle[R]: ...
-    @overload
-    def start(
-        self,
-        flow: Flow[..., R],
-        first: Any,
-        second: Any,
-        third: Any,
-        fourth: Any,
-        fifth: Any,
-        /,
-        *args: Any,
+        flow: Callable[[*Ts], ChildCall[R]],
+        *args: *Ts,
         **options: Unpack[StartOptions],
     ) -> FlowHandle[R]: ...
     @overload
@@ -262,10 +223,6 @@ class Flows:
     ) -> ScheduleInfo: ...
     @overload
     def schedule(
-        self, name: str, flow: Callable[[], ChildCall[Any]], **options: Unpack[TimetableOptions]
-    ) -> ScheduleInfo: ...
-    @overload
-    def schedule(
         self,
         name: str,
         flow: Callable[[A], ChildCall[Any]],
@@ -277,47 +234,8 @@ class Flows:
     def schedule(
         self,
         name: str,
-        flow: Callable[[A, B], ChildCall[Any]],
-        first: A,
-        second: B,
-        /,
-        **options: Unpack[TimetableOptions],
-    ) -> ScheduleInfo: ...
-    @overload
-    def schedule(
-        self,
-        name: str,
-        flow: Callable[[A, B, C], ChildCall[Any]],
-        first: A,
-        second: B,
-        third: C,
-        /,
-        **options: Unpack[TimetableOptions],
-    ) -> ScheduleInfo: ...
-    @overload
-    def schedule(
-        self,
-        name: str,
-        flow: Callable[[A, B, C, D], ChildCall[Any]],
-        first: A,
-        second: B,
-        third: C,
-        fourth: D,
-        /,
-        **options: Unpack[TimetableOptions],
-    ) -> ScheduleInfo: ...
-    @overload
-    def schedule(
-        self,
-        name: str,
-        flow: Flow[..., Any],
-        first: Any,
-        second: Any,
-        third: Any,
-        fourth: Any,
-        fifth: Any,
-        /,
-        *args: Any,
+        flow: Callable[[*Ts], ChildCall[Any]],
+        *args: *Ts,
         **options: Unpack[TimetableOptions],
     ) -> ScheduleInfo: ...
     @overload
