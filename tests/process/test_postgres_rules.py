@@ -25,7 +25,7 @@ from tests.services.proxy import FaultProxy
 pytestmark = [pytest.mark.service, pytest.mark.process]
 
 HOUR_S = 3600
-DEAF = "wake-ups do not arrive, so waiters poll"
+DEAF = "notifications do not arrive"
 
 
 def request(key: str, owner: str) -> AcquireRequest:
