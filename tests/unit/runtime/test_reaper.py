@@ -273,7 +273,7 @@ async def test_whose_work_could_be_taken_only_later_is_named_when_it_is(caplog):
     await driver.hosts.open(session("idle", 1.0))
     jobs.fails = False
     await pass_ttls(clock, heartbeat, reaper, driver, shown)
-    said = [each.getMessage() for each in caplog.records if "took" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "recovered" in each.getMessage()]
     assert said == ["recovered 1 job and 0 flows from dead hosts; hosts found dead: busy, idle"]
     # The next one has nothing to do with them.
     await driver.hosts.open(session("next", 1.0))
@@ -285,5 +285,5 @@ async def test_whose_work_could_be_taken_only_later_is_named_when_it_is(caplog):
         )
     )
     await pass_ttls(clock, heartbeat, reaper, driver, shown)
-    assert caplog.records[-1].getMessage().endswith("; found dead: next")
+    assert caplog.records[-1].getMessage().endswith("; hosts found dead: next")
     await driver.close()

@@ -107,7 +107,7 @@ async def test_a_tool_without_a_session_cannot_claim():
 
 async def test_a_backend_without_jobs_says_so(host, monkeypatch):
     monkeypatch.setattr(host, "_work", None)
-    with pytest.raises(UnsupportedByDriver, match="keeps no jobs"):
+    with pytest.raises(UnsupportedByDriver, match="does not support jobs"):
         _ = host.work
 
 

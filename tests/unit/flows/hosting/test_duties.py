@@ -92,9 +92,9 @@ async def test_a_block_that_raises_does_not_wait_for_the_grace(fleet):
 async def test_a_host_runs_once_at_a_time_and_only_with_an_app(fleet):
     host = await fleet.host("one", app=App("a"))
     async with host.running():
-        with pytest.raises(UsageError, match="runs already"):
+        with pytest.raises(UsageError, match="is already running"):
             await host.run()
-        with pytest.raises(UsageError, match="runs already"):
+        with pytest.raises(UsageError, match="is already running"):
             async with host.running():
                 pass
     looker = await fleet.host("two")

@@ -246,7 +246,9 @@ async def test_which_name_is_wrong_is_told(fleet):
         await host.flows.start(waits, "signal", id=5)
     with pytest.raises(UsageError, match=r"^the id of a flow must not be empty$"):
         host.flows.get("")
-    with pytest.raises(UsageError, match=r"^the id of a flow 'a\\nb' holds the character U\+000A "):
+    with pytest.raises(
+        UsageError, match=r"^the id of a flow 'a\\nb' contains a control character "
+    ):
         host.flows.get("a\nb")
     with pytest.raises(UsageError, match=r"^the id of a flow 'x{40}'… is 513 bytes long; "):
         host.flows.get("x" * 513)
