@@ -1,7 +1,7 @@
 """The figures of one run of all areas, kept in the repository, and later runs beside them.
 
-Owns what a run says about the machine and the versions it was made with, and the verdict on a row
-that became worse. A ratio carries over to another machine better than a time does: where a row has
+Owns the description of the machine and the versions of a run, and the verdict on a row that became
+worse. A ratio carries over to another machine better than a time does: where a row has
 a floor, ratios are compared.
 """
 
@@ -38,7 +38,7 @@ Document = dict[str, Any]
 
 
 def document_of(area: str, report: Report, *, quick: bool, only: str | None) -> Document:
-    """What ``--json`` writes of one run."""
+    """The document that ``--json`` writes of one run."""
     return {
         "area": area,
         "quick": quick,
@@ -66,7 +66,7 @@ def _cpu() -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of the library, and of what is installed of its clients and of the peers."""
+    """Versions of the library, and of its clients and the peers as far as they are installed."""
     found = {"outlive": outlive.__version__, "sqlite": sqlite3.sqlite_version}
     found |= dict(_of_packages(_LIBRARIES, None))
     for folder, names in _PEERS.items():
@@ -159,14 +159,14 @@ def _figure(row: Document | None) -> str:
 
 
 def _differences(baseline: Document, runs: Sequence[Document]) -> list[str]:
-    """What else than the code may be the reason of a difference."""
+    """Reasons of a difference other than the code: the machine, versions, a quick run."""
     found: dict[str, None] = {}
     for run in runs:
         if run["quick"]:
             found[f"{run['area']}: --quick, a look and no verdict"] = None
-        for what in ("machine", "versions"):
-            known: Mapping[str, Any] = baseline[what]
-            for name, value in run[what].items():
+        for group in ("machine", "versions"):
+            known: Mapping[str, Any] = baseline[group]
+            for name, value in run[group].items():
                 if known.get(name, value) != value:
                     found[f"{name} is {value}, in the baseline {known[name]}"] = None
     return [*found, ""] if found else []

@@ -16,8 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# A program that ends is noticed at once; one that says nothing for longer than this hangs, however
-# slow the machine is.
+# The end of a program is noticed immediately. A program that is silent for longer than this hangs,
+# however slow the machine is.
 ANSWER_LIMIT_S = 900.0
 
 # Shared by all processes of the machine, unlike the plain monotonic clock in some containers.

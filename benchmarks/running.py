@@ -38,7 +38,7 @@ def _flush_ms() -> float:
 
 
 def run_measurement(report: Report, name: str, measure: Measurement) -> None:
-    """Run one, by its full name; what breaks is a failure of the report, and of nobody else."""
+    """Run one, by its full name; an exception in it is added to the failures of the report."""
     _progress(f"measuring {name} …")
 
     async def main() -> list[Row]:
@@ -59,7 +59,7 @@ def run_measurement(report: Report, name: str, measure: Measurement) -> None:
 
 
 def fail(report: Report, name: str, error: Exception) -> None:
-    """Book what broke, and show where."""
+    """Add a failure, and print the traceback."""
     traceback.print_exception(error)
     report.failures.append(f"{name}: {error!r}")
 

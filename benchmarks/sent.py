@@ -1,8 +1,8 @@
-"""What hosts send to a store for one act, and in a second in which nothing happens.
+"""Statements that hosts send to a store for one act, and in a second in which nothing happens.
 
 Everything counts that arrives there as a statement, BEGIN, COMMIT and SAVEPOINT too: each is a
-round trip, or a part of one. What runs inside a statement (a trigger, a function) is part of it,
-and preparing one is not counted.
+round trip, or a part of one. A trigger or a function is part of the statement that runs it, and
+preparing a statement is not counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "sent"
 _WARM_UP = 5
 _ACTS = 60
 
-# What connecting and beginning to run cost is over after this.
+# The statements of connecting and of beginning to run are over after this.
 _SETTLE_S = 1.0
 
 _BRACKETS = "of these BEGIN, COMMIT and the like"
@@ -47,12 +47,12 @@ class Backend(Protocol):
         ...
 
     def counting(self, url: str) -> AbstractAsyncContextManager[Callable[[], Count]]:
-        """Count what hosts that connect inside the block send to the store of ``url``."""
+        """Count the statements of hosts that connect inside the block to the store of ``url``."""
         ...
 
 
 def counting(backend: Backend, url: str) -> AbstractAsyncContextManager[Callable[[], Count]]:
-    """Count what hosts that connect inside the block send to the store of ``url``.
+    """Count the statements of hosts that connect inside the block to the store of ``url``.
 
     Raises:
         Absent: Only transactions can be counted there.
@@ -65,7 +65,7 @@ def counting(backend: Backend, url: str) -> AbstractAsyncContextManager[Callable
 async def of_act(name: str, count: Callable[[], Count], act: Callable[[], Awaitable[None]]) -> Row:
     """Statements of one act: the median of some, one after the other.
 
-    What a host sends of its own accord meanwhile falls into a few of them: the mean has it.
+    Heartbeats and other duties of the host fall into a few of them: the mean includes them.
     """
     for _ in range(_WARM_UP):
         await act()
@@ -81,7 +81,7 @@ async def of_act(name: str, count: Callable[[], Count], act: Callable[[], Awaita
         ours=median(sent),
         peers={
             _BRACKETS: median(brackets),
-            "the mean, with what was sent beside the acts": fmean(sent),
+            "the mean, duties of the host included": fmean(sent),
         },
         at_most=True,
     )

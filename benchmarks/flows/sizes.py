@@ -50,7 +50,7 @@ _SPARE_S = 1.0
 _LOOK_S = 8.0
 _BUSY_PER_S = 3
 _START_BATCH = 500
-# All wake at once. Those that are left when none came through for so long are lost.
+# All wake together. Flows are lost if none completes for so long.
 _STILL_S = 60.0
 _COUNT_S = 1.0
 

@@ -68,7 +68,7 @@ BRACKETS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SAVEPOINT"
 
 @dataclass(slots=True)
 class Count:
-    """What was sent to a store.
+    """Statements that arrived at a store.
 
     Attributes:
         statements: Statements that read or write.

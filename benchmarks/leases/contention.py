@@ -25,7 +25,7 @@ _NOTICE_S = 0.3
 # They contend for so long before counting begins, so that nobody's first statement counts.
 _WARM_UP_S = 0.5
 
-# So often a contest in which nobody was served is made twice as long.
+# A contest in which no process was served is made twice as long, so often.
 _DOUBLINGS_MAX = 4
 
 
@@ -60,12 +60,12 @@ def judge(served: Sequence[int], waits_s: Sequence[float], seconds: float) -> Fa
 
 
 async def contest(url: str, how: str, size: int, seconds: float) -> Fairness:
-    """Let ``size`` processes contend for ``seconds``, or as long as it takes to serve somebody."""
+    """Let ``size`` processes contend for ``seconds``, doubled until one of them is served."""
     for doubled in range(_DOUBLINGS_MAX):
         served, waits_s = await _round(url, how, size, seconds * 2**doubled)
         if any(served):
             return judge(served, waits_s, seconds * 2**doubled)
-    raise RuntimeError(f"nobody of {size} was served in {seconds * 2**doubled:g} s")
+    raise RuntimeError(f"none of {size} processes was served in {seconds * 2**doubled:g} s")
 
 
 async def _round(url: str, how: str, size: int, seconds: float) -> tuple[list[int], list[float]]:

@@ -1,4 +1,4 @@
-"""Statements of one acquire and release of a key that nobody else wants."""
+"""Statements of one acquire and release of a free key."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ _READS = frozenset({"SELECT", "PRAGMA"})
 
 
 def _tracing(count: Count) -> Callable[[str], None]:
-    """What counts the statements of one connection."""
+    """A trace that counts the statements of one connection."""
     last = ""
 
     def traced(statement: str) -> None:

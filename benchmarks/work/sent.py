@@ -20,8 +20,7 @@ _QUEUE = "sent"
 # How often to look whether a job has ended.
 _LOOK_S = 0.002
 
-# What a job leaves to be done is done after this, so that the next finds its host idle. A host
-# looks for news twenty times a second.
+# The host has settled a job and is idle again after this. On SQLite it polls twenty times a second.
 _PAUSE_S = 0.15
 
 app = outlive.App("bench-sent")
@@ -70,7 +69,7 @@ async def measure_job(backend: sent.Backend, effort: Effort) -> list[Row]:
 
 
 async def measure_idle(backend: sent.Backend, effort: Effort) -> list[Row]:
-    """Of a host that is alone: what one host writes, others look at."""
+    """Of a host that is alone, because a host on SQLite reads after each write of another one."""
     url = backend.new_store()
     async with (
         sent.counting(backend, url) as count,

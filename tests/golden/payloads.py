@@ -2,8 +2,8 @@
 
     python -m tests.golden.payloads write
 
-Only a change of what is stored is a reason to: whatever differs then must still be read by the
-types as they were, because stores hold it. A run of the tests never writes.
+Run it after a deliberate change of the stored JSON, and review the difference: the former texts
+must still be read, because stores hold them. A run of the tests never writes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GROUPS: Mapping[str, Sequence[Case] | Sequence[Call]] = {
 
 
 def read(name: str) -> dict[str, Entry]:
-    """What the golden file of a group says, by case: the texts as they stand in it."""
+    """The golden file of a group, by case, with the texts as they stand in it."""
     found = msgspec.json.decode(
         (FOLDER / f"{name}.json").read_bytes(), type=dict[str, dict[str, msgspec.Raw]]
     )
@@ -73,7 +73,7 @@ def _quoted(text: str) -> str:
 
 
 def main() -> None:
-    """Write all files, and remove those that no group has."""
+    """Write the file of each group, and remove all other files."""
     if sys.argv[1:] != ["write"]:
         sys.exit(__doc__)
     for path in FOLDER.glob("*.json"):

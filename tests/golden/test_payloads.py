@@ -1,4 +1,4 @@
-"""What is stored of payloads, arguments and results, and what comes back, to the letter.
+"""The stored JSON of payloads, arguments and results, to the letter, and the values read from it.
 
 ``python -m tests.golden.payloads write`` writes the golden files anew; a run of the tests compares.
 """
@@ -62,12 +62,12 @@ def test_each_group_has_its_file_and_each_case_its_entry():
 
 
 @pytest.mark.parametrize(("group", "case"), CASES)
-def test_what_is_stored_is_what_was_stored(group, case):
+def test_a_value_is_stored_as_the_golden_text(group, case):
     assert case.entry() == read(group)[case.name]
 
 
 @pytest.mark.parametrize(("group", "case"), CASES)
-def test_what_was_stored_comes_back(group, case):
+def test_a_golden_text_is_read_as_its_value(group, case):
     stored = {key: text for key, text in read(group)[case.name].items() if "refused" not in key}
     for text in stored.values():
         for reader in case.readers():
@@ -77,7 +77,7 @@ def test_what_was_stored_comes_back(group, case):
 
 
 @pytest.mark.parametrize(("case", "text", "expected"), READS)
-def test_what_others_stored_is_read_as_before(case, text, expected):
+def test_json_of_other_shapes_is_read_as_expected(case, text, expected):
     for reader in case.readers():
         if isinstance(expected, type) and issubclass(expected, Exception):
             with pytest.raises(expected):

@@ -44,7 +44,7 @@ class Converted:
 
 
 def _unconverted(name: str) -> Converted:
-    """A converter is for what a program gives; what is read is taken as it is."""
+    """An instance as it is read: converters do not run on stored values."""
     made = Converted("")
     object.__setattr__(made, "name", name)
     return made

@@ -26,7 +26,7 @@ class Call:
 
     Attributes:
         name: Says in the golden file what the case shows.
-        function: What is called.
+        function: The function that is called.
         given: The arguments, as the caller gives them.
         back: The arguments that the function is given.
         reads: The arguments that are read from other stored JSON; an exception class where the text
@@ -41,16 +41,16 @@ class Call:
 
     @property
     def expected(self) -> Any:
-        """What is read from what was stored."""
+        """The value that is read from the stored text."""
         return self.back
 
     def entry(self) -> Entry:
-        """What is stored now."""
+        """The text that is stored now."""
         args, kwargs = self.given
         return {"flow": bytes(self._arguments.encode(args, kwargs)).decode()}
 
     def readers(self) -> tuple[Callable[[str], Any], ...]:
-        """What reads stored arguments: of a step's input, and of a flow's."""
+        """The readers of stored arguments: of a step, and of a flow."""
         return self._arguments.decode, lambda text: self._arguments.decode(msgspec.Raw(text))
 
     @property

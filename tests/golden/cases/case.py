@@ -1,4 +1,4 @@
-"""One type with one value: what is stored of it, and what is read from that and from other JSON.
+"""One type with one value: its stored JSON, and the values read from that and from other JSON.
 
 Owns how a case passes through the registry of an app: as the payload of a job, and as the argument
 and the result of a step. No other module of the golden files imports the codec.
@@ -17,21 +17,21 @@ from outlive.errors import OutliveError
 from outlive.serialization import encode
 
 SAME: Any = object()
-"""What comes back equals what was stored."""
+"""The value that is read equals the value that was stored."""
 
 Entry = dict[str, str]
-"""What a golden file says of one case: JSON texts by what they are. See ``Case.entry``."""
+"""The part of a golden file for one case: JSON texts by key. See ``Case.entry``."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A value, and how its type reads what other programs or older releases of it stored.
+    """A value, and how its type reads JSON of other programs or older releases.
 
     Attributes:
         name: Says in the golden file what the case shows.
         kind: The annotated type.
-        value: What is stored.
-        back: What is read from what was stored, where it does not equal ``value``.
+        value: The value that is stored.
+        back: The value that is read from the stored text, where it does not equal ``value``.
         reads: The value that is read from other stored JSON, by its text; an exception class where
             the text is refused.
     """
@@ -44,11 +44,11 @@ class Case:
 
     @property
     def expected(self) -> Any:
-        """What is read from what was stored."""
+        """The value that is read from the stored text."""
         return self.value if self.back is SAME else self.back
 
     def entry(self) -> Entry:
-        """What is stored now: ``job`` and ``flow``, or ``stored`` where these are the same text.
+        """The stored texts: ``job`` and ``flow``, or ``stored`` where these are the same text.
 
         With ``refused`` behind it, a key gives the class of the error; ``type refused`` where no
         value of the type is stored.
@@ -70,7 +70,7 @@ class Case:
         return job | flow
 
     def readers(self) -> tuple[Callable[[str], Any], ...]:
-        """What reads a stored text: a handler, a step, and a flow that is given a result."""
+        """The readers of a stored text: a handler, a step, and a flow that is given a result."""
         carrier = Carrier(self.kind)
         return carrier.of_job, carrier.of_argument, carrier.of_result
 
@@ -108,11 +108,11 @@ class Carrier:
         _ = self._handler.takes, self._step.arguments.returns
 
     def job(self, value: Any) -> str:
-        """What is stored of the payload of a job."""
+        """The stored text of the payload of a job."""
         return encode(self._handler.takes.fitted(value, "the queue"), "the payload")
 
     def flow(self, value: Any) -> str:
-        """What is stored of the argument of a step; of its result it is the same."""
+        """The stored text of the argument of a step; of its result it is the same."""
         text = bytes(self._step.arguments.encode((value,), {})).decode()
         prefix, suffix = '{"value":', "}"
         assert text.startswith(prefix)

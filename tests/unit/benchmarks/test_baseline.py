@@ -1,4 +1,4 @@
-"""The baseline: what runs of the areas make it of, and what is said of a later run beside it."""
+"""The baseline: how runs of the areas become one, and how a later run is shown beside it."""
 
 from __future__ import annotations
 

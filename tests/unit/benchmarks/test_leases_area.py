@@ -66,7 +66,7 @@ async def test_count_of_statements_sees_what_a_host_sends(tmp_path):
     url = sqlite.new_store()
     async with sqlite.counting(url) as count, outlive.connect(url, name="h") as host:
         found = []
-        # What the host sends by itself falls into some of these at most.
+        # Duties of the host fall into some of these at most.
         for _ in range(5):
             before = count()
             lease = await host.leases.try_acquire("key")

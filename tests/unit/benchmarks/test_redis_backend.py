@@ -39,7 +39,7 @@ async def test_count_of_scripts_sees_what_a_host_sends(place) -> None:
     async with place.counting(url) as count, outlive.connect(url, name="h") as host:
         await (await host.leases.acquire("warm")).release()
         found = []
-        # What the host sends by itself falls into some of these at most.
+        # Duties of the host fall into some of these at most.
         for _ in range(5):
             before = count()
             lease = await host.leases.try_acquire("key")

@@ -1,4 +1,4 @@
-"""What breaks is named, makes the run fail, and costs nothing else: in every area."""
+"""A measurement that breaks is named, fails the run, and ends no other, in every area."""
 
 from __future__ import annotations
 
