@@ -7,7 +7,7 @@ store decided is passed on, late, twice or not at all.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -21,7 +21,7 @@ from outlive.testing.simulation import SimHost
 
 T = TypeVar("T")
 
-Forward = Callable[..., Awaitable[Any]]
+Forward = Callable[..., Coroutine[Any, Any, Any]]
 """The rest of the way of a call; it takes the arguments of the method."""
 
 # These join a transaction of the caller: there is no network between the two.
@@ -45,29 +45,29 @@ class Interceptor:
     ``operation`` is the port and the method: ``jobs.claim``. Subclasses record, or do more harm.
     """
 
-    async def on_host(
+    def on_host(
         self,
         host: SimHost,
         operation: str,
         forward: Forward,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """``host`` calls. ``forward`` sends the request, and ends as the call ends for the host."""
         del host, operation
-        return await forward(*args, **kwargs)
+        return forward(*args, **kwargs)
 
-    async def on_store(
+    def on_store(
         self,
         host: SimHost,
         operation: str,
         forward: Forward,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """The request has arrived, perhaps not for the first time. ``forward`` carries it out."""
         del host, operation
-        return await forward(*args, **kwargs)
+        return forward(*args, **kwargs)
 
 
 class FaultProxy:
@@ -80,7 +80,7 @@ class FaultProxy:
         name: Which port it is, as a driver calls it: ``leases``, ``jobs``.
         port: The port itself.
         faults: The network of the simulation.
-        host: Who calls.
+        host: The host that calls.
         interceptor: What else happens to calls.
     """
 
@@ -108,16 +108,18 @@ class FaultProxy:
         faults, host, interceptor = self._faults, self._host, self._interceptor
         repeat = _REPEATS.get(operation, Repeat.ALWAYS)
 
-        async def send(*args: Any, **kwargs: Any) -> Any:
-            return await faults.call(
+        def send(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+            return faults.call(
                 host,
                 lambda: interceptor.on_store(host, operation, method, args, kwargs),
                 repeat=repeat,
             )
 
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await interceptor.on_host(host, operation, send, args, kwargs)
+        def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+            return interceptor.on_host(host, operation, send, args, kwargs)
 
+        # The next call finds it without asking here.
+        self.__dict__[name] = call
         return call
 
 

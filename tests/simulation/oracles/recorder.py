@@ -14,7 +14,12 @@ from tests.simulation.oracles.history import History, Served
 from tests.simulation.oracles.instance_history import InstanceServed
 from tests.simulation.oracles.job_history import JobServed
 
-_OWNED = ("leases.renew", "leases.release")
+_LEASES = {
+    "leases.acquire": "acquire",
+    "leases.renew": "renew",
+    "leases.release": "release",
+    "leases.break_lease": "break",
+}
 
 
 class Recorder(Interceptor):
@@ -24,61 +29,38 @@ class Recorder(Interceptor):
         self._history = history
         self._inner = inner or Interceptor()
 
-    async def on_host(self, host, operation, forward, args, kwargs):
-        if operation == "leases.acquire" or operation in _OWNED:
-            return await self._call_lease(host, operation, forward, args, kwargs)
-        instances = self._history.instances
-        posted = []
+    def on_host(self, host, operation, forward, args, kwargs):
+        if operation in _LEASES and operation != "leases.break_lease":
+            return self._call_lease(host, _LEASES[operation], forward, args, kwargs)
         if operation == "instances.send":
-            posted = [instances.post(message) for message in args[0]]
-        outcomes = await forward(*args, **kwargs)
-        for one, outcome in zip(posted, outcomes if posted else (), strict=True):
-            if outcome in (instance.Sent.SENT, instance.Sent.DUPLICATE):
-                instances.acknowledge(one)
-        if operation == "jobs.enqueue":
-            kept = (job.Entry.CREATED, job.Entry.REPLACED)
-            self._history.jobs.acknowledged.update(one.id for one in outcomes if one.entry in kept)
-        elif operation == "instances.start":
-            made = [one.id for one in outcomes if one.entry is instance.Entry.CREATED]
-            instances.acknowledged.update(made)
-        return outcomes
+            return self._send(forward, args[0])
+        if operation in ("jobs.enqueue", "instances.start"):
+            return self._create(operation, forward, args[0])
+        return forward(*args, **kwargs)
 
-    async def on_store(self, host, operation, forward, args, kwargs):
-        try:
-            result = await self._inner.on_store(host, operation, forward, args, kwargs)
-        except LeaseLost:
-            if operation in _OWNED:
-                self._serve_owned(operation, args, ok=False)
-            raise
-        port, _, method = operation.partition(".")
-        asked = args[0] if args else None
-        if port == "leases":
-            self._serve_leases(host, operation, args, result)
-        elif port == "jobs" and method in _JOBS:
-            for fields in _JOBS[method](asked, result):
-                self._serve_job(method, **fields)
-        elif port == "instances" and method in _INSTANCES:
-            for fields in _INSTANCES[method](asked, kwargs, result):
-                self._serve_instance(**{"op": method, **fields})
-        elif operation in ("hosts.close", "hosts.reap"):
-            ended = [asked] if method == "close" else [session.id for session in result]
-            for session in ended:
-                # What is claimed hangs on sessions: whose has ended is part of its story.
-                self._serve_job("session.end", job="", session=session)
-                self._serve_instance("session.end", instance="", session=session)
-        return result
+    def on_store(self, host, operation, forward, args, kwargs):
+        carried_out = self._inner.on_store(host, operation, forward, args, kwargs)
+        if operation in _LEASES:
+            return self._serve_lease(host, _LEASES[operation], args, carried_out)
+        if operation in _JOBS:
+            return self._serve_jobs(operation, args, carried_out)
+        if operation in _INSTANCES:
+            return self._serve_instances(operation, args, kwargs, carried_out)
+        if operation in ("hosts.close", "hosts.reap"):
+            return self._end_sessions(args, carried_out)
+        return carried_out
 
     # -- leases ---------------------------------------------------------------------------------
 
-    async def _call_lease(self, host, operation, forward, args, kwargs):
+    async def _call_lease(self, host, op, forward, args, kwargs):
         asked = args[0]
-        if operation == "leases.acquire":
-            op = "store.resume" if asked.resume else "store.acquire"
+        if op == "acquire":
+            op = "resume" if asked.resume else op
             known = {"ttl_s": asked.ttl_us / 1e6, "capacity": asked.limit}
         else:
-            op, known = operation.replace("leases", "store"), _owned(operation, args)
+            known = _owned(*args)
         call = self._history.start(
-            host.name, op, asked.key, grant=asked.owner, rate=host.rate, **known
+            host.name, f"store.{op}", asked.key, grant=asked.owner, rate=host.rate, **known
         )
         try:
             result = await forward(*args, **kwargs)
@@ -95,17 +77,23 @@ class Recorder(Interceptor):
             call.finish(ok=not isinstance(result, Held))
         return result
 
-    def _serve_leases(self, host, operation, args, result):
-        if operation == "leases.acquire":
-            self._serve_acquire(args[0], result)
-        elif operation in _OWNED:
-            self._serve_owned(operation, args, ok=True)
-        elif operation == "leases.break_lease":
-            self._serve_break(host, args[0], result)
+    async def _serve_lease(self, host, op, args, carried_out):
+        try:
+            result = await carried_out
+        except LeaseLost:
+            self._note_lease(op, args[0].key, args[0].owner, ok=False, **_owned(*args))
+            raise
+        if op == "acquire":
+            self._note_acquire(args[0], result)
+        elif op == "break":
+            self._note_break(host, args[0], result)
+        else:
+            self._note_lease(op, args[0].key, args[0].owner, ok=True, **_owned(*args))
+        return result
 
-    def _serve_acquire(self, asked, result):
+    def _note_acquire(self, asked, result):
         granted = isinstance(result, Grant)
-        self._serve_lease(
+        self._note_lease(
             "acquire",
             asked.key,
             asked.owner,
@@ -118,177 +106,218 @@ class Recorder(Interceptor):
             resume=asked.resume,
         )
 
-    def _serve_owned(self, operation, args, *, ok):
-        grant, op = args[0], operation.removeprefix("leases.")
-        self._serve_lease(op, grant.key, grant.owner, ok=ok, **_owned(operation, args))
-
-    def _serve_break(self, host, key, records):
+    def _note_break(self, host, key, records):
         # Recorded where it happens: a break ends whoever owns the key by then, and late or
         # repeated ones end somebody else.
         for record in records:
             # Expired grants that nobody took are not ended by it, so only these are told.
             call = self._history.start(host.name, "store.break", key, rate=host.rate)
             call.finish(ok=True, slot=record.slot)
-        self._serve_lease("break", key, "", ok=True)
+        self._note_lease("break", key, "", ok=True)
 
-    def _serve_lease(self, op, key, grant, **fields):
+    def _note_lease(self, op, key, grant, **fields):
         at = self._history.clock()
         self._history.serve(Served(at=at, op=op, key=key, grant=grant, **fields))
 
     # -- jobs, instances, sessions --------------------------------------------------------------
 
-    def _serve_job(self, op, **fields):
+    async def _send(self, forward, messages):
+        instances = self._history.instances
+        posted = [instances.post(message) for message in messages]
+        outcomes = await forward(messages)
+        for one, outcome in zip(posted, outcomes, strict=True):
+            if outcome in (instance.Sent.SENT, instance.Sent.DUPLICATE):
+                instances.acknowledge(one)
+        return outcomes
+
+    async def _create(self, operation, forward, members):
+        outcomes = await forward(members)
+        kept, history = (job.Entry.CREATED, job.Entry.REPLACED), self._history.jobs
+        if operation == "instances.start":
+            kept, history = (instance.Entry.CREATED,), self._history.instances
+        history.acknowledged.update(one.id for one in outcomes if one.entry in kept)
+        return outcomes
+
+    async def _serve_jobs(self, operation, args, carried_out):
+        result = await carried_out
+        _JOBS[operation](self._note_job, args[0] if args else None, result)
+        return result
+
+    async def _serve_instances(self, operation, args, kwargs, carried_out):
+        result = await carried_out
+        _INSTANCES[operation](self._note_instance, args[0] if args else None, kwargs, result)
+        return result
+
+    async def _end_sessions(self, args, carried_out):
+        result = await carried_out
+        for session in args or [reaped.id for reaped in result]:
+            # What is claimed hangs on sessions: whose has ended is part of its story.
+            self._note_job("session.end", "", session=session)
+            self._note_instance("session.end", "", session=session)
+        return result
+
+    def _note_job(self, op, id_, outcome="", **fields):
         at = self._history.clock()
-        self._history.jobs.served.append(JobServed(at=at, op=op, **fields))
+        noted = JobServed(at=at, op=op, job=id_, outcome=outcome, **fields)
+        self._history.jobs.served.append(noted)
 
-    def _serve_instance(self, op, **fields):
+    def _note_instance(self, op, id_, outcome="ok", **fields):
         at = self._history.clock()
-        self._history.instances.served.append(InstanceServed(at=at, op=op, **fields))
+        noted = InstanceServed(at=at, op=op, instance=id_, outcome=outcome, **fields)
+        self._history.instances.served.append(noted)
 
 
-def _owned(operation, args):
-    grant, ttl_us = args if operation == "leases.renew" else (args[0], args[0].ttl_us)
-    return {"token": grant.token, "slot": grant.slot, "ttl_s": ttl_us / 1e6}
+def _owned(grant, ttl_us=None):
+    ttl_s = (grant.ttl_us if ttl_us is None else ttl_us) / 1e6
+    return {"token": grant.token, "slot": grant.slot, "ttl_s": ttl_s}
 
 
-def _enqueued(jobs, outcomes):
+def _enqueued(note, jobs, outcomes):
     for one, outcome in zip(jobs, outcomes, strict=True):
-        yield {
-            "job": outcome.id,
-            "outcome": outcome.entry,
-            "queue": one.queue,
-            "delay_s": one.delay_us / 1e6,
-            "unique_key": one.unique_key,
-            "ordering_key": one.ordering_key,
-        }
+        note(
+            "enqueue",
+            outcome.id,
+            outcome.entry,
+            queue=one.queue,
+            delay_s=one.delay_us / 1e6,
+            unique_key=one.unique_key,
+            ordering_key=one.ordering_key,
+        )
 
 
-def _claimed_jobs(request, claimed):
+def _claimed_jobs(note, request, claimed):
     for one in claimed.jobs:
-        yield {"job": one.id, "token": one.token, "session": request.session}
+        note("claim", one.id, token=one.token, session=request.session)
 
 
-def _settled(asked, outcomes):
-    for one, outcome in zip(asked, outcomes, strict=True):
-        delay_us = 0
-        if isinstance(one, job.Failure):
-            delay_us = one.retry_us
-        elif isinstance(one, job.Return):
-            delay_us = one.delay_us
-        delay_s = None if delay_us is None else delay_us / 1e6
-        yield {"job": one.id, "outcome": outcome, "token": one.token, "delay_s": delay_s}
+def _settled(op):
+    def settled(note, asked, outcomes):
+        for one, outcome in zip(asked, outcomes, strict=True):
+            note(op, one.id, outcome, token=one.token, delay_s=_delay_s(one))
+
+    return settled
 
 
-def _reclaimed_jobs(_, taken):
+def _delay_s(asked):
+    if isinstance(asked, job.Failure):
+        return None if asked.retry_us is None else asked.retry_us / 1e6
+    return asked.delay_us / 1e6 if isinstance(asked, job.Return) else 0.0
+
+
+def _reclaimed_jobs(note, _, taken):
     for one in taken:
-        yield {"job": one.id, "outcome": one.state}
+        note("reclaim", one.id, one.state)
 
 
-def _changed(ids, outcomes):
-    for one, outcome in zip(ids, outcomes, strict=True):
-        yield {"job": one, "outcome": outcome}
+def _changed(op):
+    def changed(note, ids, outcomes):
+        for one, outcome in zip(ids, outcomes, strict=True):
+            note(op, one, outcome)
+
+    return changed
 
 
 _JOBS = {
-    "enqueue": _enqueued,
-    "claim": _claimed_jobs,
-    "complete": _settled,
-    "fail": _settled,
-    "release": _settled,
-    "extend": _settled,
-    "reclaim": _reclaimed_jobs,
-    "cancel": _changed,
-    "retry": _changed,
+    "jobs.enqueue": _enqueued,
+    "jobs.claim": _claimed_jobs,
+    "jobs.complete": _settled("complete"),
+    "jobs.fail": _settled("fail"),
+    "jobs.release": _settled("release"),
+    "jobs.extend": _settled("extend"),
+    "jobs.reclaim": _reclaimed_jobs,
+    "jobs.cancel": _changed("cancel"),
+    "jobs.retry": _changed("retry"),
 }
 
 
-def _started(asked, _, outcomes):
+def _started(note, asked, _, outcomes):
     for one, outcome in zip(asked, outcomes, strict=True):
-        yield {
-            "instance": one.id,
-            "outcome": outcome.entry,
-            "token": outcome.token,
-            "session": one.session or "",
-            "at_us": outcome.began_at_us,
-            "asked": one,
-        }
+        note(
+            "start",
+            one.id,
+            outcome.entry,
+            token=outcome.token,
+            session=one.session or "",
+            at_us=outcome.began_at_us,
+            asked=one,
+        )
 
 
-def _claimed_instances(request, _, claimed):
+def _claimed_instances(note, request, _, claimed):
     for one in claimed.instances:
-        yield {
-            "instance": one.id,
-            "token": one.token,
-            "session": request.session,
-            "version": one.version,
-            "at_us": claimed.at_us,
-            "request": request.request,
-            "letters": one.letters,
-        }
+        note(
+            "claim",
+            one.id,
+            token=one.token,
+            session=request.session,
+            version=one.version,
+            at_us=claimed.at_us,
+            request=request.request,
+            letters=one.letters,
+        )
 
 
-def _committed(commits, _, outcomes):
+def _committed(note, commits, _, outcomes):
     for one, outcome in zip(commits, outcomes, strict=True):
-        yield {
-            "instance": one.id,
-            "outcome": "ok" if outcome.ok else "refused",
-            "token": one.token,
-            "version": one.version,
-            "at_us": outcome.at_us,
-            "asked": one,
-            "taken": tuple(outcome.taken),
-        }
+        note(
+            "commit",
+            one.id,
+            "ok" if outcome.ok else "refused",
+            token=one.token,
+            version=one.version,
+            at_us=outcome.at_us,
+            asked=one,
+            taken=tuple(outcome.taken),
+        )
 
 
-def _released(handbacks, _, outcomes):
+def _released(note, handbacks, _, outcomes):
     for one, ok in zip(handbacks, outcomes, strict=True):
-        outcome = "ok" if ok else "refused"
-        yield {"instance": one.id, "outcome": outcome, "token": one.token, "asked": one}
+        note("release", one.id, "ok" if ok else "refused", token=one.token, asked=one)
 
 
-def _read(id_, _, letters):
-    yield {"instance": id_, "letters": tuple(letters)}
+def _read(note, id_, _, letters):
+    note("letters", id_, letters=tuple(letters))
 
 
-def _sent(messages, _, outcomes):
+def _sent(note, messages, _, outcomes):
     for one, outcome in zip(messages, outcomes, strict=True):
-        yield {"instance": one.to, "outcome": outcome, "asked": one}
+        note("send", one.to, outcome, asked=one)
 
 
-def _reclaimed_instances(_, __, taken):
+def _reclaimed_instances(note, _, __, taken):
     for one in taken:
-        yield {"instance": one.id}
+        note("reclaim", one.id)
 
 
-def _terminated(id_, how, opened):
-    op = "terminate" if how.get("below") is None else "terminate.family"
-    yield {"op": op, "instance": id_, "outcome": opened}
+def _terminated(note, id_, how, opened):
+    note("terminate" if how.get("below") is None else "terminate.family", id_, opened)
     if opened is instance.Opened.CHANGED:
         for message in how.get("sends", ()):
-            yield {"op": "send", "instance": message.to, "outcome": "with", "asked": message}
+            note("send", message.to, "with", asked=message)
 
 
-def _operated(id_, how, opened):
-    yield {"instance": id_, "outcome": opened, **how}
+def _operated(op):
+    return lambda note, id_, how, opened: note(op, id_, opened, **how)
 
 
-def _purged(ids, _, outcomes):
+def _purged(note, ids, _, outcomes):
     for one, opened in zip(ids, outcomes, strict=True):
-        yield {"instance": one, "outcome": opened}
+        note("purge", one, opened)
 
 
 _INSTANCES = {
-    "start": _started,
-    "claim": _claimed_instances,
-    "commit": _committed,
-    "release": _released,
-    "letters": _read,
-    "send": _sent,
-    "reclaim": _reclaimed_instances,
-    "terminate": _terminated,
-    "suspend": _operated,
-    "resume": _operated,
-    # Which version it becomes, and by which events.
-    "reopen": _operated,
-    "purge": _purged,
+    "instances.start": _started,
+    "instances.claim": _claimed_instances,
+    "instances.commit": _committed,
+    "instances.release": _released,
+    "instances.letters": _read,
+    "instances.send": _sent,
+    "instances.reclaim": _reclaimed_instances,
+    "instances.terminate": _terminated,
+    "instances.suspend": _operated("suspend"),
+    "instances.resume": _operated("resume"),
+    # With the version that it becomes, and the events of that.
+    "instances.reopen": _operated("reopen"),
+    "instances.purge": _purged,
 }
