@@ -206,7 +206,7 @@ async def test_a_copy_of_all_ends_by_itself_and_one_from_a_step_repeats_none_bef
         ({"at": True}, "not True"),
         ({"at": 1.5}, "not 1.5"),
         ({"at": None}, "not None"),
-        ({"at": -1}, "known versions: 0 (the beginning of this run), and 1 to 2"),
+        ({"at": -1}, "known versions: 0 .the beginning of this run., and 1 to 2"),
         ({"at": 0, "input": 5}, "not 5"),
         ({"at": 0, "input": "5"}, "not '5'"),
     ],
