@@ -145,7 +145,7 @@ def test_a_fleet_is_restarted_under_load_and_nothing_is_lost_or_done_twice(store
         assert host.join(60) == 0
         hosts[place] = fleet.hire()
         hosts[place].wait("ran", limit_s=60)
-    assert len(fleet.logged(f"number {number}, of a newer release, and still serves")) == 2
+    assert len(fleet.logged(f"version {number}, from a newer release, and still supports")) == 2
     names = guest.ask("cease", limit_s=60)["poured"]
     results = guest.ask("results", ids=names, limit=60, limit_s=70)["results"]
     assert results == [RESULT] * len(names)
