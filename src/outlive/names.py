@@ -66,7 +66,8 @@ def check_key(key: str, what: str = "a key") -> str:
     else:
         bad = _FORBIDDEN.search(key)
         if bad is not None:
-            kind = "lone surrogate" if bad.group() >= "\ud800" else "control character"
+            kind = "control character" if bad.group() < "\u2028" else "line separator"
+            kind = "lone surrogate" if bad.group() >= "\ud800" else kind
             raise InvalidName(
                 f"{_named(key, what)} contains a {kind} (U+{ord(bad.group()):04X}) at position "
                 f"{bad.start()}"

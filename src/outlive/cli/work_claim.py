@@ -117,7 +117,7 @@ def claim(
         request=session.id,
         wants=tuple(Want(check_queue(each), limit) for each in dict.fromkeys(queue)),
         limit=limit,
-        job=None if job is None else JobId(check_key(job)),
+        job=None if job is None else JobId(check_key(job, "the id of a job")),
     )
     wait_s = seconds(wait, "wait")
 
@@ -333,7 +333,7 @@ async def _end(hosts: HostStore, jobs: JobStore, session: HostId) -> None:
 
 
 def _id(job: str) -> JobId:
-    return JobId(check_key(job))
+    return JobId(check_key(job, "the id of a job"))
 
 
 def _ports(driver: Driver) -> tuple[HostStore, JobStore]:

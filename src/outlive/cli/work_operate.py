@@ -101,7 +101,7 @@ def _change(
                 queues = [] if queue is None else [f"queue {check_queue(queue)}"]
                 all_of = ", ".join(["all", *queues, *(f"state {each}" for each in state)])
                 return await one(host, all_of, queue=queue, state=state or None)
-            jobs = [check_key(each) for each in named]
+            jobs = [check_key(each, "the id of a job") for each in named]
             return sum([await one(host, each, id=each) for each in jobs])
 
     changed = signals.run(change)

@@ -203,7 +203,7 @@ def _parse(head: bytes) -> tuple[int, dict[str, str]]:
     version, _, rest = first.partition(" ")
     status = rest.partition(" ")[0]
     if not version.startswith("HTTP/1.") or not status.isdecimal():
-        raise OutcomeUnknown("the URL does not lead to an HTTP server")
+        raise OutcomeUnknown("the server did not answer in HTTP")
     pairs = (line.partition(":") for line in lines if line)
     return int(status), {name.strip().lower(): value.strip() for name, _, value in pairs}
 

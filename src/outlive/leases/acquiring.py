@@ -123,7 +123,7 @@ class Acquirer:
                 if clock.monotonic() < asked_at + plan.safe_s:
                     return Acquired(result, asked_at)
         raise TooSlow(
-            f"lease {request.key!r} was not acquired: the store answers too slowly for a ttl of "
+            f"could not acquire lease {request.key!r}: the store answers too slowly for a ttl of "
             f"{plan.ttl_s:g} s; use a longer ttl, or check the store"
         )
 
