@@ -95,4 +95,4 @@ def test_serve_refuses_what_it_cannot_serve_or_bind(outlive):
     assert "cannot listen on port" in done.stderr
     done = outlive("serve", "--allowed-host", "http://work.example:80/")
     assert done.code == 2
-    assert "no host name" in done.stderr
+    assert "not a host name" in done.stderr

@@ -260,7 +260,7 @@ async def test_a_host_runs_once_at_a_time(fleet):
 
     host, task = await fleet.run(app)
     assert await (await host.work.enqueue(handle, 0)).result(timeout=5) == 0
-    with pytest.raises(UsageError, match="runs already"):
+    with pytest.raises(UsageError, match="already running"):
         await host.run()
     # The first goes on, and after it another may begin.
     assert await (await host.work.enqueue(handle, 1)).result(timeout=5) == 1

@@ -98,7 +98,7 @@ async def test_a_host_runs_once_at_a_time_and_only_with_an_app(fleet):
             async with host.running():
                 pass
     looker = await fleet.host("two")
-    with pytest.raises(UsageError, match="connect with app="):
+    with pytest.raises(UsageError, match="pass an App to connect"):
         async with looker.running():
             pass
 

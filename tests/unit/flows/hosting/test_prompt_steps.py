@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 
 import pytest
 
 import outlive
 from outlive import App, Retry
+from outlive.drivers.sqlite import writer
 from outlive.errors import (
     Fenced,
     FlowFailed,
@@ -308,6 +310,12 @@ async def test_a_step_has_nothing_of_an_error_that_its_caller_handles(store_url,
     assert seen == [None] * 5
 
 
+@pytest.fixture
+def quick_disk(monkeypatch):
+    """A disk that is never too slow for a write on the loop's thread."""
+    monkeypatch.setattr(writer, "_INLINE_COMMIT_MAX_S", math.inf)
+
+
 async def at_once(fleet, tmp_path, app):
     """A host on SQLite that has seen lone writes, and its household."""
     fleet.url = f"sqlite:///{tmp_path / 'flows.db'}"
@@ -317,7 +325,9 @@ async def at_once(fleet, tmp_path, app):
     return host, host._desk.host.home
 
 
-async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(fleet, tmp_path):
+async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(
+    fleet, tmp_path, quick_disk
+):
     app = App("a")
     flow = quick(app)
     host, home = await at_once(fleet, tmp_path, app)
@@ -337,6 +347,7 @@ async def test_a_start_at_once_of_which_nothing_is_known_is_asked_for_again(flee
     assert any(asked)
 
 
+@pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_start_that_is_refused_after_it_was_unknown_is_asked_for_again(
     fleet, tmp_path, applied
@@ -371,7 +382,9 @@ async def test_a_start_that_is_refused_after_it_was_unknown_is_asked_for_again(
     assert len(await handle.history()) == 1
 
 
-async def test_a_start_at_once_that_is_refused_to_its_session_is_anybodys(fleet, tmp_path):
+async def test_a_start_at_once_that_is_refused_to_its_session_is_anybodys(
+    fleet, tmp_path, quick_disk
+):
     app = App("a")
     flow = quick(app)
     host, home = await at_once(fleet, tmp_path, app)
@@ -384,6 +397,7 @@ async def test_a_start_at_once_that_is_refused_to_its_session_is_anybodys(fleet,
     assert await handle.result(timeout=30) == 7
 
 
+@pytest.mark.usefixtures("quick_disk")
 async def test_a_start_at_once_that_cannot_be_written_is_told(fleet, tmp_path):
     app = App("a")
     flow = quick(app)
@@ -400,6 +414,7 @@ async def test_a_start_at_once_that_cannot_be_written_is_told(fleet, tmp_path):
     assert not host._desk.waiters._waiting
 
 
+@pytest.mark.usefixtures("quick_disk")
 async def test_flow_code_that_kept_a_connection_starts_nothing_at_once(fleet, tmp_path):
     app, kept = App("a"), []
     flow = quick(app)
