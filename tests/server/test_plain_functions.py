@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 
 import pytest
 
 from outlive import Retry
-from outlive.client import cancelled
+from outlive.client import calling, cancelled
 from outlive.client import worker as worker_module
 from tests.server.test_client import real, until
 from tests.server.test_client_claims import Fake
@@ -59,6 +60,50 @@ async def test_plain_functions_run_several_at_a_time_and_heartbeats_go_on():
         go.set()
         await until(lambda: worker.done == 3)
     assert client.released == []
+
+
+class Revoking(Fake):
+    """Its server has given all claims but the first one to others."""
+
+    async def answer(self, items):
+        states = {item.id: "ok" if item.id == "i1" else "lost" for item in items}
+        return time.monotonic() + self.ttl, states
+
+
+async def test_a_plain_function_whose_claim_was_lost_before_it_had_a_thread_never_begins(
+    monkeypatch,
+):
+    monkeypatch.setattr(calling, "_THREADS_MAX", 1)
+    client, go, ran = Revoking(ttl=0.6), threading.Event(), []
+    client.items = 2
+
+    def work(item):
+        ran.append(item.id)
+        assert go.wait(10)
+
+    async with working_alone(client, work, concurrency=2) as (worker, _):
+        await until(lambda: any(run.gone for run in worker._running.values()))
+        go.set()
+        await until(lambda: not worker._running)
+    assert ran == ["i1"]
+
+
+async def test_a_plain_function_does_not_begin_in_a_thread_after_the_deadline(monkeypatch):
+    monkeypatch.setattr(calling, "_THREADS_MAX", 1)
+    client, go, ran = Fake(ttl=30), threading.Event(), []
+    client.items = 2
+
+    def work(item):
+        ran.append(item.id)
+        assert go.wait(10)
+
+    async with working_alone(client, work, concurrency=2) as (worker, _):
+        await until(lambda: len(worker._running) == 2 and ran == ["i1"])
+        # As if the process had been paused.
+        worker._deadline = time.monotonic()
+        go.set()
+        await until(lambda: not worker._running)
+    assert ran == ["i1"]
 
 
 async def test_a_plain_function_sees_that_its_item_is_cancelled(real):

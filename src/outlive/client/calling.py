@@ -62,18 +62,25 @@ class Calls:
         if not _is_async(function):
             self._pool = runtime.start_pool(min(most, _THREADS_MAX), name="outlive-client")
 
-    async def call(self, item: object, order: Order) -> Any:
+    async def call(self, item: object, order: Order, check: Callable[[], None]) -> Any:
         """What the function returns or raises.
+
+        ``check`` is asked in the iteration of the loop, or in the thread, in which the function
+        begins; what it raises, the function would have raised.
 
         Raises:
             CancelledError: The call was cancelled; or it ran in a thread, and was to be dropped.
         """
         _order.set(order)
+
+        def begin() -> Any:
+            check()
+            return self._function(item)
+
         if self._pool is None:
-            return await self._function(item)
+            return await begin()
         order.in_thread = True
-        function = partial(self._function, item)
-        made = call_in(self._pool, partial(copy_context().run, function))
+        made = call_in(self._pool, partial(copy_context().run, begin))
         try:
             result = await asyncio.wrap_future(made)
         except BaseException:

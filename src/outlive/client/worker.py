@@ -292,11 +292,8 @@ class HttpWorker:
     async def _worked(self, run: _Run) -> _Settle | None:
         """Run the user's function, and say what is to be sent; ``None`` of a claim that is gone."""
         item, task = run.item, asyncio.current_task()
-        if self._clock.monotonic() >= self._deadline:
-            # The process was paused since the claim: another worker may have the item by now.
-            return None
         try:
-            result = await self._calls.call(item, run.order)
+            result = await self._calls.call(item, run.order, partial(self._check, run))
         except asyncio.CancelledError as error:
             if run.gone:
                 return None
@@ -315,6 +312,18 @@ class HttpWorker:
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure
             return partial(self._fail, item, error)
         return partial(self._complete, item, result)
+
+    def _check(self, run: _Run) -> None:
+        """Let nothing begin that was told to stop before, or whose claim is gone.
+
+        Raises:
+            CancelledError: It must not begin.
+        """
+        if self._clock.monotonic() >= self._deadline:
+            # The process was paused since the claim: another worker may have the item by now.
+            run.gone = True
+        if run.gone or run.order.given:
+            raise asyncio.CancelledError
 
     def _ends(self) -> bool:
         """Whether the worker itself is cancelled, as all tasks are when a loop is torn down."""

@@ -423,16 +423,16 @@ _NEXT_TURN = cast("Awaitable[None]", _NextTurn())
 
 
 def _begun(run: StepRun, called: Call) -> Any:
-    """Call the body, unless the session has ended by our own clock.
+    """Call the body, unless the session has ended by our own clock, or the step was stopped.
 
     Asked in the iteration of the loop, or in the thread, in which the body begins: a host that was
-    paused since its claim begins nothing that another host may run already.
+    paused since its claim, or whose threads were all busy, begins nothing that another host may run
+    already.
 
     Raises:
-        ClaimLost: The session has ended.
+        ClaimLost: The session has ended, or the step is not wanted any more.
     """
-    if not run.owner.session.held:
-        raise ClaimLost(run.id, "expired")
+    run.check()
     return run.call.step.function(*called[0], **called[1])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
@@ -186,6 +187,31 @@ async def test_one_that_is_stopped_while_it_runs_is_not_told_of(bench: Bench) ->
     await asyncio.sleep(0)
     assert bench.owner.heard == []
     assert run.task is None
+
+
+async def test_one_that_is_stopped_while_it_waits_for_a_thread_never_begins(bench: Bench) -> None:
+    go, ran, heard = threading.Event(), list[str](), asyncio.Event()
+
+    @app.step(name="blocks")
+    def blocks() -> None:
+        assert go.wait(10)
+
+    @app.step(name="queued")
+    def queued() -> None:
+        ran.append("queued")
+
+    @app.step(name="last")
+    def last() -> None:
+        bench.owner.then = heard.set
+
+    # There is one thread, which is busy.
+    bench.start(blocks)
+    run = bench.start(queued)
+    bench.start(last)
+    bench.executor.stop(run)
+    go.set()
+    await asyncio.wait_for(heard.wait(), 10)
+    assert ran == []
 
 
 async def test_a_step_that_exits_has_failed_and_its_loop_goes_on(bench: Bench) -> None:
