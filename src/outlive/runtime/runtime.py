@@ -95,10 +95,14 @@ class Runtime:
 
     def stack_of(self, thread_id: int) -> str:
         """Where a thread of this process is right now, as text."""
-        with tempfile.TemporaryFile("w+", errors="replace") as file:
-            faulthandler.dump_traceback(file)
-            file.seek(0)
-            threads = file.read().split("\n\n")
+        try:
+            with tempfile.TemporaryFile("w+", errors="replace") as file:
+                faulthandler.dump_traceback(file)
+                file.seek(0)
+                threads = file.read().split("\n\n")
+        except OSError as error:
+            # What is to be told with it matters more, and a full disk may be why.
+            return f"(the stack is not known: {error})"
         found = [each for each in threads if f" 0x{thread_id:016x} " in each.partition("\n")[0]]
         return found[0] if found else "(no such thread)"
 
