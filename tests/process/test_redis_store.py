@@ -153,4 +153,4 @@ async def test_the_doctor_tells_of_the_quiet_time(drivers, services) -> None:
 async def test_a_keeper_does_not_listen(drivers, redis_url) -> None:
     keeper = await drivers.open(redis_url, role="keeper")
     assert keeper.wakeups.deaf
-    assert "wake-ups" not in " ".join(await findings(keeper))
+    assert "notifications" not in " ".join(await findings(keeper))

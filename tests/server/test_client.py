@@ -386,7 +386,7 @@ async def test_a_worker_that_never_reached_its_server_ends_at_once_and_fears_not
         await until(lambda: worker._request is not None)
         worker.stop()
         await asyncio.wait_for(running, 20)
-    assert "not been returned" not in caplog.text
+    assert "may be claimed and not released" not in caplog.text
 
 
 async def test_a_worker_whose_server_fell_silent_says_how_long_it_asked(monkeypatch, caplog):
