@@ -77,9 +77,6 @@ class _Transaction:
         """Run the step with the transaction's connection, and say what to commit with it."""
         self.event = None
         run = self._run
-        # A host that was paused while it waited for its turn begins nothing that another host may
-        # run already.
-        run.check()
         run.current.tx = tx
         called = run.call.arguments()
         if run.call.step.is_async:
@@ -111,6 +108,9 @@ class _Transaction:
         return self._commit(result)
 
     def _function(self, called: Call) -> Any:
+        # A host that was paused while it waited for its turn, or for a middleware, begins nothing
+        # that another host may run already.
+        self._run.check()
         return self._run.call.step.function(*called[0], **called[1])
 
     def _called(self, called: Call) -> Any:
