@@ -81,7 +81,7 @@ class Asking:
         if self.calls_made > FAN_OUT_MAX:
             self._refuse(
                 UsageError(
-                    f"the flow has more than {FAN_OUT_MAX} calls open; await some of them first"
+                    f"the flow made more than {FAN_OUT_MAX} calls without waiting; await some first"
                 )
             )
 

@@ -80,7 +80,8 @@ class Stuck:
             self._let_go(live)
 
     def _let_go(self, live: LiveFlow) -> None:
-        self._held.pop(live.id, None)
+        if self._held.get(live.id, (None,))[0] is live:
+            del self._held[live.id]
         self._home.give_up(live, due=True)
 
     def _mark(self, live: LiveFlow, said: str) -> None:

@@ -1,9 +1,10 @@
 """The running event loop of a thread, and how another loop takes its place for a while.
 
-The one module that uses private names of asyncio. Flow code and simulations run on event loops of
-their own inside a callback of the outer loop; asyncio offers no public way to put one loop in the
-place of another. From Python 3.14 on a thread has one current task, whatever loop it belongs to, so
-that the outer task is left as well; before that the outer task need not be touched.
+The one module that uses names of Python which begin with an underscore. Flow code and simulations
+run on event loops of their own inside a callback of the outer loop; asyncio offers no public way to
+put one loop in the place of another. From Python 3.14 on a thread has one current task, whatever
+loop it belongs to, so that the outer task is left as well; before that the outer task need not be
+touched.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.tasks
 import sys
+import traceback
 from typing import Any
 
 running_loop = asyncio._get_running_loop
@@ -50,3 +52,9 @@ def restore_running_loop(outer: Outer) -> None:
     set_running_loop(loop)
     if task is not None:
         enter_task(loop, task)  # pyright: ignore[reportArgumentType]
+
+
+def stack_of(thread_id: int) -> str:
+    """Where a thread is right now, as text: what blocks a loop that does not answer."""
+    frame = sys._current_frames().get(thread_id)
+    return "(no such thread)" if frame is None else "".join(traceback.format_stack(frame))

@@ -7,10 +7,8 @@ replaces this object and owns the world.
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import inspect
 import random
-import tempfile
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -18,6 +16,7 @@ from typing import Any, Protocol
 
 from outlive.clock import Clock, SystemClock
 from outlive.process import current
+from outlive.runtime.running_loop import stack_of
 
 # The keeper looks around at least this often even when nothing is due: loop timers stop while a
 # machine is suspended, and this bounds how long a resumed process believes in an old deadline.
@@ -95,16 +94,7 @@ class Runtime:
 
     def stack_of(self, thread_id: int) -> str:
         """Where a thread of this process is right now, as text."""
-        try:
-            with tempfile.TemporaryFile("w+", errors="replace") as file:
-                faulthandler.dump_traceback(file)
-                file.seek(0)
-                threads = file.read().split("\n\n")
-        except OSError as error:
-            # What is to be told with it matters more, and a full disk may be why.
-            return f"(the stack is not known: {error})"
-        found = [each for each in threads if f" 0x{thread_id:016x} " in each.partition("\n")[0]]
-        return found[0] if found else "(no such thread)"
+        return stack_of(thread_id)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Start a task on the running loop. The caller keeps it and awaits its end."""

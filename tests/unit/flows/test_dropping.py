@@ -209,5 +209,5 @@ def test_calling_too_much_at_once_ends_code_that_swallows_it(monkeypatch):
 
     driven = Driven(flow(code))
     assert driven.status is InstanceStatus.FAILED
-    assert "more than 5 calls open" in driven.outcome["message"]
+    assert "more than 5 calls without waiting" in driven.outcome["message"]
     assert driven.decisions[-1].steps == ()

@@ -311,7 +311,7 @@ def test_too_many_calls_at_once_are_refused(monkeypatch):
     assert Driven(flow, (20,)).work().outcome == 20
     refused = Driven(flow, (21,))
     assert refused.status is InstanceStatus.FAILED
-    assert "more than 20 calls open" in refused.outcome["message"]
+    assert "more than 20 calls without waiting" in refused.outcome["message"]
 
 
 def test_a_history_that_is_too_long_fails_the_flow_and_names_the_way_out(monkeypatch, caplog):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
-
-import pytest
 
 from outlive.runtime.runtime import Runtime
 
@@ -15,9 +12,15 @@ def test_the_stack_of_a_thread_is_told_by_files_and_functions():
     assert "in test_the_stack_of_a_thread_is_told_by_files_and_functions" in stack
 
 
-def test_a_machine_without_a_folder_for_temporary_files_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    # Whoever asks is about to tell the log that something is blocked.
-    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    assert "not known" in Runtime().stack_of(threading.get_ident())
+def test_the_stack_of_one_thread_among_many_is_told():
+    over = threading.Event()
+    others = [threading.Thread(target=over.wait) for _ in range(150)]
+    for each in others:
+        each.start()
+    try:
+        stack = Runtime().stack_of(threading.get_ident())
+    finally:
+        over.set()
+        for each in others:
+            each.join()
+    assert "test_the_stack_of_one_thread_among_many_is_told" in stack
