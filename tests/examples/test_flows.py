@@ -78,7 +78,8 @@ def test_the_other_host_goes_on_where_a_killed_one_stood(programs):
     first.process.kill()
     first.finish()
     assert second.finish() == 0, "\n".join(second.said)
-    assert second.said[-1] == "30 steps"
+    # Quick flows may end beside the long one, and speak behind it.
+    assert "30 steps" in second.said
     done = [_long(line) for line in first.said if line.startswith("long:")]
     then = [_long(line) for line in second.said if line.startswith("long:")]
     assert done == list(range(len(done)))
