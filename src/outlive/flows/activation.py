@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from outlive.errors import HistoryTooNew
-from outlive.flows.decision import Decision, StepTask
+from outlive.flows.decision import Decision
 from outlive.flows.events import StepEnded, StepRetrying
 from outlive.flows.home import Home
 from outlive.flows.intake import Happened, Intake, Taken
@@ -37,7 +37,6 @@ class LiveFlow:
     """A flow in the memory of its owner."""
 
     __slots__ = (
-        "_acting",
         "_begun",
         "_home",
         "_intake",
@@ -77,8 +76,6 @@ class LiveFlow:
         self.committing = self.suspended = self.closed = self.idle = False
         # Whether the newest commit is the one that ends it.
         self.ending = False
-        # Whether steps are being begun. How one of them ended is fed when all have.
-        self._acting = False
         # Whether somebody suspended it while a commit was under way.
         self._suspending: bool = False
         # Whether the host lets it go as soon as its commit is through.
@@ -171,8 +168,7 @@ class LiveFlow:
         if running.get(run.call.identity) is run:
             del running[run.call.identity]
         self._intake.waiting.append((event, 0, False))
-        if not self._acting:
-            self._wake()
+        self._wake()
 
     def happened(self, event: Happened) -> None:
         """Feed it, now or after the commit that is under way."""
@@ -221,9 +217,8 @@ class LiveFlow:
             self._suspending = suspended
             return
         if not self._still:
-            self._begin_steps(())
-        if not self.closed:
-            self._advance()
+            self.steps.start(self, (), hold=False)
+        self._advance()
 
     def leave(self, *, now: bool) -> None:
         """Let it go when the steps that run have ended, or stop them ``now``."""
@@ -236,7 +231,7 @@ class LiveFlow:
             return
         if now:
             self.steps.stop_running()
-        if not self.committing and not self._acting:
+        if not self.committing:
             self._advance()
 
     def transacted(self, event: StepEnded, commit: Commit, answer: Committed) -> None:
@@ -269,7 +264,7 @@ class LiveFlow:
     def _wake(self) -> None:
         if self.idle:
             self._home.woke(self)
-        if not self.committing and not self._acting:
+        if not self.committing:
             self._advance()
 
     def _advance(self) -> None:
@@ -396,17 +391,8 @@ class LiveFlow:
         if decision.stopped:
             self.steps.stop(decision.stopped)
         if not self._stopped:
-            self._begin_steps(decision.steps)
-            if self.closed:
-                return
+            self.steps.start(self, decision.steps, hold=self._still)
         self._go_on()
-
-    def _begin_steps(self, calls: Sequence[StepTask]) -> None:
-        self._acting = True
-        try:
-            self.steps.start(self, calls, hold=self._still)
-        finally:
-            self._acting = False
 
     def _go_on(self) -> None:
         if self._intake.waiting and not (self._still and not self._intake.fresh):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor as Pool
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from outlive.errors import ClaimLost, UsageError
 from outlive.flows.arguments import Call, encoded
@@ -101,9 +101,7 @@ class Executor:
             return
         if self._telemetry.active:
             run.began_at = self._runtime.clock.monotonic()
-        # Whoever hears of its end has nothing of the step's own context.
-        run.outside = outside = copy_context()
-        context = outside.copy()
+        context = copy_context()
         context.run(running.set, run.current)
         options = step.options
         if options.timeout_s is not None or options.heartbeat_s is not None:
@@ -114,12 +112,10 @@ class Executor:
             self._in_thread(run, called, context)
 
     def _in_task(self, run: StepRun, called: Call, context: Context) -> None:
-        wrapped = bool(self._middlewares) or self._telemetry.tracing
-        body = self._to_its_end(run, called, wrapped=wrapped)
-        # Into its ``try``: a task that is cancelled before its first turn would drop the body
-        # otherwise, and nobody would hear of it.
-        body.send(None)
+        body = self._body(run, called)
         run.task = run.loop.create_task(body, name=run.call.identity, context=context)
+        # In this context: the owner, who is told of the end, has nothing of the step's own.
+        run.task.add_done_callback(partial(self._task_done, run))
 
     @property
     def wraps(self) -> bool:
@@ -128,7 +124,7 @@ class Executor:
 
     def _innermost(self, run: StepRun, called: Call) -> Awaitable[Any]:
         if run.call.step.is_async:
-            return _body(run, called)
+            return _begun(run, called)
         return self._awaited_thread(run, called)
 
     async def wrapped(self, run: StepRun, innermost: Callable[[], Awaitable[Any]]) -> Any:
@@ -178,38 +174,22 @@ class Executor:
             self._pool = self._runtime.start_pool(self._threads, name="outlive-step")
         return self._pool
 
-    async def _to_its_end(self, run: StepRun, called: Call, *, wrapped: bool) -> None:
-        """Run the body of a step, and tell of its end in the same turn of the loop."""
-        result: Any = None
-        error: BaseException | None = None
+    async def _body(self, run: StepRun, called: Call) -> Any:
         try:
-            await _NEXT_TURN
-            if wrapped:
-                result = await self.wrapped(run, partial(self._innermost, run, called))
-            else:
-                result = await _begun(run, called)
-        except BaseException as raised:
-            if _is_dropped(run, raised):
-                raise
-            error = _told(run, raised)
-        if error is None and run.timed_out is not None:
+            if self.wraps:
+                return await self.wrapped(run, partial(self._innermost, run, called))
+            return await _begun(run, called)
+        except SystemExit as error:
+            # Its host, and the next, must outlive it.
+            raise UsageError(_EXITS) from error
+
+    def _task_done(self, run: StepRun, task: asyncio.Task[Any]) -> None:
+        cancelled = task.cancelled()
+        error = asyncio.CancelledError(_CANCELLED) if cancelled else task.exception()
+        if run.timed_out is not None and (cancelled or error is None):
             # Also if it returned something after that: an attempt that took longer has failed.
             error = TimeoutError(run.timed_out)
-        task = run.task
-        try:
-            if task is None:
-                # A loop that begins tasks at once: whoever starts a step is not ready to hear.
-                run.loop.call_soon(self._ended, run, result, error, context=run.outside)
-            else:
-                run.outside.run(self._ended, run, result, error)
-            if isinstance(error, KeyboardInterrupt):
-                if task is not None:
-                    # It is the loop that raises it; of the task nobody asks for it.
-                    task.add_done_callback(_retrieved)
-                raise error
-        finally:
-            # It has this frame in its traceback: cut apart, both are freed at once.
-            error = None
+        self._ended(run, None if error is not None else task.result(), error)
 
     def _thread_done(self, run: StepRun, working: Any) -> None:
         error = working.exception()
@@ -388,40 +368,6 @@ class Executor:
         self._telemetry.step_ended(outcome, spent_s)
 
 
-def _is_dropped(run: StepRun, raised: BaseException) -> bool:
-    """Whether a body ends because its loop is dropped: nobody waits for a step any more."""
-    # Its own code may raise the same.
-    inside = run.task is None or asyncio.current_task(run.loop) is run.task
-    return isinstance(raised, GeneratorExit) and not inside
-
-
-def _told(run: StepRun, raised: BaseException) -> BaseException | None:
-    """What is told of an error that ended a body; ``None`` for what our own time-out raised."""
-    if isinstance(raised, asyncio.CancelledError):
-        return asyncio.CancelledError(_CANCELLED) if run.timed_out is None else None
-    if isinstance(raised, SystemExit):
-        # Its host, and the next, must outlive it.
-        error = UsageError(_EXITS)
-        error.__cause__ = raised
-        return error
-    return raised
-
-
-def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Somebody has asked what a task raised."""
-    task.exception()
-
-
-class _NextTurn:
-    """Awaited, it lets the body go on in the turn of the loop in which its task begins."""
-
-    # Yields once; without a frame of Python, as each step awaits it.
-    __await__ = staticmethod(partial(iter, (None,)))
-
-
-_NEXT_TURN = cast("Awaitable[None]", _NextTurn())
-
-
 def _begun(run: StepRun, called: Call) -> Any:
     """Call the body, unless the session has ended by our own clock, or the step was stopped.
 
@@ -434,11 +380,3 @@ def _begun(run: StepRun, called: Call) -> Any:
     """
     run.check()
     return run.call.step.function(*called[0], **called[1])
-
-
-async def _body(run: StepRun, called: Call) -> Any:
-    """Run an async step. One that exits has failed: its host, and the next, must outlive it."""
-    try:
-        return await _begun(run, called)
-    except SystemExit as error:
-        raise UsageError(_EXITS) from error

@@ -51,7 +51,6 @@ class LocalSteps:
             if call.step.options.transactional:
                 self.transactions.append(call)
             else:
-                # Known before it begins: it may end at once.
                 self.running[call.identity] = run = self._executor.prepare(owner, call)
                 self._executor.begin(run)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from contextvars import Context
 from typing import Any, Protocol
 
 from outlive.errors import ClaimLost
@@ -33,9 +32,6 @@ class StepOwner(Protocol):
 
 class StepRun:
     """An attempt that runs, or waits for its turn. Also what ``outlive.current()`` asks."""
-
-    # There once it begins: the context of whoever began it, and hears of its end.
-    outside: Context
 
     # Most attempts have no use for these: they stand in the class until they are set.
     task: asyncio.Task[Any] | None = None

@@ -1,4 +1,4 @@
-"""Steps on a host's loop: their end is told in the same turn, once, outside of their context."""
+"""Steps on a host's loop: their end is told once, outside of their context."""
 
 from __future__ import annotations
 
@@ -133,17 +133,23 @@ async def closes_itself() -> None:
     raise GeneratorExit
 
 
-async def test_an_end_is_told_in_the_turn_in_which_it_comes(bench: Bench) -> None:
+async def settled() -> None:
+    """Let a step begin, end, be told of, and let one more do so."""
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
+async def test_an_end_is_told_after_the_start(bench: Bench) -> None:
     bench.start(quick)
     assert bench.owner.said == []
-    await asyncio.sleep(0)
+    await settled()
     assert bench.owner.said == ['"done"']
 
 
 async def test_who_hears_of_it_has_nothing_of_its_context(bench: Bench) -> None:
     mark.set("the caller's")
     bench.start(quick)
-    await asyncio.sleep(0)
+    await settled()
     assert bench.owner.marks == ["the caller's"]
 
 
@@ -157,16 +163,14 @@ async def test_the_next_step_has_nothing_of_the_context_of_the_one_before(bench:
     mark.set("the caller's")
     bench.owner.then = lambda: bench.start(looks) if len(bench.owner.heard) == 1 else None
     bench.start(quick)
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await settled()
     assert seen == ["the caller's"]
 
 
 async def test_one_that_is_stopped_before_its_first_turn_leaves_its_place(bench: Bench) -> None:
     first, second = bench.start(narrow), bench.start(narrow)
     bench.executor.stop(first)
-    for _ in range(4):
-        await asyncio.sleep(0)
+    await settled()
     # Nobody hears of the one that was stopped.
     assert bench.owner.said == ['"through"']
     assert second.over
@@ -176,7 +180,7 @@ async def test_one_that_somebody_cancels_before_its_first_turn_has_failed(bench:
     run = bench.start(slow)
     assert run.task is not None
     run.task.cancel()
-    await asyncio.sleep(0)
+    await settled()
     assert bench.owner.said == ["CancelledError"]
 
 
@@ -184,7 +188,7 @@ async def test_one_that_is_stopped_while_it_runs_is_not_told_of(bench: Bench) ->
     run = bench.start(slow)
     await asyncio.sleep(0)
     bench.executor.stop(run)
-    await asyncio.sleep(0)
+    await settled()
     assert bench.owner.heard == []
     assert run.task is None
 
@@ -216,15 +220,14 @@ async def test_one_that_is_stopped_while_it_waits_for_a_thread_never_begins(benc
 
 async def test_a_step_that_exits_has_failed_and_its_loop_goes_on(bench: Bench) -> None:
     bench.start(exits)
-    await asyncio.sleep(0)
+    await settled()
     assert bench.owner.said == [UsageError.__name__]
 
 
 async def test_a_step_that_closes_itself_has_failed_and_leaves_its_place(bench: Bench) -> None:
     bench.start(closes_itself)
     bench.start(closes_itself)
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await settled()
     assert bench.owner.said == ["GeneratorExit"] * 2
 
 
@@ -292,19 +295,18 @@ async def test_a_loop_that_begins_tasks_at_once_tells_later(bench: Bench) -> Non
         assert bench.owner.said == []
 
     loop.call_soon(start)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await settled()
     assert bench.owner.said == ['"done"']
     assert bench.owner.marks == ["untouched"]
 
 
-async def test_middleware_is_around_a_step_that_is_told_in_the_same_turn() -> None:
+async def test_middleware_is_around_a_step() -> None:
     async def around(_current: object, call: Callable[[], Any]) -> str:
         return f"around {await call()}"
 
     bench = Bench(around)
     bench.start(quick)
-    await asyncio.sleep(0)
+    await settled()
     assert bench.owner.said == ['"around done"']
 
 
