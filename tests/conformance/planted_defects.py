@@ -22,9 +22,9 @@ class PlantedFactory(MemoryFactory):
 
     async def open(self, location, context):
         driver = await super().open(location, context)
-        leases = self._defect(driver._leases._space, context.clock, driver._wakeups.ring_place)
+        leases = self._defect(driver.leases._space, context.clock, driver.wakeups.ring_place)
         leases.store = driver._store
-        driver._leases = leases
+        driver.leases = leases
         return driver
 
 

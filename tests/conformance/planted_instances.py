@@ -16,10 +16,10 @@ class PlantedInstanceFactory(MemoryFactory):
 
     async def open(self, location, context):
         driver = await super().open(location, context)
-        instances = self._defect(driver._instances._space, context.host, driver._jobs.step)
+        instances = self._defect(driver.instances._space, context.host, driver.jobs.step)
         instances.store = driver._store
         instances.attach(driver)
-        driver._instances = instances
+        driver.instances = instances
         return driver
 
 

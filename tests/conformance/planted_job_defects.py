@@ -37,10 +37,10 @@ class PlantedJobFactory(MemoryFactory):
 
     async def open(self, location, context):
         driver = await super().open(location, context)
-        space = driver._leases._space
-        jobs = self._defect(space, context.clock, context.host, driver._wakeups.ring_host)
+        space = driver.leases._space
+        jobs = self._defect(space, context.clock, context.host, driver.wakeups.ring_host)
         jobs.store = driver._store
-        driver._jobs = jobs
+        driver.jobs = jobs
         return driver
 
 

@@ -261,7 +261,7 @@ class EndedJobsDoNotAnswer(Defective):
     )
 
     def attach(self, driver):
-        sound = driver._jobs._step
+        sound = driver.jobs._step
 
         @contextmanager
         def silent():
@@ -269,7 +269,7 @@ class EndedJobsDoNotAnswer(Defective):
                 yield step
                 step.answers.clear()
 
-        driver._jobs._step = silent
+        driver.jobs._step = silent
 
 
 class NobodyIsRung(Defective):

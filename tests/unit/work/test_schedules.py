@@ -132,7 +132,7 @@ async def test_a_backend_without_schedules_says_so(tmp_path):
     async def nightly() -> None: ...
 
     async with outlive.connect("memory://", name="a", app=app) as host:
-        host._driver._schedules = None
+        host._driver.schedules = None
         with pytest.raises(UnsupportedByDriver):
             _ = host.schedules
         with pytest.raises(UnsupportedByDriver):

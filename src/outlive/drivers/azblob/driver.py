@@ -40,15 +40,8 @@ CAPABILITIES = Capabilities(
 class AzureBlobFactory:
     """Opens drivers for ``azblob://``."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What its drivers promise."""
-        return CAPABILITIES
-
-    @property
-    def options(self) -> frozenset[str]:
-        """Names of the options it takes."""
-        return OPTIONS
+    capabilities = CAPABILITIES
+    options = OPTIONS
 
     async def open(self, location: Location, context: DriverContext) -> AzureBlobDriver:
         """Connect; create the container if it is missing; see the port."""
@@ -72,6 +65,10 @@ class AzureBlobFactory:
 class AzureBlobDriver:
     """An open container."""
 
+    capabilities = CAPABILITIES
+    # No sessions: a container cannot list what has expired.
+    hosts = jobs = instances = schedules = tokens = None
+
     def __init__(
         self,
         blobs: Blobs,
@@ -83,48 +80,8 @@ class AzureBlobDriver:
         self._settings = settings
         self._context = context
         self._clock = clock
-        self._leases = AzureBlobLeaseStore(blobs, context, clock)
-        self._wakeups = NoWakeups()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it promises."""
-        return CAPABILITIES
-
-    @property
-    def leases(self) -> AzureBlobLeaseStore:
-        """Leases of the namespace."""
-        return self._leases
-
-    @property
-    def hosts(self) -> None:
-        """No sessions: a container cannot list what has expired."""
-        return
-
-    @property
-    def jobs(self) -> None:
-        """No jobs are kept."""
-        return
-
-    @property
-    def instances(self) -> None:
-        """No instances are kept."""
-        return
-
-    @property
-    def schedules(self) -> None:
-        """No schedules are kept."""
-        return
-
-    @property
-    def tokens(self) -> None:
-        """No bearer tokens are kept."""
-        return
-
-    @property
-    def wakeups(self) -> NoWakeups:
-        """No hints either; waiters poll."""
-        return self._wakeups
+        self.leases = AzureBlobLeaseStore(blobs, context, clock)
+        self.wakeups = NoWakeups()
 
     async def check(self) -> Sequence[Finding]:
         """Look at the container and who asks; see the port."""
@@ -132,5 +89,5 @@ class AzureBlobDriver:
 
     async def close(self) -> None:
         """Give everything back. Repeatable."""
-        await self._leases.close()
+        await self.leases.close()
         await self._blobs.close()

@@ -44,15 +44,8 @@ CAPABILITIES = Capabilities(
 class CosmosFactory:
     """Opens drivers for ``cosmos://``."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What its drivers promise."""
-        return CAPABILITIES
-
-    @property
-    def options(self) -> frozenset[str]:
-        """Names of the options it takes."""
-        return OPTIONS
+    capabilities = CAPABILITIES
+    options = OPTIONS
 
     async def open(self, location: Location, context: DriverContext) -> CosmosDriver:
         """Connect; create the container if it is missing and may be made; see the port."""
@@ -80,6 +73,10 @@ class CosmosFactory:
 class CosmosDriver:
     """An open container."""
 
+    capabilities = CAPABILITIES
+    # No sessions: one for each host would cost a write each few seconds.
+    hosts = jobs = instances = schedules = tokens = None
+
     def __init__(
         self,
         connection: Connection,
@@ -100,50 +97,10 @@ class CosmosDriver:
             skew_s=settings.max_server_skew_s,
         )
         reader = LeaseReader(connection, container, observations, context.clock, context.namespace)
-        self._leases = CosmosLeaseStore(
+        self.leases = CosmosLeaseStore(
             connection, container, reader, observations, context, account.write_region
         )
-        self._wakeups = NoWakeups()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it promises."""
-        return CAPABILITIES
-
-    @property
-    def leases(self) -> CosmosLeaseStore:
-        """Leases of the namespace."""
-        return self._leases
-
-    @property
-    def hosts(self) -> None:
-        """None: a session for each host would cost a write each few seconds."""
-        return
-
-    @property
-    def jobs(self) -> None:
-        """No jobs are kept."""
-        return
-
-    @property
-    def instances(self) -> None:
-        """No instances are kept."""
-        return
-
-    @property
-    def schedules(self) -> None:
-        """No schedules are kept."""
-        return
-
-    @property
-    def tokens(self) -> None:
-        """No bearer tokens are kept."""
-        return
-
-    @property
-    def wakeups(self) -> NoWakeups:
-        """None that arrive."""
-        return self._wakeups
+        self.wakeups = NoWakeups()
 
     async def check(self) -> Sequence[Finding]:
         """Look at the account, the container and the clocks; see the port."""

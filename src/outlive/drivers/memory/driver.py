@@ -66,56 +66,18 @@ def _find_store(location: Location, context: DriverContext) -> MemoryStore:
 class MemoryDriver:
     """An open memory store. Usable from the loop that opened it; the rows from any thread."""
 
+    capabilities = CAPABILITIES
+
     def __init__(self, store: MemoryStore, context: DriverContext) -> None:
         space = store.space(context.namespace)
         self._store: MemoryStore | None = store
-        self._wakeups = MemoryWakeups(space, context.host, context.logger)
-        self._leases = MemoryLeaseStore(space, context.clock, self._wakeups.ring_place)
-        self._hosts = MemoryHostStore(space, context.clock)
-        self._tokens = MemoryTokenStore(space, context.clock)
-        self._jobs = MemoryJobStore(space, context.clock, context.host, self._wakeups.ring_host)
-        self._instances = MemoryInstanceStore(space, context.host, self._jobs.step)
-        self._schedules = MemoryScheduleStore(space, self._jobs.step)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What memory promises."""
-        return CAPABILITIES
-
-    @property
-    def leases(self) -> MemoryLeaseStore:
-        """Leases of the namespace it was opened for."""
-        return self._leases
-
-    @property
-    def hosts(self) -> MemoryHostStore:
-        """Sessions of the namespace."""
-        return self._hosts
-
-    @property
-    def jobs(self) -> MemoryJobStore:
-        """Jobs of the namespace."""
-        return self._jobs
-
-    @property
-    def instances(self) -> MemoryInstanceStore:
-        """Instances of the namespace."""
-        return self._instances
-
-    @property
-    def schedules(self) -> MemoryScheduleStore:
-        """Schedules of the namespace."""
-        return self._schedules
-
-    @property
-    def tokens(self) -> MemoryTokenStore:
-        """Bearer tokens of the namespace."""
-        return self._tokens
-
-    @property
-    def wakeups(self) -> MemoryWakeups:
-        """Hints between the drivers of this store."""
-        return self._wakeups
+        self.wakeups = MemoryWakeups(space, context.host, context.logger)
+        self.leases = MemoryLeaseStore(space, context.clock, self.wakeups.ring_place)
+        self.hosts = MemoryHostStore(space, context.clock)
+        self.tokens = MemoryTokenStore(space, context.clock)
+        self.jobs = MemoryJobStore(space, context.clock, context.host, self.wakeups.ring_host)
+        self.instances = MemoryInstanceStore(space, context.host, self.jobs.step)
+        self.schedules = MemoryScheduleStore(space, self.jobs.step)
 
     async def check(self) -> Sequence[Finding]:
         """Say what a memory store cannot do, since that is all that can be wrong with it."""
@@ -131,26 +93,19 @@ class MemoryDriver:
 
     async def close(self) -> None:
         """Give everything back. Repeatable."""
-        self._leases.close()
-        self._hosts.close_store()
-        self._tokens.close()
-        self._jobs.close()
-        self._wakeups.close()
+        self.leases.close()
+        self.hosts.close_store()
+        self.tokens.close()
+        self.jobs.close()
+        self.wakeups.close()
         self._store = None
 
 
 class MemoryFactory:
     """Opens ``memory://`` URLs. It takes no options."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What memory promises."""
-        return CAPABILITIES
-
-    @property
-    def options(self) -> frozenset[str]:
-        """None: there is nothing to set."""
-        return frozenset()
+    capabilities = CAPABILITIES
+    options = frozenset[str]()
 
     async def open(self, location: Location, context: DriverContext) -> MemoryDriver:
         """Open the store that the URL names, made if nobody has it open."""

@@ -52,15 +52,8 @@ CAPABILITIES = Capabilities(
 class PostgresFactory:
     """Opens drivers for ``postgresql://`` and ``postgres://``."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What its drivers promise."""
-        return CAPABILITIES
-
-    @property
-    def options(self) -> frozenset[str]:
-        """Names of the options it takes."""
-        return OPTIONS
+    capabilities = CAPABILITIES
+    options = OPTIONS
 
     async def open(self, location: Location, context: DriverContext) -> PostgresDriver:
         """Connect; create the schema in an empty database; see the port."""
@@ -94,6 +87,8 @@ class PostgresFactory:
 class PostgresDriver:
     """An open store."""
 
+    capabilities = CAPABILITIES
+
     def __init__(
         self,
         connections: Connections,
@@ -105,76 +100,36 @@ class PostgresDriver:
         self._settings = settings
         self._context = context
         channel = channel_of(settings.schema, context.namespace)
-        self._leases = PostgresLeaseStore(
+        self.leases = PostgresLeaseStore(
             connections,
             settings,
             context,
             channel=channel,
             guard=Guard(settings, context.namespace, identity),
         )
-        self._jobs = PostgresJobStore(
+        self.jobs = PostgresJobStore(
             connections, settings, context, channel=channel, identity=identity
         )
-        self._instances = PostgresInstanceStore(
+        self.instances = PostgresInstanceStore(
             connections, settings, context, channel=channel, identity=identity
         )
-        self._hosts = PostgresHostStore(connections, settings, context.namespace)
-        self._schedules = PostgresScheduleStore(
-            connections, settings, context.namespace, self._jobs.enqueue_within
+        self.hosts = PostgresHostStore(connections, settings, context.namespace)
+        self.schedules = PostgresScheduleStore(
+            connections, settings, context.namespace, self.jobs.enqueue_within
         )
-        self._tokens = PostgresTokenStore(connections, settings, context.namespace)
-        self._wakeups = PostgresWakeups(connections, settings, context, channel)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it promises."""
-        return CAPABILITIES
-
-    @property
-    def leases(self) -> PostgresLeaseStore:
-        """Leases of the namespace."""
-        return self._leases
-
-    @property
-    def hosts(self) -> PostgresHostStore:
-        """Sessions of the namespace."""
-        return self._hosts
-
-    @property
-    def jobs(self) -> PostgresJobStore:
-        """Jobs of the namespace."""
-        return self._jobs
-
-    @property
-    def instances(self) -> PostgresInstanceStore:
-        """Instances of the namespace."""
-        return self._instances
-
-    @property
-    def schedules(self) -> PostgresScheduleStore:
-        """Schedules of the namespace."""
-        return self._schedules
-
-    @property
-    def tokens(self) -> PostgresTokenStore:
-        """Bearer tokens of the namespace."""
-        return self._tokens
-
-    @property
-    def wakeups(self) -> PostgresWakeups:
-        """Hints between hosts."""
-        return self._wakeups
+        self.tokens = PostgresTokenStore(connections, settings, context.namespace)
+        self.wakeups = PostgresWakeups(connections, settings, context, channel)
 
     async def check(self) -> Sequence[Finding]:
         """Look at the server's health and settings; see the port."""
         return await look(
-            self._connections, self._settings, self._context, deaf=self._wakeups.deaf_now
+            self._connections, self._settings, self._context, deaf=self.wakeups.deaf_now
         )
 
     async def close(self) -> None:
         """Give everything back. Repeatable."""
-        await self._wakeups.close()
+        await self.wakeups.close()
         await self._connections.close()
-        await self._leases.close()
-        await self._jobs.close()
-        await self._instances.close()
+        await self.leases.close()
+        await self.jobs.close()
+        await self.instances.close()

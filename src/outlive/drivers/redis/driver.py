@@ -48,15 +48,8 @@ _SCHEMA = 1
 class RedisFactory:
     """Opens drivers for ``redis://``, ``rediss://`` and ``redis+unix://``."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What its drivers promise."""
-        return CAPABILITIES
-
-    @property
-    def options(self) -> frozenset[str]:
-        """Names of the options it takes."""
-        return OPTIONS
+    capabilities = CAPABILITIES
+    options = OPTIONS
 
     async def open(self, location: Location, context: DriverContext) -> RedisDriver:
         """Connect; see the port. There is nothing to create."""
@@ -94,6 +87,9 @@ class RedisFactory:
 class RedisDriver:
     """An open store."""
 
+    capabilities = CAPABILITIES
+    instances = schedules = None
+
     def __init__(
         self, link: Link, settings: RedisSettings, context: DriverContext, epoch: Epoch
     ) -> None:
@@ -102,51 +98,11 @@ class RedisDriver:
         self._context = context
         self._epoch = epoch
         keys = settings.keys_of(context.namespace)
-        self._leases = RedisLeaseStore(link, epoch, keys)
-        self._hosts = RedisHostStore(link, epoch, keys)
-        self._jobs = RedisJobStore(link, epoch, keys, context.host)
-        self._tokens = RedisTokenStore(link, keys)
-        self._wakeups = RedisWakeups(link, settings, context, epoch)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it promises."""
-        return CAPABILITIES
-
-    @property
-    def leases(self) -> RedisLeaseStore:
-        """Leases of the namespace."""
-        return self._leases
-
-    @property
-    def hosts(self) -> RedisHostStore:
-        """Sessions of the namespace."""
-        return self._hosts
-
-    @property
-    def jobs(self) -> RedisJobStore:
-        """Jobs of the namespace."""
-        return self._jobs
-
-    @property
-    def instances(self) -> None:
-        """No instances are kept."""
-        return
-
-    @property
-    def schedules(self) -> None:
-        """No schedules are kept."""
-        return
-
-    @property
-    def tokens(self) -> RedisTokenStore:
-        """Bearer tokens of the namespace."""
-        return self._tokens
-
-    @property
-    def wakeups(self) -> RedisWakeups:
-        """Hints between hosts."""
-        return self._wakeups
+        self.leases = RedisLeaseStore(link, epoch, keys)
+        self.hosts = RedisHostStore(link, epoch, keys)
+        self.jobs = RedisJobStore(link, epoch, keys, context.host)
+        self.tokens = RedisTokenStore(link, keys)
+        self.wakeups = RedisWakeups(link, settings, context, epoch)
 
     async def check(self) -> Sequence[Finding]:
         """Look at the server's health and settings; see the port."""
@@ -155,12 +111,12 @@ class RedisDriver:
             self._settings,
             self._context,
             epoch_key=self._epoch.key,
-            deaf=self._wakeups.deaf_now,
+            deaf=self.wakeups.deaf_now,
         )
 
     async def close(self) -> None:
         """Give everything back. Repeatable; a child of a fork leaves the parent's alone."""
         if self._link.forked:
             return
-        await self._wakeups.close()
+        await self.wakeups.close()
         await self._link.close()
