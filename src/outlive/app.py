@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -17,7 +18,6 @@ from outlive.flows.stacking import refuse_made, refuse_run_plainly
 from outlive.flows.step import Step, check_queue_mates, step_options
 from outlive.leases.every import INTERVAL_MIN_S
 from outlive.leases.lease import Lease
-from outlive.leases.roles import LeaderRole, PeriodicRole, check_leader
 from outlive.model.job import MAX_LOSSES
 from outlive.model.options import Duration, known_options, seconds
 from outlive.model.retry import Retry
@@ -31,6 +31,7 @@ from outlive.work.handler import Handler, Rate, check_handled, options_of
 if TYPE_CHECKING:
     from outlive.charts.chart import Chart, Implementations
     from outlive.charts.document import Source
+
 
 LeaderFunction = TypeVar("LeaderFunction", bound=Callable[[Lease], Awaitable[None]])
 PeriodicFunction = TypeVar("PeriodicFunction", bound=Callable[..., Awaitable[None] | None])
@@ -458,3 +459,32 @@ class App:
             raise UsageError(f"chart {wanted!r} is defined twice in {self!r}")
         self.charts[wanted] = made
         return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRole:
+    """A function that runs while its host leads."""
+
+    key: str
+    function: Callable[[Lease], Awaitable[None]]
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodicRole:
+    """A function that one host runs at each tick."""
+
+    key: str
+    interval_s: float
+    function: Callable[..., Awaitable[None] | None]
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def check_leader(function: object, key: str) -> None:
+    """Look whether ``function`` can lead.
+
+    Raises:
+        UsageError: It is a plain ``def``.
+    """
+    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+        raise UsageError(f"leader {key!r}: write it as `async def {function.__name__}(lease)`")

@@ -16,14 +16,18 @@ from typing import Any
 from outlive.app import App
 from outlive.errors import OutliveError
 from outlive.flows.desk import FlowDesk
+from outlive.flows.executing import Executor
 from outlive.flows.host import FlowHost
-from outlive.flows.hosting import flow_host
+from outlive.flows.household import Household
 from outlive.flows.schedule import poll_of
+from outlive.flows.store_clock import StoreClock
 from outlive.leases.leases import Leases
 from outlive.model.flow_options import FlowOptions
+from outlive.model.options import seconds
 from outlive.ports.driver import Driver
 from outlive.runtime.runtime import Runtime
 from outlive.telemetry import HostLogs, Telemetry
+from outlive.work.current import Middleware
 from outlive.work.handler import Handler
 from outlive.work.scheduler import Scheduler
 from outlive.work.work import Work
@@ -231,3 +235,38 @@ class Duties:
                 continue
             handled.append(number)
         return handled
+
+
+def flow_host(
+    desk: FlowDesk,
+    middlewares: Sequence[Middleware],
+    *,
+    options: FlowOptions,
+    claim_batch: int,
+) -> FlowHost:
+    """What runs the flows that ``desk`` knows."""
+    clock = StoreClock(desk.runtime.clock, desk.driver.capabilities.drift)
+    executor = Executor(
+        desk.runtime,
+        clock,
+        threads=options.threads,
+        middlewares=middlewares,
+        telemetry=desk.telemetry,
+        host=desk.host_name,
+        log=desk.log,
+    )
+    home = Household(
+        desk,
+        clock=clock,
+        executor=executor,
+        park_grace_s=seconds(options.park_grace, "park_grace"),
+    )
+    return FlowHost(
+        home,
+        desk.claimer,
+        desk.bell,
+        names=tuple(desk.flows),
+        options=options,
+        claim_batch=claim_batch,
+        log=desk.log,
+    )

@@ -21,7 +21,7 @@ PROGRAMS = (
 )
 # The command of `lease run`, and processes of our own.
 MAY_START_PROGRAMS = {
-    "src/outlive/bench/crew.py",
+    "src/outlive/bench/contest.py",
     "src/outlive/cli/child.py",
     "src/outlive/demo/instances.py",
     "src/outlive/demo/race.py",
@@ -42,7 +42,7 @@ MAY_IMPORT_BY_NAME = {
 }
 
 # Patterns that are put together from names of our own, and from text that is escaped.
-MAY_MAKE_PATTERNS = {"src/outlive/cli/listening.py", "src/outlive/server/flow_answers.py"}
+MAY_MAKE_PATTERNS = {"src/outlive/cli/invocation.py", "src/outlive/server/flow_answers.py"}
 
 
 def users_of(names: tuple[str, ...]) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from outlive.model.bearer import Scope
 from outlive.names import HostId, JobId, Token
 from outlive.server import handed
-from outlive.server.handed import Handed
+from outlive.server.spaces import Handed
 from outlive.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
 

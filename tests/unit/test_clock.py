@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from outlive.clock import SystemClock
-from outlive.drivers.sqlite.instants import microseconds, wall_us_of
+from outlive.clock import SystemClock, microseconds, wall_us_of
 from outlive.testing import ManualClock
 
 

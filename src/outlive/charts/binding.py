@@ -13,7 +13,19 @@ from typing import Any, cast
 
 from outlive.charts import actions as described
 from outlive.charts import guards as composed
+from outlive.charts.actions import (
+    Assign,
+    Cancel,
+    Description,
+    EmitEvent,
+    LogValue,
+    Raise,
+    SendTo,
+    Spawn,
+    StopChildNamed,
+)
 from outlive.charts.convention import ACTION, PURE, adapt, is_async, parameters_of, refuse_async
+from outlive.charts.events import as_event
 from outlive.charts.guards import Guard
 from outlive.charts.operations import (
     AssignAll,
@@ -31,13 +43,38 @@ from outlive.charts.operations import (
     Value,
     Write,
 )
-from outlive.charts.written import written_out
 from outlive.errors import ChartError, UsageError
 
 # Names may stand for combinations of names; a chain longer than this goes in a circle.
 INDIRECTIONS_MAX = 32
 
 _COMBINATIONS = frozenset({"and", "or", "not", "stateIn"})
+
+Params = Mapping[str, Any]
+
+_KNOWN: dict[str, Callable[[Params], Description]] = {
+    "xstate.assign": lambda given: Assign(given.get("assignment", given)),
+    "xstate.raise": lambda given: Raise(given["event"], given.get("delay"), given.get("id")),
+    "xstate.sendTo": lambda given: SendTo(
+        given["to"], given["event"], given.get("delay"), given.get("id")
+    ),
+    "xstate.sendParent": lambda given: SendTo(
+        None, given["event"], given.get("delay"), given.get("id"), "parent"
+    ),
+    "xstate.cancel": lambda given: Cancel(given["id"] if "id" in given else given["sendId"]),
+    "xstate.emit": lambda given: EmitEvent(given["event"]),
+    "xstate.log": lambda given: LogValue(given.get("value"), given.get("label")),
+    "xstate.spawnChild": lambda given: Spawn(
+        given["src"],
+        given.get("id"),
+        given.get("systemId"),
+        given.get("input"),
+        bool(given.get("syncSnapshot")),
+    ),
+    "xstate.stopChild": lambda given: StopChildNamed(given["id"]),
+}
+
+_TEXTS = frozenset({"id", "sendId", "src", "systemId", "to"})
 
 
 class Binder:
@@ -326,3 +363,25 @@ def _no_delay(name: str) -> Callable[[Any, Any, Any], Any]:
         raise ChartError(f"delay {name!r} is not implemented; give it to Chart.load")
 
     return missing
+
+
+def written_out(name: str, params: Any, what: str) -> Description:
+    """The action that ``name`` and ``params`` write out, as ``{"type": "xstate.raise", …}``.
+
+    Only constants: what would have to be computed needs an implementation in the program.
+
+    Raises:
+        UsageError: There is no such action, or it lacks what it needs.
+    """
+    if name not in _KNOWN:
+        raise UsageError(f"{what}: unknown built-in action {name!r}")
+    given: Params = cast("Any", params) if isinstance(params, Mapping) else {}
+    for key in _TEXTS & given.keys() if name != "xstate.assign" else ():
+        if not isinstance(given[key], str) and not callable(given[key]):
+            raise UsageError(f"{what}: {key!r} of {name} must be text, not {given[key]!r}")
+    if "event" in given and name != "xstate.assign" and not callable(given["event"]):
+        as_event(given["event"], f"{what}: the event of {name}")
+    try:
+        return _KNOWN[name](given)
+    except KeyError as error:
+        raise UsageError(f"{what}: {name} needs {error.args[0]!r} in its params") from error

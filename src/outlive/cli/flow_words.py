@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from outlive.cli.output import Lines, cell
+from outlive.clock import instant
 from outlive.errors import HistoryTooNew
 from outlive.flows.events import (
     ChildEnded,
@@ -20,7 +21,7 @@ from outlive.flows.events import (
     StepRetrying,
     decode_events,
 )
-from outlive.flows.info import FlowInfo, instant_of
+from outlive.flows.info import FlowInfo
 from outlive.flows.replaying import told
 from outlive.model.instance import CANCEL_KIND, FINAL, HistoryRow, InstanceStatus, Letter
 from outlive.serialization import decode_plain
@@ -43,7 +44,7 @@ def commit_row(row: HistoryRow, info: FlowInfo) -> dict[str, Any]:
         "version": row.version,
         "token": row.token,
         "host": row.worker,
-        "at": instant_of(row.at_us),
+        "at": instant(row.at_us),
         "what": "; ".join(words) or _without_events(row),
         "events": events,
     }
@@ -183,7 +184,7 @@ def ready_since(info: FlowInfo, letters: Sequence[Letter], now: datetime) -> dat
     # One that has not begun is not begun by letters before its time, unless one cancels it.
     begun = info.status is InstanceStatus.RUNNING
     since = [
-        instant_of(letter.sent_at_us) for letter in letters if begun or letter.kind == CANCEL_KIND
+        instant(letter.sent_at_us) for letter in letters if begun or letter.kind == CANCEL_KIND
     ]
     if info.due_at is not None and info.due_at <= now:
         since.append(info.due_at)

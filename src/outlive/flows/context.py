@@ -10,10 +10,11 @@ import logging
 import random as _random
 import uuid as _uuid
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, TypeVarTuple, cast, overload
 
+from outlive.clock import instant, microseconds
 from outlive.errors import UsageError
 from outlive.flows.answering import Answerer
 from outlive.flows.arguments import encoded, text_of
@@ -36,12 +37,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # A status is a line for people, or a small document; it is written with every change.
 STATUS_BYTES_MAX = 16 * 1024
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 def now() -> datetime:
     """The flow's time: when what happened last was recorded, by the store's clock."""
-    return _EPOCH + timedelta(microseconds=the_flow("now()").at_us)
+    return instant(the_flow("now()").at_us)
 
 
 def uuid() -> _uuid.UUID:
@@ -102,7 +101,7 @@ async def sleep_until(when: datetime) -> None:
     if when.tzinfo is None:
         raise UsageError("sleep_until needs a datetime with a time zone, such as datetime.now(UTC)")
     run = the_flow("sleep_until()")
-    due_us = (when - _EPOCH) // timedelta(microseconds=1)
+    due_us = microseconds(when)
     if due_us <= run.at_us:
         return
     arrived = run.loop.create_future()

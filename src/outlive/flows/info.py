@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, cast
 
+from outlive.clock import instant
 from outlive.flows.arguments import text_of
 from outlive.flows.attributes import STUCK
 from outlive.flows.events import Event, decode_events
@@ -14,8 +15,6 @@ from outlive.flows.step_run import StepRun
 from outlive.model.instance import FINAL, HistoryRow, InstanceRecord, InstanceStatus
 from outlive.names import InstanceId
 from outlive.serialization import decode_plain
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,17 +111,12 @@ def info_of(record: InstanceRecord, steps: tuple[RunningStep, ...] | None = None
     )
 
 
-def instant_of(at_us: int) -> datetime:
-    """An instant of the store's wall clock, for people."""
-    return _EPOCH + timedelta(microseconds=at_us)
-
-
 def commit_of(row: HistoryRow) -> FlowCommit:
     """One row of a history."""
     return FlowCommit(
         version=row.version,
         token=row.token,
         host=row.worker,
-        at=instant_of(row.at_us),
+        at=instant(row.at_us),
         events=tuple(decode_events(row.events)),
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from outlive.clock import instant
 from outlive.errors import FlowNotFound, InvalidPayload
 from outlive.flows.flow import Flow
-from outlive.flows.info import instant_of
 from outlive.flows.run import FlowRun
 from outlive.model.instance import HistoryRow, InstanceRecord, InstanceStatus
 from outlive.names import InstanceId, Token
@@ -60,7 +60,7 @@ class Recording:
                     "version": row.version,
                     "token": row.token,
                     "host": row.worker,
-                    "at": instant_of(row.at_us),
+                    "at": instant(row.at_us),
                     "at_us": row.at_us,
                     "events": decode_plain(row.events),
                 }

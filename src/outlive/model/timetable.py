@@ -18,6 +18,7 @@ from typing import Protocol
 
 from cronsim import CronSim, CronSimError
 
+from outlive.clock import instant, microseconds
 from outlive.errors import UsageError
 
 # A line of a crontab; whoever needs more writes two schedules.
@@ -39,7 +40,6 @@ _SHORT = {
     "@hourly": "0 * * * *",
 }
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _INSTANT = timedelta(microseconds=1)
 
@@ -94,28 +94,28 @@ class Cron:
         self._zone = zone
         minute, hour = self._expression.split()[-5:-3]
         self._named = not (minute.startswith("*") or hour.startswith("*"))
-        self.after(_us(_PROBE))
+        self.after(microseconds(_PROBE))
 
     def after(self, at_us: int) -> int:
         """The first tick later than ``at_us``."""
-        at = _EPOCH + timedelta(microseconds=at_us)
+        at = instant(at_us)
         offset = self._offset(at)
         turn = None if self._named else self._turn_back(at, at + _TURN_MAX)
         if turn is not None:
             first = self._match(_naive(at) + offset) - offset
             if first < _naive(turn):
-                return _us(first.replace(tzinfo=UTC))
+                return microseconds(first.replace(tzinfo=UTC))
             # The wall clock reads again what it read before: from its first moment on.
             at, offset = turn - _INSTANT, self._offset(turn)
         for wall in self._walls(_naive(at) + offset):
             for tick in self._instants(wall):
                 if tick > at:
-                    return _us(tick)
+                    return microseconds(tick)
         raise _never(self._expression)
 
     def newest(self, at_us: int) -> int:
         """The last tick at or before ``at_us``."""
-        at = _EPOCH + timedelta(microseconds=at_us)
+        at = instant(at_us)
         start = _naive(at) + self._offset(at)
         turn = self._turn_back(at - _TURN_MAX, at)
         if turn is not None:
@@ -127,12 +127,12 @@ class Cron:
                 offset = self._offset(turn)
                 second = self._match(start + _INSTANT, back=True) - offset
                 if second >= _naive(turn):
-                    return _us(second.replace(tzinfo=UTC))
+                    return microseconds(second.replace(tzinfo=UTC))
                 start, at = before - _INSTANT, turn - _INSTANT
         for wall in self._walls(start + _INSTANT, back=True):
             for tick in reversed(self._instants(wall)):
                 if tick <= at:
-                    return _us(tick)
+                    return microseconds(tick)
         raise _never(self._expression)
 
     def _walls(self, start: datetime, *, back: bool = False) -> Iterator[datetime]:
@@ -204,7 +204,3 @@ def _never(expression: str) -> UsageError:
 
 def _naive(at: datetime) -> datetime:
     return at.replace(tzinfo=None)
-
-
-def _us(at: datetime) -> int:
-    return (at - _EPOCH) // _INSTANT

@@ -6,12 +6,12 @@ Owns what stays hidden: whatever users wrote, from who lacks ``payload:read``.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from outlive.clock import instant
 from outlive.flows.events import encode_events
 from outlive.flows.handle import FlowHandle
 from outlive.flows.info import FlowCommit, FlowInfo
@@ -26,7 +26,6 @@ ROOT = "/runtime/orchestrations"
 ACTS = ("cancel", "terminate", "suspend", "resume", "retry", "fork")
 
 _UNREACHABLE = re.compile(rf"start(?:/.*)?|.*/(?:{'|'.join(ACTS)})|.*/raiseEvent/.*", re.DOTALL)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Of an event, everything that no user wrote. What a later release adds is hidden until it is named.
 _PLAIN = frozenset(
     {
@@ -123,7 +122,7 @@ def _event(event: dict[str, Any], *, shown: bool) -> dict[str, Any]:
     if not shown and "error" in event:
         # That it failed, and how, is no secret; what it said may be.
         found["error"] = {"type": event["error"]["type"]}
-    for instant in ("at", "due"):
-        if instant in found:
-            found[instant] = _EPOCH + timedelta(microseconds=found[instant])
+    for name in ("at", "due"):
+        if name in found:
+            found[name] = instant(found[name])
     return found

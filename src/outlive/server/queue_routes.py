@@ -5,14 +5,17 @@ Owns what is shown of an item. What users wrote stays hidden from who lacks ``pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from outlive.errors import UnsupportedByDriver
+from outlive.clock import microseconds
+from outlive.errors import UnsupportedByDriver, UsageError
 from outlive.model.bearer import Scope
 from outlive.model.job import (
+    MAX_ATTEMPTS,
     Attempt,
     Enqueued,
     Entry,
@@ -20,15 +23,18 @@ from outlive.model.job import (
     JobRecord,
     JobState,
     NewJob,
+    OnDuplicate,
     QueueRecord,
 )
+from outlive.model.retry import Retry
 from outlive.names import JobId, check_queue
 from outlive.ports.job_desk import JobDesk
+from outlive.serialization import METADATA_BYTES_MAX, PAYLOAD_BYTES_MAX, encode_json
 from outlive.server import limits, schemas
-from outlive.server.drafting import job_of
 from outlive.server.endpoints import Call, Endpoint, Reply
 from outlive.server.problems import Problem
 from outlive.server.spaces import Space, Spaces
+from outlive.work.drafting import DUE_AT_US_MAX
 
 
 class QueueRoutes:
@@ -260,3 +266,59 @@ def _try(attempt: Attempt, *, shown: bool) -> schemas.Try:
 def _stored(text: str | None) -> Any:
     """JSON text of a store, to be passed on as it is."""
     return None if text is None else msgspec.Raw(text.encode())
+
+
+def job_of(queue: str, fresh_id: str, new: schemas.NewItem, carried: Mapping[str, str]) -> NewJob:
+    """The job of one new item, under its own id or a fresh one.
+
+    ``carried`` are headers that the request brings along; the item's own win.
+
+    Raises:
+        UsageError: What is said does not fit together.
+    """
+    retry, attempts = _retry(new)
+    job = NewJob(
+        id=JobId(new.id or fresh_id),
+        queue=queue,
+        payload=encode_json(new.payload, "the payload", limit=PAYLOAD_BYTES_MAX),
+        priority=round(new.priority),
+        delay_us=round(new.delay * 1e6),
+        due_at_us=_due_at_us(new),
+        unique_key=new.unique_key,
+        on_duplicate=OnDuplicate(new.on_duplicate),
+        ordering_key=new.ordering_key,
+        max_attempts=attempts,
+        retry=retry,
+        expires_us=None if new.expires is None else round(new.expires * 1e6),
+        headers=encode_json({**carried, **new.headers}, "headers", limit=METADATA_BYTES_MAX),
+    )
+    if new.retention is None:
+        return job
+    return msgspec.structs.replace(job, retention_us=round(new.retention * 1e6))
+
+
+def _due_at_us(new: schemas.NewItem) -> int | None:
+    if new.at is None:
+        return None
+    if new.delay:
+        raise UsageError("give delay or at, not both")
+    at_us = microseconds(new.at)
+    if abs(at_us) > DUE_AT_US_MAX:
+        raise UsageError("at must be before June 2255, and after July 1684")
+    return at_us
+
+
+def _retry(new: schemas.NewItem) -> tuple[str, int]:
+    """The policy that travels with the job, and the attempts it allows.
+
+    What is not said is left to whoever runs the job.
+    """
+    said = {} if new.retry is None else msgspec.structs.asdict(new.retry)
+    changes = {name: value for name, value in said.items() if value is not None}
+    most = new.max_attempts if new.max_attempts is not None else changes.get("max_attempts")
+    if most is not None:
+        changes["max_attempts"] = round(most)
+    if not changes:
+        return "{}", MAX_ATTEMPTS
+    text = msgspec.json.encode(changes).decode()
+    return text, Retry().overridden(text).max_attempts

@@ -6,25 +6,46 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from outlive.clock import Clock
+from starlette.requests import Request
+
+from outlive.clock import Clock, instant
 from outlive.errors import ConfigurationError, UnsupportedByDriver
 from outlive.flows.flows import Flows
+from outlive.model.job import ClaimedJob, Enqueued, Entry
+from outlive.names import HostId, JobId, Token
 from outlive.ports.driver import Driver
 from outlive.ports.job_store import JobStore
 from outlive.ports.token_store import TokenStore
 from outlive.runtime.runtime import Runtime
 from outlive.server.access import Principal
-from outlive.server.handed import Handed
+from outlive.server.claim_ids import ClaimRef
 from outlive.server.limits import Limits
-from outlive.server.measuring import Measuring
 from outlive.server.sessions import Sessions
 from outlive.server.waiting import Waiters
-from outlive.telemetry import Telemetry
+from outlive.telemetry import Attribute, Span, Telemetry
+
+Opened = Callable[[str, float], None]
+
+# Of W3C trace context: what does not look like it is not passed on, because it would be kept with
+# the item and sent to whoever runs it.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+_TRACESTATE = re.compile(r"[\x20-\x7e]{1,512}")
+
+
+# Claims in doubt on one server: those of every worker that never sends a heartbeat. The oldest is
+# forgotten, and then only its session ends it.
+_DOUBTED_MAX = 10_000
+
+# Sessions whose queues are remembered; for one that is forgotten, the store is not looked at.
+_ASKED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +60,6 @@ class Space:
     handed: Handed
 
 
-Opened = Callable[[str, float], None]
 """Told of each session that is opened for a worker: the namespace, and the ttl in seconds."""
 
 
@@ -126,3 +146,126 @@ class Spaces:
         self.waiters.stop()
         while self._unsubscribe:
             self._unsubscribe.pop()()
+
+
+def trace_of(request: Request) -> dict[str, str]:
+    """The trace that a request belongs to, as headers of W3C trace context; empty without one."""
+    parent = request.headers.get("traceparent", "").strip()
+    if _TRACEPARENT.fullmatch(parent) is None:
+        return {}
+    state = request.headers.get("tracestate", "").strip()
+    if _TRACESTATE.fullmatch(state) is None:
+        return {"traceparent": parent}
+    return {"traceparent": parent, "tracestate": state}
+
+
+class Measuring:
+    """Tells one telemetry of the work of one server.
+
+    A label is one of the fixed values of the telemetry; a queue, an item or a worker is an
+    attribute of a span and never a label.
+    """
+
+    def __init__(self, telemetry: Telemetry, clock: Clock) -> None:
+        self._telemetry = telemetry
+        self._clock = clock
+
+    def span(self, verb: str, request: Request, **attributes: Attribute) -> Span:
+        """A span around one act on jobs, which goes on with the trace of the request."""
+        return self._telemetry.job_span(f"outlive.job.{verb}", trace_of(request), **attributes)
+
+    def carried(self, request: Request) -> dict[str, str]:
+        """The headers that an item brings to where it is run: those of the span around this."""
+        own = self._telemetry.carrier() if self._telemetry.tracing else {}
+        return own or trace_of(request)
+
+    def enqueued(self, entries: Sequence[Enqueued]) -> None:
+        """This became of items that somebody wanted to add."""
+        added = sum(entry.entry in (Entry.CREATED, Entry.REPLACED) for entry in entries)
+        if added and self._telemetry.active:
+            self._telemetry.enqueued(added)
+
+    def claimed(self, job: ClaimedJob) -> None:
+        """An item was given to a worker."""
+        if self._telemetry.active:
+            enqueued_at = instant(job.enqueued_at_us)
+            waited_s = (self._clock.now() - enqueued_at).total_seconds()
+            self._telemetry.claimed(1)
+            self._telemetry.job_waited(max(0.0, waited_s))
+
+    def settling(self, verb: str, request: Request, claim: ClaimRef) -> Span:
+        """A span around the end of a claim."""
+        return self.span(verb, request, id=claim.job, token=claim.token)
+
+    def ended(self, outcome: str) -> None:
+        """A claim ended so; nobody here knows how long the item was worked on."""
+        if self._telemetry.active:
+            self._telemetry.job_ended(outcome, None)
+
+
+class Handed:
+    """The claims in doubt of one namespace, by session, oldest first.
+
+    A claim lives as long as its session, which a worker keeps alive though the reply that brought
+    the claim never reached it: the item would be nobody's. This server remembers what it gave until
+    the worker names it once, in a heartbeat or by settling it. What another server gave, it finds
+    in the store.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._given: OrderedDict[tuple[HostId, JobId], tuple[Token, float]] = OrderedDict()
+        self._of: dict[HostId, set[JobId]] = {}
+        # The queues that a session asked for last, and when the store was looked at for it.
+        self._asked: OrderedDict[HostId, tuple[Sequence[str], float]] = OrderedDict()
+
+    def gave(self, session: HostId, job: JobId, token: Token) -> bool:
+        """A reply with this claim is on its way; false if it is a repeat of an earlier one."""
+        before = self._given.pop((session, job), None)
+        self._given[session, job] = (token, self._clock.monotonic())
+        self._of.setdefault(session, set()).add(job)
+        if len(self._given) > _DOUBTED_MAX:
+            self.heard(*next(iter(self._given)))
+        return before is None or before[0] != token
+
+    def found(self, session: HostId, job: JobId, token: Token) -> None:
+        """The store has this claim, and the worker did not name it. In doubt from now on."""
+        before = self._given.get((session, job))
+        if before is None or before[0] != token:
+            self.gave(session, job, token)
+
+    def heard(self, session: HostId, job: JobId) -> None:
+        """The worker named it: it has the reply, and the claim is its own affair."""
+        if self._given.pop((session, job), None) is not None:
+            jobs = self._of[session]
+            jobs.discard(job)
+            if not jobs:
+                del self._of[session]
+
+    def lost(self, session: HostId, ttl_s: float) -> list[tuple[JobId, Token]]:
+        """What the session was given ``ttl_s`` ago or earlier, without a word since.
+
+        No reply takes that long: its worker would have to take the claim for ended by then.
+        """
+        until = self._clock.monotonic() - ttl_s
+        given = ((job, *self._given[session, job]) for job in self._of.get(session, ()))
+        return [(job, token) for job, token, at in given if at <= until]
+
+    def asked(self, session: HostId, queues: Sequence[str]) -> None:
+        """The session wants work of these queues: what it has claimed is in one of them."""
+        _, looked = self._asked.pop(session, ((), self._clock.monotonic()))
+        self._asked[session] = (queues, looked)
+        if len(self._asked) > _ASKED_MAX:
+            self._asked.popitem(last=False)
+
+    def to_look(self, session: HostId, ttl_s: float) -> Sequence[str]:
+        """The queues in which to look for claims of the session now: none, most of the time.
+
+        Once in a ttl is enough, because what is found stays in doubt for as long.
+        """
+        queues, looked = self._asked.get(session, ((), 0.0))
+        now = self._clock.monotonic()
+        if not queues or now - looked < ttl_s:
+            return ()
+        self._asked[session] = (queues, now)
+        return queues

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import NoReturn, TypeVar
 
 from outlive.app import App
+from outlive.clock import microseconds
 from outlive.errors import OutliveError
 from outlive.flows.recording import awaited_by, awaited_words, record_flow, replayed
 from outlive.model.instance import LIVE as LIVE_FLOWS
@@ -38,7 +38,6 @@ _PAGE = 500
 # Flows and jobs that are named; a reader has seen enough then.
 _NAMED_MAX = 10
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NOBODY_SERVES = (
     "no host has an app, so that nobody runs flows and jobs: let the story begin with "
@@ -119,7 +118,7 @@ class Standstill:
     def _stands(self, seen: _Seen) -> bool:
         """Whether something is not done, and nobody is at it, nor will be at a time that is set."""
         now = self._simulation.clock.now()
-        now_us = (now - _EPOCH) // timedelta(microseconds=1)
+        now_us = microseconds(now)
         return (
             bool(seen.flows or seen.jobs)
             and all(job.state is JobState.READY for job in seen.jobs)

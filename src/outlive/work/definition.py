@@ -6,20 +6,19 @@ schedule, so that a host which starts again changes nothing. Loads time zones; d
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from outlive.clock import instant
 from outlive.errors import ConfigurationError, UsageError
 from outlive.model.job import MAX_ATTEMPTS, MAX_LOSSES, NewJob, OnDuplicate
 from outlive.model.schedule import CATCH_UP_LIMIT, CATCH_UP_LIMIT_MAX, CatchUp
 from outlive.model.timetable import Cron, Every, Timetable
 from outlive.names import JobId
 from outlive.serialization import METADATA_BYTES_MAX, decode_metadata, encode_json
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Headers of a job that a schedule made.
 SCHEDULE_HEADER = "outlive-schedule"
@@ -103,7 +102,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def job_as(self, id: JobId, schedule: str, tick_us: int, missed: int) -> NewJob:  # noqa: A002
         """The job of a tick under another id."""
         part = self.job
-        tick = CronTick(schedule, _instant(tick_us), missed)
+        tick = CronTick(schedule, instant(tick_us), missed)
         payload = msgspec.json.encode(tick).decode() if part.payload is None else part.payload
         headers = {
             **decode_metadata(part.headers),
@@ -200,10 +199,6 @@ def _zone(name: str) -> tzinfo:
         raise ConfigurationError(f"{name!r} is not a valid time zone: {error}") from None
 
 
-def _instant(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)
-
-
 def _iso(at_us: int) -> str:
     """An instant as text that sorts, to the digit that it needs."""
-    return _instant(at_us).isoformat().replace("+00:00", "Z")
+    return instant(at_us).isoformat().replace("+00:00", "Z")

@@ -6,11 +6,12 @@ Everything is checked here, before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypedDict, cast
 
 import msgspec
 
+from outlive.clock import microseconds
 from outlive.errors import UnsupportedByDriver, UsageError
 from outlive.model.job import MAX_LOSSES, PRIORITY_MAX, NewJob, OnDuplicate
 from outlive.model.options import TTL_MAX_S, Duration, seconds
@@ -28,7 +29,6 @@ RETENTION_S = 86_400.0
 # The stores keep instants in microseconds as whole numbers that a double holds: until June 2255.
 DUE_AT_US_MAX = 2**53
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _DEFAULT_RETRY = Retry()
 
@@ -215,7 +215,7 @@ def _due_at(options: JobOptions) -> int | None:
         raise UsageError("give either delay or at, not both")
     if not isinstance(cast("object", at), datetime) or at.tzinfo is None:
         raise UsageError(f"at must be a datetime with a time zone, not {at!r}")
-    at_us = (at - _EPOCH) // timedelta(microseconds=1)
+    at_us = microseconds(at)
     if abs(at_us) > DUE_AT_US_MAX:
         raise UsageError(f"at must be before June 2255, not {at}")
     return at_us

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from typing import Any, Unpack
 
+from outlive.clock import instant, instant_or_none
 from outlive.errors import DuplicateJob, ScheduleNotFound, UsageError
 from outlive.model.job import Entry
 from outlive.model.options import Duration, seconds
@@ -36,8 +37,6 @@ from outlive.work.job import Job
 from outlive.work.repeating import until_known
 from outlive.work.scheduler import TOPIC
 from outlive.work.work import Work
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What a schedule decides for each of its jobs.
 _NOT_FOR_SCHEDULES = ("id", "delay", "at")
@@ -248,7 +247,7 @@ def define(  # noqa: PLR0913 - the arguments of create
                 f"a schedule sets the {option!r} of its jobs itself: leave the option out"
             )
     carries_tick = payload is CronTick
-    example = CronTick(name, _EPOCH) if carries_tick else payload
+    example = CronTick(name, instant(0)) if carries_tick else payload
     job = work.prepare(target, example, **options)
     definition = Definition(
         job=part_of(
@@ -298,17 +297,13 @@ def info_of(record: ScheduleRecord) -> ScheduleInfo:
         payload=decode_plain(definition.job.payload),
         priority=definition.job.priority,
         paused=record.paused,
-        next_at=_instant(record.next_at_us),
-        last_at=None if record.last_at_us is None else _instant(record.last_at_us),
+        next_at=instant(record.next_at_us),
+        last_at=instant_or_none(record.last_at_us),
         fired=record.fired,
-        created_at=_instant(record.created_at_us),
-        changed_at=_instant(record.changed_at_us),
+        created_at=instant(record.created_at_us),
+        changed_at=instant(record.changed_at_us),
     )
 
 
 def _headers(given: Mapping[str, str] | None) -> str:
     return encode_json(dict(given or {}), "the headers", limit=METADATA_BYTES_MAX)
-
-
-def _instant(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote
 
-from outlive.drivers.azblob.service_clock import instant
+from outlive.clock import instant
 from outlive.drivers.azblob.ttls import lease_seconds
 from outlive.errors import SchemaMismatch, StoreError
 from outlive.model.lease import LeaseRecord, Tenancy

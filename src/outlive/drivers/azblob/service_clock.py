@@ -6,13 +6,10 @@ never decided by it: the service says that itself.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-from outlive.clock import Clock
+from outlive.clock import Clock, instant, microseconds
 from outlive.errors import StoreError
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # A reply's date is cut to whole seconds and is as old as the way here: a reading this far behind
 # what we believed is no such delay, but a clock that was set back.
@@ -35,7 +32,7 @@ class ServiceClock:
         if date is None:
             return
         try:
-            told_us = (parsedate_to_datetime(date) - _EPOCH) // timedelta(microseconds=1)
+            told_us = microseconds(parsedate_to_datetime(date))
         except (TypeError, ValueError):
             # Not a date, or one without a zone: some proxy's own reply.
             return
@@ -62,8 +59,3 @@ class ServiceClock:
 
     def _monotonic_us(self) -> int:
         return round(self._clock.monotonic() * 1e6)
-
-
-def instant(us: int) -> datetime:
-    """An instant of the service's clock as an aware datetime."""
-    return _EPOCH + timedelta(microseconds=us)

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from outlive.clock import instant
 from outlive.drivers.memory.instance_rows import InstanceRow
-from outlive.drivers.memory.job_records import instant
 from outlive.model.instance import (
     LETTERS_MAX,
     ClaimedInstance,

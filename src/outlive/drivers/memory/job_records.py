@@ -5,8 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
+from outlive.clock import instant
 from outlive.drivers.memory.job_rows import JobRow, JobTable, QueueRow
 from outlive.model.job import (
     ClaimedJob,
@@ -17,24 +16,6 @@ from outlive.model.job import (
     QueueSettings,
 )
 from outlive.names import Token
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST = datetime.min.replace(tzinfo=UTC)
-_LAST = datetime.max.replace(tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-def instant(at_us: int) -> datetime:
-    """UTC in microseconds, as people read it; beyond all calendars, where those end."""
-    try:
-        return _EPOCH + timedelta(microseconds=at_us)
-    except OverflowError:
-        return _FIRST if at_us < 0 else _LAST
-
-
-def microseconds(at: datetime) -> int:
-    """An instant as rows keep it."""
-    return (at - _EPOCH) // _MICROSECOND
 
 
 def claimed_of(row: JobRow) -> ClaimedJob:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from outlive.drivers.memory.job_records import instant
+from outlive.clock import instant
 from outlive.drivers.memory.job_rows import (
     ClaimRow,
     JobRow,

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import NoReturn
 
-from outlive.clock import Clock
+from outlive.clock import Clock, microseconds
 from outlive.drivers.memory import job_operate, job_settle
 from outlive.drivers.memory.host_store import check_alive
 from outlive.drivers.memory.instance_step import InstanceStep
@@ -25,7 +25,6 @@ from outlive.drivers.memory.job_claim import (
 from outlive.drivers.memory.job_records import (
     claimed_of,
     matches,
-    microseconds,
     queue_of,
     record_of,
 )

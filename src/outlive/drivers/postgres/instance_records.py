@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from outlive.clock import instant, instant_or_none
 from outlive.drivers.postgres import instance_record_sql
 from outlive.drivers.postgres.job_tables import JobTables
 from outlive.errors import UsageError
 from outlive.model.instance import HistoryRow, InstanceFilter, InstanceRecord, InstanceStatus
 from outlive.model.lease import LIST_LIMIT_MAX
 from outlive.names import HostId, InstanceId, Token
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST = datetime.min.replace(tzinfo=UTC)
-_LAST = datetime.max.replace(tzinfo=UTC)
 
 # Rows that one statement of a listing or a count looks at. Even where each must be fetched from a
 # disk, that ends long before the command timeout; and many more than the round trip to the next
@@ -123,18 +119,6 @@ def _number(cursor: str | None) -> int:
     return int(cursor)
 
 
-def _instant(at_us: int) -> datetime:
-    """What people are shown; of an instant beyond all calendars, where those end."""
-    try:
-        return _EPOCH + timedelta(microseconds=at_us)
-    except OverflowError:
-        return _FIRST if at_us < 0 else _LAST
-
-
-def _instant_if(at_us: int | None) -> datetime | None:
-    return None if at_us is None else _instant(at_us)
-
-
 def _record(row: Any) -> InstanceRecord:
     return InstanceRecord(
         id=InstanceId(row["id"]),
@@ -152,10 +136,10 @@ def _record(row: Any) -> InstanceRecord:
         base=row["base"],
         owner=None if row["session"] is None else HostId(row["session"]),
         owned_by=row["worker"],
-        created_at=_instant(row["created_at_us"]),
+        created_at=instant(row["created_at_us"]),
         began_at_us=row["began_at_us"],
-        updated_at=_instant(row["updated_at_us"]),
-        ended_at=_instant_if(row["ended_at_us"]),
-        due_at=_instant_if(row["due_at_us"]),
+        updated_at=instant(row["updated_at_us"]),
+        ended_at=instant_or_none(row["ended_at_us"]),
+        due_at=instant_or_none(row["due_at_us"]),
         cursor=str(row["number"]),
     )

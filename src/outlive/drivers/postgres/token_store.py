@@ -6,9 +6,9 @@ Owns the tokens and the log of acts. Each method is one statement.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from outlive.clock import instant, instant_or_none
 from outlive.drivers.postgres.connections import Connections
 from outlive.drivers.postgres.settings import PostgresSettings
 from outlive.model.bearer import (
@@ -21,8 +21,6 @@ from outlive.model.bearer import (
     Scope,
 )
 from outlive.names import BearerId
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # least() passes over nulls: the earlier of both ends counts.
 _CREATE = """
@@ -144,7 +142,7 @@ class PostgresTokenStore:
         """The log, newest first; see the port."""
         rows = await self._fetch(self._sql(_ACTS), self._namespace, _page(limit), write=False)
         return [
-            Act(at=_instant(at), actor=actor, action=action, subject=subject)
+            Act(at=instant(at), actor=actor, action=action, subject=subject)
             for at, actor, action, subject in rows
         ]
 
@@ -160,12 +158,8 @@ def _record_of(row: Any) -> BearerRecord:
         name=name,
         digest=digest,
         scopes=tuple(Scope(scope) for scope in scopes.split()),
-        created_at=_instant(created),
-        expires_at=None if expires is None else _instant(expires),
-        revoked_at=None if revoked is None else _instant(revoked),
+        created_at=instant(created),
+        expires_at=instant_or_none(expires),
+        revoked_at=instant_or_none(revoked),
         active=active,
     )
-
-
-def _instant(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)

@@ -6,13 +6,12 @@ Instants are microseconds of the server's clock since 1970.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from outlive.clock import instant
 from outlive.model.lease import Ended, LeaseRecord, Tenancy
 from outlive.names import Token
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Fields of the key before the records of its slots, as describe() in records.lua gives them.
 _HEAD = 3
@@ -96,4 +95,4 @@ def raw_of(fields: list[str]) -> list[Mapping[str, Any]]:
 
 def instant_of(us: str) -> datetime:
     """The instant that the store wrote as microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=int(us))
+    return instant(int(us))

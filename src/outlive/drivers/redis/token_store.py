@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from outlive.drivers.redis.link import Link
+from outlive.drivers.redis.records import instant_of
 from outlive.drivers.redis.scripts import load_scripts
 from outlive.model.bearer import (
     ACTS_MAX,
@@ -22,8 +22,6 @@ from outlive.model.bearer import (
     Scope,
 )
 from outlive.names import BearerId
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RedisTokenStore:
@@ -83,7 +81,7 @@ class RedisTokenStore:
 
 def _act_of(text: str) -> Act:
     at, actor, action, subject = json.loads(text)
-    return Act(at=_instant(at), actor=actor, action=action, subject=subject)
+    return Act(at=instant_of(at), actor=actor, action=action, subject=subject)
 
 
 def _record_of(row: list[Any]) -> BearerRecord:
@@ -93,12 +91,8 @@ def _record_of(row: list[Any]) -> BearerRecord:
         name=name,
         digest=digest,
         scopes=tuple(Scope(scope) for scope in scopes.split()),
-        created_at=_instant(created),
-        expires_at=None if expires is None else _instant(expires),
-        revoked_at=None if revoked is None else _instant(revoked),
+        created_at=instant_of(created),
+        expires_at=None if expires is None else instant_of(expires),
+        revoked_at=None if revoked is None else instant_of(revoked),
         active=bool(active),
     )
-
-
-def _instant(us: str) -> datetime:
-    return _EPOCH + timedelta(microseconds=int(us))

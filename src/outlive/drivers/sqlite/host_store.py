@@ -8,9 +8,9 @@ of another clock domain is observed for one ttl before it may be reaped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from outlive.clock import instant
 from outlive.drivers.sqlite import host_sql as sql
 from outlive.drivers.sqlite.transaction import Turn
 from outlive.drivers.sqlite.writer import Writer
@@ -18,8 +18,6 @@ from outlive.errors import Fenced, LeaseExpired
 from outlive.model.lease import LIST_LIMIT_MAX
 from outlive.model.session import HostSession
 from outlive.names import HostId
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # How long an ended id is remembered, in UTC: far longer than any process sleeps through.
 _TOMBSTONE_US = 7 * 86_400_000_000
@@ -139,7 +137,7 @@ class SqliteHostStore:
             name=name,
             ttl_us=ttl,
             metadata=metadata,
-            started_at=_EPOCH + timedelta(microseconds=started),
+            started_at=instant(started),
             remaining_s=max(0, expires - now_us) / 1e6,
             alive=expires > now_us,
         )

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from outlive.clock import instant, instant_or_none
 from outlive.drivers.sqlite import instance_desk_sql as sql
 from outlive.drivers.sqlite import mail_sql
-from outlive.drivers.sqlite.instants import instant, instant_or_none
 from outlive.drivers.sqlite.long_reads import LongReads, place_of
 from outlive.model.instance import (
     LETTERS_MAX,

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from outlive.clock import Clock
+from outlive.clock import Clock, microseconds
 from outlive.drivers.sqlite import instance_desk_sql as desk
 from outlive.drivers.sqlite import instance_sql as sql
 from outlive.drivers.sqlite import statements
@@ -24,7 +24,6 @@ from outlive.drivers.sqlite.instance_moves import InstanceMoves
 from outlive.drivers.sqlite.instance_reader import InstanceReader, record
 from outlive.drivers.sqlite.instance_starting import Starting, check_batch, start_owned
 from outlive.drivers.sqlite.instance_transact import InstanceTransact, Undone
-from outlive.drivers.sqlite.instants import microseconds
 from outlive.drivers.sqlite.joint import Joint, joined
 from outlive.drivers.sqlite.lending import BodyRaised
 from outlive.drivers.sqlite.sessions import Sessions

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outlive.clock import Clock
+from outlive.clock import Clock, instant, instant_or_none, microseconds
 from outlive.drivers.sqlite import job_read_sql as sql
-from outlive.drivers.sqlite.instants import instant, instant_or_none, microseconds
 from outlive.drivers.sqlite.long_reads import LongReads, place_of
 from outlive.model.job import (
     ATTEMPTS_KEPT_MAX,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import islice
 
+from outlive.clock import microseconds
 from outlive.drivers.sqlite import statements
 from outlive.drivers.sqlite.bells import FOR_JOBS, Bells
-from outlive.drivers.sqlite.instants import microseconds
 from outlive.drivers.sqlite.job_claiming import JobClaiming
 from outlive.drivers.sqlite.job_enqueueing import Enqueueing, check_batch
 from outlive.drivers.sqlite.job_moves import JobMoves, RingMail

@@ -10,10 +10,9 @@ import os
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from outlive.clock import Clock
+from outlive.clock import Clock, instant
 from outlive.drivers.sqlite import lease_sql as sql
 from outlive.drivers.sqlite.translate import translate
 from outlive.errors import Fenced, StoreUnavailable, UsageError
@@ -27,7 +26,6 @@ from outlive.model.lease import (
 )
 from outlive.names import Token
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SURROGATES = range(0xD800, 0xE000)
 _CODE_POINT_MAX = 0x10FFFF
 
@@ -105,8 +103,8 @@ class LeaseReader:
                 slot=slot,
                 token=Token(token),
                 owner=owner,
-                acquired_at=_instant(acquired),
-                ended_at=None if ended_at is None else _instant(ended_at),
+                acquired_at=instant(acquired),
+                ended_at=None if ended_at is None else instant(ended_at),
                 ended=None if ended is None else Ended(ended),
                 detail=detail,
             )
@@ -186,9 +184,9 @@ class LeaseReader:
             active=active,
             ttl_s=ttl / 1e6,
             remaining_s=left_us / 1e6 if active else 0.0,
-            acquired_at=_instant(acquired),
-            renewed_at=_instant(renewed),
-            expires_at=None if owner is None else _instant(wall_us + left_us),
+            acquired_at=instant(acquired),
+            renewed_at=instant(renewed),
+            expires_at=None if owner is None else instant(wall_us + left_us),
             metadata=metadata,
             state=state,
             waiters=waiters,
@@ -213,7 +211,3 @@ def upper_bound(prefix: str) -> str | None:
         if point <= _CODE_POINT_MAX:
             return prefix + chr(point)
     return None
-
-
-def _instant(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)

@@ -7,9 +7,9 @@ it read for seconds, and a token that was just revoked must not be read from an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from outlive.clock import instant, instant_or_none
 from outlive.drivers.sqlite.transaction import Turn
 from outlive.drivers.sqlite.writer import Writer
 from outlive.model.bearer import (
@@ -22,8 +22,6 @@ from outlive.model.bearer import (
     Scope,
 )
 from outlive.names import BearerId
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CREATE = """
 INSERT INTO outlive_bearer (namespace, id, name, digest, scopes, created_at_us, expires_at_us)
@@ -135,7 +133,7 @@ class SqliteTokenStore:
     def _acts(self, turn: Turn, limit: int) -> list[Act]:
         rows = turn.cursor.execute(_ACTS, (self._namespace, _page(limit))).fetchall()
         return [
-            Act(at=_instant(at), actor=actor, action=action, subject=subject)
+            Act(at=instant(at), actor=actor, action=action, subject=subject)
             for at, actor, action, subject in rows
         ]
 
@@ -151,12 +149,8 @@ def _record_of(row: tuple[Any, ...], now_us: int) -> BearerRecord:
         name=name,
         digest=digest,
         scopes=tuple(Scope(scope) for scope in scopes.split()),
-        created_at=_instant(created),
-        expires_at=None if expires is None else _instant(expires),
-        revoked_at=None if revoked is None else _instant(revoked),
+        created_at=instant(created),
+        expires_at=instant_or_none(expires),
+        revoked_at=instant_or_none(revoked),
         active=revoked is None and (expires is None or expires > now_us),
     )
-
-
-def _instant(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)

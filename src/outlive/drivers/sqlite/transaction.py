@@ -16,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outlive.clock import Clock
-from outlive.drivers.sqlite.instants import wall_us_of
+from outlive.clock import Clock, wall_us_of
 from outlive.drivers.sqlite.joint import JOINT_LEAST, NOT_DONE, Joint, runs_of
 from outlive.drivers.sqlite.translate import BUSY_ADVICE, UNSTORABLE, is_busy, translate
 from outlive.errors import StoreUnavailable

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outlive.clock import Clock
-from outlive.drivers.sqlite.instants import microseconds
+from outlive.clock import Clock, microseconds
 from outlive.drivers.sqlite.lease_reader import LeaseReader
 from outlive.names import HostId
 

@@ -7,7 +7,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from outlive.drivers.azblob.service_clock import ServiceClock, instant
+from outlive.clock import instant
+from outlive.drivers.azblob.service_clock import ServiceClock
 from outlive.errors import StoreError
 from outlive.testing import ManualClock
 

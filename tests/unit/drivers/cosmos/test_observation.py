@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outlive.drivers.cosmos.decide import Take, Wait, decide
 from outlive.drivers.cosmos.items import Item
+from outlive.drivers.cosmos.lease_store import Take, Wait, decide
 from outlive.drivers.cosmos.observation import Observations, silence_s
 from outlive.model.lease import AcquireRequest
 from outlive.model.options import CLOCK_DRIFT, LeaseOptions, plan_of
