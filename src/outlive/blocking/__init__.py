@@ -11,26 +11,22 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Self
 
 from outlive import host as host_module
-from outlive.app import App
+from outlive.blocking.calls import awaited, parameters_of
 from outlive.blocking.flows import FlowHandle, Flows
 from outlive.blocking.leases import Lease, Leases
 from outlive.blocking.schedules import Schedules
 from outlive.blocking.work import Claim, Job, Work
 from outlive.connect import connect as connect_async
-from outlive.host import Health
-from outlive.model.flow_options import FlowOptions
-from outlive.model.options import Duration, LeaseOptions
+from outlive.model.options import Duration
 from outlive.names import HostId
 from outlive.ports.capabilities import Capabilities
 from outlive.runtime.outside import check_outside
 from outlive.runtime.portal import Portal
-from outlive.runtime.runtime import Runtime
-from outlive.telemetry import Telemetry
 from outlive.work.worker import GRACE_S
 
 __all__ = [
@@ -51,44 +47,44 @@ class Host:
     """A connected host; see ``outlive.Host``."""
 
     def __init__(self, host: host_module.Host, portal: Portal) -> None:
-        self._host = host
+        self._twin = host
         self._portal = portal
         self.leases = Leases(host.leases, portal)
 
     @property
     def work(self) -> Work:
         """The jobs of the namespace; see ``outlive.Host.work``."""
-        return Work(self._host.work, self._portal)
+        return Work(self._twin.work, self._portal)
 
     @property
     def flows(self) -> Flows:
         """The flows of the namespace; see ``outlive.Host.flows``."""
-        return Flows(self._host.flows, self._portal)
+        return Flows(self._twin.flows, self._portal)
 
     @property
     def schedules(self) -> Schedules:
         """The schedules of the namespace; see ``outlive.Host.schedules``."""
-        return Schedules(self._host.schedules, self._portal)
+        return Schedules(self._twin.schedules, self._portal)
 
     @property
     def name(self) -> str:
         """The host's human name."""
-        return self._host.name
+        return self._twin.name
 
     @property
     def id(self) -> HostId:
         """The id of this incarnation."""
-        return self._host.id
+        return self._twin.id
 
     @property
     def namespace(self) -> str:
         """The namespace that every statement carries."""
-        return self._host.namespace
+        return self._twin.namespace
 
     @property
     def capabilities(self) -> Capabilities:
         """What the backend promises."""
-        return self._host.capabilities
+        return self._twin.capabilities
 
     def run(self, *, grace: Duration = GRACE_S) -> None:
         """Do what the app defines until ``stop``, or, on the main thread, SIGTERM or Ctrl-C.
@@ -96,7 +92,7 @@ class Host:
         A second Ctrl-C does not wait for handlers.
         """
         with self._stopped_by_signals():
-            self._portal.run(self._host.run(grace=grace))
+            self._portal.run(self._twin.run(grace=grace))
 
     @contextmanager
     def running(self, *, grace: Duration = GRACE_S) -> Generator[Self, None, None]:
@@ -104,7 +100,7 @@ class Host:
 
         A thread cannot be cancelled: what goes wrong meanwhile is raised at the end of the block.
         """
-        running = self._host.running(grace=grace)
+        running = self._twin.running(grace=grace)
         self._portal.run(_entered(running))
         try:
             yield self
@@ -119,7 +115,7 @@ class Host:
 
         Safe from any thread.
         """
-        self._host.stop(now=now)
+        self._twin.stop(now=now)
 
     @contextmanager
     def _stopped_by_signals(self) -> Generator[None, None, None]:
@@ -145,14 +141,12 @@ class Host:
         finally:
             restore()
 
-    def health(self) -> Health:
-        """Ask the store and look at this host's own pulse."""
-        return self._portal.run(self._host.health())
+    health = awaited(host_module.Host.health)
 
     def close(self) -> None:
         """Release every lease, end the session, disconnect, end the thread. Repeatable."""
         if not self._portal.closed:
-            self._portal.run(self._host.close())
+            self._portal.run(self._twin.close())
             self._portal.stop()
 
     def __enter__(self) -> Self:
@@ -170,44 +164,14 @@ async def _left(block: AbstractAsyncContextManager[Any], error: BaseException | 
     await block.__aexit__(None if error is None else type(error), error, None)
 
 
-def connect(  # noqa: PLR0913 - the options are the public promise
-    url: str | None = None,
-    *,
-    app: App | None = None,
-    name: str | None = None,
-    namespace: str | None = None,
-    session_ttl: Duration | None = None,
-    claim_batch: int | None = None,
-    leases: LeaseOptions | None = None,
-    flows: FlowOptions | None = None,
-    migrate: bool | None = None,
-    session: bool | None = None,
-    create: bool | None = None,
-    options: Mapping[str, Any] | None = None,
-    runtime: Runtime | None = None,
-    telemetry: Telemetry | None = None,
-) -> Host:
+@parameters_of(connect_async)
+def connect(*args: Any, **options: Any) -> Host:
     """Connect this process to a store; see ``outlive.connect``. Close it, or use ``with``."""
     check_outside("blocking.connect()")
     portal = Portal()
 
     async def opening() -> host_module.Host:
-        return await connect_async(
-            url,
-            app=app,
-            name=name,
-            namespace=namespace,
-            session_ttl=session_ttl,
-            claim_batch=claim_batch,
-            leases=leases,
-            flows=flows,
-            migrate=migrate,
-            session=session,
-            create=create,
-            options=options,
-            runtime=runtime,
-            telemetry=telemetry,
-        )
+        return await connect_async(*args, **options)
 
     try:
         return Host(portal.run(opening()), portal)

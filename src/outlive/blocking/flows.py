@@ -6,25 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack, overload
 
-from outlive.blocking.transactions import run_with
+from outlive.blocking.calls import awaited, run_with
 from outlive.flows import flows as flows_module
 from outlive.flows import handle as handle_module
 from outlive.flows.calls import ChildCall
-from outlive.flows.filtering import Statuses
 from outlive.flows.flow import Flow
-from outlive.flows.info import FlowCommit, FlowInfo
 from outlive.flows.start_options import (
     StartManyOptions,
     StartOptions,
-    TickOptions,
-    TimetableOptions,
     refuse_options,
 )
-from outlive.model.instance import Entry, InstanceStatus
+from outlive.model.instance import Entry
 from outlive.model.options import Duration
 from outlive.names import InstanceId
 from outlive.runtime.portal import Portal
-from outlive.work.schedules import ScheduleInfo
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -35,77 +30,36 @@ class FlowHandle(Generic[R]):
     """One flow; see ``outlive.FlowHandle``."""
 
     def __init__(self, handle: handle_module.FlowHandle[R], portal: Portal) -> None:
-        self._handle = handle
+        self._twin = handle
         self._portal = portal
 
     def __repr__(self) -> str:
-        return repr(self._handle)
+        return repr(self._twin)
 
     @property
     def id(self) -> InstanceId:
         """Its id."""
-        return self._handle.id
+        return self._twin.id
 
     @property
     def entry(self) -> Entry | None:
         """What starting it did."""
-        return self._handle.entry
+        return self._twin.entry
 
     def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the flow, and return what its code returned."""
-        return self._portal.run(self._handle.result(timeout))
+        return self._portal.run(self._twin.result(timeout))
 
-    def status(self) -> FlowInfo:
-        """What the store knows of it now."""
-        return self._portal.run(self._handle.status())
-
-    def history(self, *, after: int = 0, limit: int | None = None) -> list[FlowCommit]:
-        """The commits of its current run, the oldest first."""
-        return self._portal.run(self._handle.history(after=after, limit=limit))
-
-    def signal(
-        self,
-        name: str,
-        payload: object = None,
-        *,
-        id: str | None = None,  # noqa: A002 - it is one
-    ) -> None:
-        """Send a signal, which its code reads with ``outlive.wait_signal``."""
-        self._portal.run(self._handle.signal(name, payload, id=id))
-
-    def update(
-        self,
-        name: str,
-        *args: Any,
-        id: str | None = None,  # noqa: A002 - it is one
-        timeout: Duration | None = None,
-    ) -> Any:
-        """Let its code handle an update, and return what that returned."""
-        return self._portal.run(self._handle.update(name, *args, id=id, timeout=timeout))
-
-    def query(self, name: str, *args: Any) -> Any:
-        """Ask its code, which answers from what it knows and changes nothing."""
-        return self._portal.run(self._handle.query(name, *args))
-
-    def cancel(self, reason: str = "cancelled") -> None:
-        """Ask its code to stop."""
-        self._portal.run(self._handle.cancel(reason))
-
-    def terminate(self, reason: str = "terminated") -> None:
-        """End it at once, without asking its code."""
-        self._portal.run(self._handle.terminate(reason))
-
-    def suspend(self) -> None:
-        """Let it begin nothing new, until it is resumed."""
-        self._portal.run(self._handle.suspend())
-
-    def resume(self) -> None:
-        """Let a suspended flow go on."""
-        self._portal.run(self._handle.resume())
-
-    def retry(self, *, rerun_unknown: bool = False) -> None:
-        """Let a flow go on from before what ended it."""
-        self._portal.run(self._handle.retry(rerun_unknown=rerun_unknown))
+    status = awaited(handle_module.FlowHandle[Any].status)
+    history = awaited(handle_module.FlowHandle[Any].history)
+    signal = awaited(handle_module.FlowHandle[Any].signal)
+    update = awaited(handle_module.FlowHandle[Any].update)
+    query = awaited(handle_module.FlowHandle[Any].query)
+    cancel = awaited(handle_module.FlowHandle[Any].cancel)
+    terminate = awaited(handle_module.FlowHandle[Any].terminate)
+    suspend = awaited(handle_module.FlowHandle[Any].suspend)
+    resume = awaited(handle_module.FlowHandle[Any].resume)
+    retry = awaited(handle_module.FlowHandle[Any].retry)
 
     def fork(
         self,
@@ -115,7 +69,7 @@ class FlowHandle(Generic[R]):
         input: Mapping[str, Any] | Sequence[Any] | None = None,  # noqa: A002 - it is one
     ) -> FlowHandle[R]:
         """Start a new flow from a part of this one's history."""
-        forked = self._portal.run(self._handle.fork(at=at, id=id, input=input))
+        forked = self._portal.run(self._twin.fork(at=at, id=id, input=input))
         return FlowHandle(forked, self._portal)
 
 
@@ -123,7 +77,7 @@ class Flows:
     """The flows of one namespace; see ``outlive.Flows``. Safe to use from many threads."""
 
     def __init__(self, flows: flows_module.Flows, portal: Portal) -> None:
-        self._flows = flows
+        self._twin = flows
         self._portal = portal
 
     @overload
@@ -169,7 +123,7 @@ class Flows:
         """
         if unknown:
             refuse_options(unknown)
-        starting = self._flows.start(
+        starting = self._twin.start(
             flow,
             *args,
             kwargs=kwargs or {},
@@ -211,58 +165,13 @@ class Flows:
         tx: object = None,
     ) -> list[FlowHandle[Any]]:
         """Start up to 10,000 flows in one step, all that are not there yet, or none."""
-        starting = self._flows.start_many(
+        starting = self._twin.start_many(
             flow, inputs, ids=ids, at=at, delay=delay, attributes=attributes, tx=tx
         )
         started = run_with(self._portal, starting, tx)
         return [FlowHandle(handle, self._portal) for handle in started]
 
-    @overload
-    def schedule(
-        self, name: str, flow: str, *args: Any, **options: Unpack[TimetableOptions]
-    ) -> ScheduleInfo: ...
-    @overload
-    def schedule(
-        self,
-        name: str,
-        flow: Callable[[A], ChildCall[Any]],
-        first: A,
-        /,
-        **options: Unpack[TimetableOptions],
-    ) -> ScheduleInfo: ...
-    @overload
-    def schedule(
-        self,
-        name: str,
-        flow: Callable[[*Ts], ChildCall[Any]],
-        *args: *Ts,
-        **options: Unpack[TimetableOptions],
-    ) -> ScheduleInfo: ...
-    @overload
-    def schedule(
-        self,
-        name: str,
-        flow: Flow[..., Any],
-        *args: Any,
-        kwargs: Mapping[str, Any],
-        **options: Unpack[TimetableOptions],
-    ) -> ScheduleInfo: ...
-    def schedule(
-        self,
-        name: str,
-        flow: Any,
-        *args: Any,
-        kwargs: Mapping[str, Any] | None = None,
-        cron: str | None = None,
-        every: Duration | None = None,
-        **options: Unpack[TickOptions],
-    ) -> ScheduleInfo:
-        """Start a flow at each tick of a timetable, once in the fleet."""
-        return self._portal.run(
-            self._flows.schedule(
-                name, flow, *args, kwargs=kwargs or {}, cron=cron, every=every, **options
-            )
-        )
+    schedule = awaited(flows_module.Flows.schedule)
 
     @overload
     def get(self, id: str, flow: Flow[..., R]) -> FlowHandle[R]: ...
@@ -270,60 +179,8 @@ class Flows:
     def get(self, id: str, flow: None = None) -> FlowHandle[Any]: ...
     def get(self, id: str, flow: Flow[..., Any] | None = None) -> FlowHandle[Any]:  # noqa: A002
         """A handle to the flow of this id; nothing is asked."""
-        return FlowHandle(self._flows.get(id, flow), self._portal)
+        return FlowHandle(self._twin.get(id, flow), self._portal)
 
-    def list(  # noqa: PLR0913 - the filters are the public promise
-        self,
-        *,
-        name: str | None = None,
-        status: Statuses = None,
-        prefix: str | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        parent: str | None = None,
-        created_after: datetime | None = None,
-        created_before: datetime | None = None,
-        stuck: bool = False,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> list[FlowInfo]:
-        """A page of flows, the oldest first."""
-        return self._portal.run(
-            self._flows.list(
-                name=name,
-                status=status,
-                prefix=prefix,
-                attributes=attributes,
-                parent=parent,
-                created_after=created_after,
-                created_before=created_before,
-                stuck=stuck,
-                after=after,
-                limit=limit,
-            )
-        )
-
-    def count(
-        self,
-        *,
-        name: str | None = None,
-        status: Statuses = None,
-        attributes: Mapping[str, Any] | None = None,
-        stuck: bool = False,
-    ) -> dict[InstanceStatus, int]:
-        """How many flows match, by status."""
-        return self._portal.run(
-            self._flows.count(name=name, status=status, attributes=attributes, stuck=stuck)
-        )
-
-    def purge(
-        self,
-        id: str | None = None,  # noqa: A002 - it is one
-        *,
-        name: str | None = None,
-        status: Statuses = None,
-        older_than: Duration | None = None,
-    ) -> int:
-        """Forget one ended flow, or all ended ones that match, and say how many."""
-        return self._portal.run(
-            self._flows.purge(id, name=name, status=status, older_than=older_than)
-        )
+    list = awaited(flows_module.Flows.list)
+    count = awaited(flows_module.Flows.count)
+    purge = awaited(flows_module.Flows.purge)

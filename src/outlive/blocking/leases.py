@@ -9,13 +9,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, overload
 
-from outlive.errors import LeaseLost, UsageError
+from outlive.blocking.calls import awaited, run_with
+from outlive.errors import LeaseLost
 from outlive.leases import lease as lease_module
 from outlive.leases import leases as leases_module
 from outlive.leases.events import E, Handler, Lost
 from outlive.leases.every import Periodic
-from outlive.leases.info import LeaseInfo
-from outlive.model.lease import Tenancy
 from outlive.model.options import Duration, LeaseOptions
 from outlive.names import Owner, Token
 from outlive.runtime.portal import Portal
@@ -26,88 +25,83 @@ class Lease:
     """A lease that this process owns, or owned; see ``outlive.Lease``."""
 
     def __init__(self, lease: lease_module.Lease, portal: Portal) -> None:
-        self._lease = lease
+        self._twin = lease
         self._portal = portal
 
     def __repr__(self) -> str:
-        return repr(self._lease)
+        return repr(self._twin)
 
     @property
     def id(self) -> str:
         """What is unique to this grant."""
-        return self._lease.id
+        return self._twin.id
 
     @property
     def key(self) -> str:
         """The key that is owned."""
-        return self._lease.key
+        return self._twin.key
 
     @property
     def owner(self) -> Owner:
         """Host name and nonce, as the store shows them to others."""
-        return self._lease.owner
+        return self._twin.owner
 
     @property
     def slot(self) -> int:
         """Which slot of a semaphore this is; 0 for a lock."""
-        return self._lease.slot
+        return self._twin.slot
 
     @property
     def version(self) -> int:
         """Grows with every write to the record."""
-        return self._lease.version
+        return self._twin.version
 
     @property
     def renewals(self) -> int:
         """How many renewals were acknowledged."""
-        return self._lease.renewals
+        return self._twin.renewals
 
     @property
     def metadata(self) -> dict[str, Any]:
         """What was said about the owner when the lease was acquired."""
-        return self._lease.metadata
+        return self._twin.metadata
 
     @property
     def state(self) -> Any:
         """What the owners of this key keep with it."""
-        return self._lease.state
+        return self._twin.state
 
     @property
     def previous_owner(self) -> str | None:
         """Whose expired grant this one took over."""
-        return self._lease.previous_owner
+        return self._twin.previous_owner
 
     @property
     def expires_at(self) -> datetime:
         """When others may take the key if no renewal follows."""
-        return self._lease.expires_at
+        return self._twin.expires_at
 
     @property
     def remaining_s(self) -> float:
         """How long the owner may still act without a renewal."""
-        return self._lease.remaining_s
+        return self._twin.remaining_s
 
     @property
     def is_held(self) -> bool:
         """Whether the owner may act now, by its own clock."""
-        return self._lease.is_held
+        return self._twin.is_held
 
     @property
     def token(self) -> Token:
         """The fencing token; raises ``LeaseLost`` once lost or released."""
-        return self._lease.token
+        return self._twin.token
 
     def check(self) -> None:
         """Raise ``LeaseLost`` unless the lease is held."""
-        self._lease.check()
+        self._twin.check()
 
-    def renew(self, *, state: object = None) -> None:
-        """Extend the lease to its whole ttl from now; see ``outlive.Lease.renew``."""
-        self._portal.run(self._lease.renew(state=state))
-
-    def release(self) -> None:
-        """Give the key up; idempotent; see ``outlive.Lease.release``."""
-        self._portal.run(self._lease.release())
+    renew = awaited(lease_module.Lease.renew)
+    release = awaited(lease_module.Lease.release)
 
     def guard(self, tx: object) -> None:
         """Tie the caller's open transaction to this lease; see ``outlive.Lease.guard``.
@@ -115,14 +109,7 @@ class Lease:
         ``tx`` is a synchronous connection and is used on the caller's own thread, as most of
         them demand.
         """
-        guarding = self._lease.guard(tx)
-        try:
-            # With a synchronous connection nothing in there waits, so one step is the whole of it.
-            guarding.send(None)
-        except StopIteration:
-            return
-        guarding.close()
-        raise UsageError("an asynchronous transaction needs outlive.connect, not outlive.blocking")
+        run_with(self._portal, self._twin.guard(tx), tx)
 
     @overload
     def on(
@@ -134,7 +121,7 @@ class Lease:
     ) -> Callable[[], None]: ...
     def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` on the façade's thread for each event of that type."""
-        return self._lease.on(event, handler)
+        return self._twin.on(event, handler)
 
     def __enter__(self) -> Self:
         """Use an acquired lease as a block: it is released at the end."""
@@ -146,25 +133,25 @@ class Lease:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._portal.run(self._lease.__aexit__(exc_type, exc, traceback))
+        self._portal.run(self._twin.__aexit__(exc_type, exc, traceback))
 
 
 class Leases:
     """The leases of one connected host; see ``outlive.leases``. Safe to use from many threads."""
 
     def __init__(self, leases: leases_module.Leases, portal: Portal) -> None:
-        self._leases = leases
+        self._twin = leases
         self._portal = portal
 
     @property
     def options(self) -> LeaseOptions:
         """The default options."""
-        return self._leases.options
+        return self._twin.options
 
     @property
     def owned(self) -> int:
         """How many leases this host owns now."""
-        return self._leases.owned
+        return self._twin.owned
 
     def try_acquire(
         self,
@@ -178,7 +165,7 @@ class Leases:
     ) -> Lease | None:
         """Own ``key`` now, or return ``None`` because somebody else does."""
         lease = self._portal.run(
-            self._leases.try_acquire(
+            self._twin.try_acquire(
                 key, ttl=ttl, metadata=metadata, limit=limit, resume=resume, **options
             )
         )
@@ -200,7 +187,7 @@ class Leases:
     ) -> Lease:
         """Own ``key``, waiting for it in order of arrival where the backend keeps a queue."""
         lease = self._portal.run(
-            self._leases.acquire(
+            self._twin.acquire(
                 key,
                 timeout=timeout,
                 ttl=ttl,
@@ -253,7 +240,7 @@ class Leases:
         self, keys: Iterable[str], *, timeout: Duration | None = None, **options: Any
     ) -> list[Lease]:
         """Own all of ``keys`` or none, acquired in sorted order."""
-        owned = self._portal.run(self._leases.acquire_all(keys, timeout=timeout, **options))
+        owned = self._portal.run(self._twin.acquire_all(keys, timeout=timeout, **options))
         for lease in owned:
             lease.tenure.origin = caller_line(2)
         return [Lease(lease, self._portal) for lease in owned]
@@ -270,35 +257,11 @@ class Leases:
             for lease in leases:
                 lease.check()
 
-    def get(self, key: str) -> LeaseInfo | None:
-        """What the store knows of ``key``, or ``None`` if it was never granted."""
-        return self._portal.run(self._leases.get(key))
-
-    def list(
-        self,
-        *,
-        prefix: str = "",
-        owner: str | None = None,
-        active: bool = True,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> list[LeaseInfo]:
-        """A page of leases in key order."""
-        return self._portal.run(
-            self._leases.list(prefix=prefix, owner=owner, active=active, after=after, limit=limit)
-        )
-
-    def history(self, key: str, *, limit: int = 100) -> list[Tenancy]:
-        """Who owned ``key``, newest first."""
-        return self._portal.run(self._leases.history(key, limit=limit))
-
-    def raw(self, key: str) -> list[dict[str, Any]]:
-        """The stored records of ``key`` exactly as the backend holds them."""
-        return self._portal.run(self._leases.raw(key))
-
-    def break_lease(self, key: str, *, reason: str) -> list[LeaseInfo]:
-        """End the lease of ``key``, whoever owns it."""
-        return self._portal.run(self._leases.break_lease(key, reason=reason))
+    get = awaited(leases_module.Leases.get)
+    list = awaited(leases_module.Leases.list)
+    history = awaited(leases_module.Leases.history)
+    raw = awaited(leases_module.Leases.raw)
+    break_lease = awaited(leases_module.Leases.break_lease)
 
     @overload
     def on(
@@ -310,7 +273,7 @@ class Leases:
     ) -> Callable[[], None]: ...
     def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` on the façade's thread for each event of every lease of this host."""
-        return self._leases.on(event, handler)
+        return self._twin.on(event, handler)
 
     def lead(
         self,
@@ -328,7 +291,7 @@ class Leases:
         async def run(lease: lease_module.Lease) -> None:
             await _in_thread(body, Lease(lease, self._portal))
 
-        self._portal.run(self._leases.lead(key, run, ttl=ttl, **options))
+        self._portal.run(self._twin.lead(key, run, ttl=ttl, **options))
 
     def every(
         self,
@@ -346,11 +309,9 @@ class Leases:
 
         # The ticker looks at the signature to see whether the function wants the tick.
         run.__wrapped__ = function  # type: ignore[attr-defined]
-        self._portal.run(self._leases.every(interval, run, key=key, ttl=ttl, **options))
+        self._portal.run(self._twin.every(interval, run, key=key, ttl=ttl, **options))
 
-    def close(self, closer: object = None) -> None:
-        """Release all leases."""
-        self._portal.run(self._leases.close(closer))
+    close = awaited(leases_module.Leases.close)
 
 
 async def _in_thread(function: Callable[..., Any], *args: object) -> None:
