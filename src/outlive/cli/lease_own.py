@@ -43,22 +43,27 @@ class Timeout(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
             self.fail(f"{value!r} is neither a number of seconds nor 'forever'", param, ctx)
 
 
-@click.command()
-@click.argument("key")
-@click.option("--ttl", type=float, help="Seconds until the lease expires.")
-@click.option(
+timeout_option = click.option(
     "--timeout",
     type=Timeout(),
     default="0",
     show_default=True,
     help="Seconds to wait for the lease, or 'forever'.",
 )
-@click.option(
+
+limit_option = click.option(
     "--limit",
     default=1,
     show_default=True,
     help="Number of slots of the key; more than 1 makes a semaphore.",
 )
+
+
+@click.command()
+@click.argument("key")
+@click.option("--ttl", type=float, help="Seconds until the lease expires.")
+@timeout_option
+@limit_option
 @global_options
 def acquire(key: str, ttl: float | None, timeout: float | None, limit: int) -> None:
     """Acquire a lease for its ttl and leave it owned; print its token and owner.

@@ -14,7 +14,7 @@ import click
 from outlive.cli import errors, signals
 from outlive.cli.child import Child, exit_code_of
 from outlive.cli.invocation import Invocation, current, global_options
-from outlive.cli.lease_own import Timeout
+from outlive.cli.lease_own import limit_option, timeout_option
 from outlive.errors import StoreError
 from outlive.leases.events import Lost, Renewed
 from outlive.leases.lease import Lease
@@ -45,19 +45,8 @@ class _Run(click.Command):
 @click.argument("key")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--ttl", type=float, help="Seconds until others take over if this machine dies.")
-@click.option(
-    "--timeout",
-    type=Timeout(),
-    default="0",
-    show_default=True,
-    help="Seconds to wait for the lease, or 'forever'.",
-)
-@click.option(
-    "--limit",
-    default=1,
-    show_default=True,
-    help="Number of slots of the key; more than 1 makes a semaphore.",
-)
+@timeout_option
+@limit_option
 @click.option(
     "--stop-grace",
     default=STOP_GRACE_S,

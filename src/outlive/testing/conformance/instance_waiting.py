@@ -6,7 +6,6 @@ All of them ask for the promise ``push``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 from outlive.names import HostId, InstanceId
@@ -14,12 +13,9 @@ from outlive.ports.wakeups import Wakeup
 from outlive.testing.conformance.instance_runner import Runner, message, runner, runners
 from outlive.testing.conformance.job_worker import PAST_S, SOON_S
 from outlive.testing.conformance.lab import LONG_S, Lab, scenario
-from outlive.testing.conformance.wakeups import Bell
+from outlive.testing.conformance.wakeups import Bell, work_off
 
 RING = Wakeup("instances/flow/f")
-
-# Hosts that are rung work off a handful of instances in far less than this, on a slow machine too.
-CAUGHT_UP_WITHIN_S = 10.0
 
 
 async def wait(one: Runner, *, for_s: float = LONG_S, **fields: Any) -> Bell:
@@ -281,34 +277,4 @@ class SlipCases:
         lab.require("push")
         source = await runner(lab, "source")
         crew = await runners(lab, 3)
-        total, done = 60, asyncio.Event()
-        found: list[str] = []
-
-        async def run(one: Runner) -> None:
-            bell = Bell(one.member)
-            while len(found) < total:
-                claims = await one.claim(2, wait=LONG_S)
-                for claimed in claims:
-                    found.append(claimed.id)
-                    await one.finish(claimed)
-                if len(claims) < 2 and len(found) < total:
-                    # No polling: a ring that does not come is a test that does not end.
-                    await bell.heard.get()
-            done.set()
-
-        async def feed() -> None:
-            for number in range(total):
-                await source.put(f"i{number}")
-                await asyncio.sleep(0.001 * (number % 4))
-
-        tasks = [asyncio.create_task(run(one)) for one in crew]
-        try:
-            await feed()
-            async with asyncio.timeout(CAUGHT_UP_WITHIN_S):
-                await done.wait()
-        finally:
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks)
-        assert sorted(found) == sorted(f"i{number}" for number in range(total))
+        await work_off(crew, source.put, Runner.finish)

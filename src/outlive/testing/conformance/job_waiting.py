@@ -6,7 +6,6 @@ All of them ask for the promise ``push``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 from outlive.model.job import Changed, QueueMode
@@ -15,12 +14,9 @@ from outlive.ports.wakeups import Wakeup
 from outlive.testing.conformance.job_sessions import reclaim
 from outlive.testing.conformance.job_worker import PAST_S, SOON_S, Worker, job, worker, workers
 from outlive.testing.conformance.lab import LONG_S, Lab, scenario
-from outlive.testing.conformance.wakeups import Bell
+from outlive.testing.conformance.wakeups import Bell, work_off
 
 RING = Wakeup("work/q")
-
-# Hosts that are rung work off a handful of jobs in far less than this, on a slow machine too.
-CAUGHT_UP_WITHIN_S = 10.0
 
 
 async def wait_for_work(one: Worker, *, for_s: float = LONG_S, **fields: Any) -> Bell:
@@ -295,34 +291,4 @@ class SlipCases:
         lab.require("push")
         source = await worker(lab, "source")
         crew = await workers(lab, 3)
-        total, done = 60, asyncio.Event()
-        found: list[str] = []
-
-        async def run(one: Worker) -> None:
-            bell = Bell(one.member)
-            while len(found) < total:
-                claims = await one.claim(2, wait=LONG_S)
-                for claimed in claims:
-                    found.append(claimed.id)
-                    await one.complete(claimed)
-                if len(claims) < 2 and len(found) < total:
-                    # No polling: a ring that does not come is a test that does not end.
-                    await bell.heard.get()
-            done.set()
-
-        async def feed() -> None:
-            for number in range(total):
-                await source.put(f"j{number}")
-                await asyncio.sleep(0.001 * (number % 4))
-
-        tasks = [asyncio.create_task(run(one)) for one in crew]
-        try:
-            await feed()
-            async with asyncio.timeout(CAUGHT_UP_WITHIN_S):
-                await done.wait()
-        finally:
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks)
-        assert sorted(found) == sorted(f"j{number}" for number in range(total))
+        await work_off(crew, source.put, Worker.complete)
