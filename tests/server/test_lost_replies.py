@@ -8,7 +8,7 @@ import pytest
 
 from outlive.model.bearer import Scope
 from outlive.names import HostId, JobId, Token
-from outlive.server import handed
+from outlive.server import spaces
 from outlive.server.spaces import Handed
 from outlive.testing import ManualClock
 from tests.server.api import Api, application, make_token, open_memory
@@ -131,7 +131,7 @@ async def test_who_hung_up_takes_nothing_however_it_asked(fleet, shop):
 
 
 def test_sessions_that_are_forgotten_are_not_looked_for(monkeypatch):
-    monkeypatch.setattr(handed, "_ASKED_MAX", 2)
+    monkeypatch.setattr(spaces, "_ASKED_MAX", 2)
     clock = ManualClock()
     given = Handed(clock)
     for session in ("a", "b", "a", "c"):
