@@ -35,8 +35,7 @@ class CatchingCases:
         """What never comes need not be waited for as long as on a real store."""
         conformance = "outlive.testing.conformance"
         monkeypatch.setattr(f"{conformance}.wakeups.ARRIVES_WITHIN_S", 0.2)
-        monkeypatch.setattr(f"{conformance}.job_waiting.CAUGHT_UP_WITHIN_S", 0.5)
-        monkeypatch.setattr(f"{conformance}.instance_waiting.CAUGHT_UP_WITHIN_S", 0.5)
+        monkeypatch.setattr(f"{conformance}.wakeups.CAUGHT_UP_WITHIN_S", 0.5)
         monkeypatch.setattr(f"{conformance}.lab.LIMIT_S", 5.0)
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
