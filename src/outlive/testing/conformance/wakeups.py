@@ -40,6 +40,13 @@ class Bell:
         async with asyncio.timeout(ARRIVES_WITHIN_S):
             return await self.heard.get()
 
+    async def next_or(self, again_s: float | None) -> None:
+        """Wait for a hint, or until the store wants to be asked again, if the answer said so."""
+        async with asyncio.timeout(ARRIVES_WITHIN_S):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(again_s):
+                    await self.heard.get()
+
     async def stays_silent(self) -> None:
         """The test fails if a hint arrives within a short while."""
         await asyncio.sleep(SILENCE_S)
@@ -51,13 +58,14 @@ class Claimant(Protocol):
 
     member: Member
 
-    async def claim(self, limit: int = 1, *, wait: float = 0) -> Sequence[Any]:
+    async def ask(self, limit: int = 1, *, wait: float = 0) -> Any:
         """Claim what is ready; leave a note for ``wait`` seconds if that is too little."""
         ...
 
 
 async def work_off(
     crew: Sequence[Claimant],
+    claims_of: Callable[[Any], Sequence[Any]],
     put: Callable[[str], Awaitable[object]],
     finish: Callable[[Any, Any], Awaitable[object]],
 ) -> None:
@@ -68,13 +76,14 @@ async def work_off(
     async def run(one: Claimant) -> None:
         bell = Bell(one.member)
         while len(found) < total:
-            claims = await one.claim(2, wait=LONG_S)
+            answer = await one.ask(2, wait=LONG_S)
+            claims = claims_of(answer)
             for claimed in claims:
                 found.append(claimed.id)
                 await finish(one, claimed)
             if len(claims) < 2 and len(found) < total:
-                # No polling: a ring that does not come is a test that does not end.
-                await bell.heard.get()
+                # No polling: a hint that does not come is a test that does not end.
+                await bell.next_or(answer.next_due_s)
         done.set()
 
     async def feed() -> None:
