@@ -23,6 +23,7 @@ from outlive.model.instance import (
 )
 from outlive.model.session import HostSession
 from outlive.names import HostId, InstanceId, Token
+from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
 pytestmark = pytest.mark.whitebox
@@ -84,7 +85,7 @@ async def is_stuck(handle):
 
 
 async def claim_newer(store, session, request):
-    """Claim it as soon as it is given back, before its host asks for it again."""
+    """Claim it as soon as it is given back."""
     while True:
         claimed = await store.claim(
             InstanceClaimRequest(
@@ -121,9 +122,12 @@ async def test_what_a_newer_release_wrote_is_kept_as_it_is_and_not_failed(fleet,
 
 
 async def test_a_host_of_that_release_goes_on_with_it(fleet, caplog):
-    host, _ = await fleet.spied(make_app())
+    host, spy = await fleet.spied(make_app())
     handle = await continue_newer(host)
     await until(lambda: is_stuck(handle), 10)
+    # The host asks for it again as soon as it has given it back, and would win nearly always.
+    spy.before["claim"] = gate = Gate()
+    gate.shut = True
     store, session = host._driver.instances, await newer_session(host)
     (claimed,) = await claim_newer(store, session, "visit")
     # Nothing but the mark stands behind what that release wrote.
@@ -140,6 +144,7 @@ async def test_a_host_of_that_release_goes_on_with_it(fleet, caplog):
     )
     (answer,) = await store.commit([commit])
     assert answer.ok
+    gate.open()
     # Its mark is gone, until a host meets it that does not know what it says.
     tried = len(held(caplog))
     await until(lambda: len(held(caplog)) > tried, 20)
