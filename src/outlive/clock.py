@@ -78,7 +78,7 @@ def instant(at_us: int) -> datetime:
 
 
 def instant_or_none(at_us: int | None) -> datetime | None:
-    """The same for what may not have happened."""
+    """As ``instant``; ``None`` of what has not happened."""
     return None if at_us is None else instant(at_us)
 
 

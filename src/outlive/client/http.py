@@ -203,7 +203,9 @@ def _parse(head: bytes) -> tuple[int, dict[str, str]]:
     version, _, rest = first.partition(" ")
     status = rest.partition(" ")[0]
     if not version.startswith("HTTP/1.") or not status.isdecimal():
-        raise OutcomeUnknown("the server did not answer in HTTP")
+        raise OutcomeUnknown(
+            "the server did not answer in HTTP: check the scheme and the port of the URL"
+        )
     pairs = (line.partition(":") for line in lines if line)
     return int(status), {name.strip().lower(): value.strip() for name, _, value in pairs}
 

@@ -106,7 +106,7 @@ class Executor:
         options = step.options
         if options.timeout_s is not None or options.heartbeat_s is not None:
             self._arm(run)
-        if step.is_async or self._middlewares:
+        if step.is_async or self.wraps:
             self._in_task(run, called, context)
         else:
             self._in_thread(run, called, context)
@@ -129,7 +129,16 @@ class Executor:
 
     async def wrapped(self, run: StepRun, innermost: Callable[[], Awaitable[Any]]) -> Any:
         """The body of a step inside of everything that is put around it."""
-        call = innermost
+
+        async def body() -> Any:
+            # Called where it is awaited: a middleware may do so later, or in a task of its own,
+            # whose exit would end the loop and with it the host, and the next host after that.
+            try:
+                return await innermost()
+            except SystemExit as error:
+                raise UsageError(_EXITS) from error
+
+        call: Callable[[], Awaitable[Any]] = body
         for middleware in reversed(self._middlewares):
             call = partial(middleware, run.current, call)
         with self._telemetry.job_span(

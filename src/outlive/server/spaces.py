@@ -32,6 +32,7 @@ from outlive.server.waiting import Waiters
 from outlive.telemetry import Attribute, Span, Telemetry
 
 Opened = Callable[[str, float], None]
+"""Told of each session that is opened for a worker: the namespace, and the ttl in seconds."""
 
 # Of W3C trace context: what does not look like it is not passed on, because it would be kept with
 # the item and sent to whoever runs it.
@@ -58,9 +59,6 @@ class Space:
     tokens: TokenStore
     sessions: Sessions
     handed: Handed
-
-
-"""Told of each session that is opened for a worker: the namespace, and the ttl in seconds."""
 
 
 def _space(namespace: str, driver: Driver, runtime: Runtime, opened: Opened) -> Space:

@@ -300,6 +300,36 @@ async def test_a_loop_that_begins_tasks_at_once_tells_later(bench: Bench) -> Non
     assert bench.owner.marks == ["untouched"]
 
 
+async def test_a_step_that_exits_in_a_task_of_a_middleware_has_failed() -> None:
+    async def apart(_current: object, call: Callable[[], Any]) -> Any:
+        return await asyncio.create_task(call())
+
+    bench = Bench(apart)
+    bench.start(exits)
+    await settled()
+    assert bench.owner.said == ["UsageError"]
+    bench.executor.close()
+
+
+async def test_a_step_that_a_middleware_awaits_too_late_does_not_begin() -> None:
+    async def late(_current: object, call: Callable[[], Any]) -> Any:
+        body = call()
+        bench.owner.session.held = False
+        return await body
+
+    began: list[str] = []
+
+    @app.step(name="begins")
+    async def begins() -> None:
+        began.append("it")
+
+    bench = Bench(late)
+    bench.start(begins)
+    await settled()
+    assert began == []
+    bench.executor.close()
+
+
 async def test_middleware_is_around_a_step() -> None:
     async def around(_current: object, call: Callable[[], Any]) -> str:
         return f"around {await call()}"

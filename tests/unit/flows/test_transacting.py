@@ -30,8 +30,9 @@ async def test_a_body_does_not_begin_when_its_session_ended_in_a_middleware(paus
         raise LookupError
 
     async def around(_current: object, call: Callable[[], Any]) -> Any:
+        body = call()
         bench.owner.session.held = not paused
-        return await call()
+        return await body
 
     bench = Bench(around)
     call = StepTask(identity="pays#0", step=pays, input=msgspec.Raw(b"{}"))

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from outlive.app import App
 from outlive.connect import connect
 from outlive.drivers.memory.lease_store import MemoryLeaseStore
 from outlive.errors import (
@@ -177,3 +178,26 @@ def test_a_missing_api_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[otel\]'"):
         TracingTelemetry()
+
+
+async def test_each_attempt_of_a_step_has_a_span(traces):
+    app = App("steps")
+
+    @app.step
+    async def fetch() -> int:
+        return 1
+
+    @app.step
+    def double(number: int) -> int:
+        return 2 * number
+
+    @app.flow
+    async def flow() -> int:
+        return await double(await fetch())
+
+    url = f"memory://{uuid.uuid4().hex}"
+    async with connect(url, app=app, telemetry=traces.telemetry) as host, host.running():
+        assert await (await host.flows.start(flow)).result(timeout=10) == 2
+    spans = traces.exporter.get_finished_spans()
+    steps = [span for span in spans if span.name == "outlive.step.run"]
+    assert [span.attributes["outlive.step"] for span in steps] == ["fetch", "double"]

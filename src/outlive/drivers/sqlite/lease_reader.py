@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from outlive.clock import Clock, instant
+from outlive.clock import Clock, instant, instant_or_none
 from outlive.drivers.sqlite import lease_sql as sql
 from outlive.drivers.sqlite.translate import translate
 from outlive.errors import Fenced, StoreUnavailable, UsageError
@@ -104,7 +104,7 @@ class LeaseReader:
                 token=Token(token),
                 owner=owner,
                 acquired_at=instant(acquired),
-                ended_at=None if ended_at is None else instant(ended_at),
+                ended_at=instant_or_none(ended_at),
                 ended=None if ended is None else Ended(ended),
                 detail=detail,
             )
