@@ -200,4 +200,4 @@ async def test_each_attempt_of_a_step_has_a_span(traces):
         assert await (await host.flows.start(flow)).result(timeout=10) == 2
     spans = traces.exporter.get_finished_spans()
     steps = [span for span in spans if span.name == "outlive.step.run"]
-    assert [span.attributes["outlive.step"] for span in steps] == ["fetch", "double"]
+    assert [span.attributes["outlive.job.step"] for span in steps] == ["fetch", "double"]
