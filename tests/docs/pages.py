@@ -9,6 +9,9 @@ not need to know:
     <!-- test: cosmos -->         the block speaks to the emulator of Azure Cosmos DB
     <!-- test: until-stopped -->  a program that runs until SIGTERM, and must then end well
     <!-- test: shell -->          a script that a test of its own runs
+
+A block of Python with a title, as in ```python title="shop.py"```, is a file: it is written, and
+later blocks and commands import it. A second block of that title is appended.
 """
 
 from __future__ import annotations
@@ -22,14 +25,16 @@ SERVICES = frozenset({"azblob", "cosmos", "postgres", "redis"})
 MARKS = SERVICES | {"until-stopped", "shell"}
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`]*)$")
+_TITLE = re.compile(r'title="(?P<name>\w+\.py)"')
 _MARK = re.compile(r"^<!-- test: (?P<words>[a-z, -]+) -->$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One fenced block: its language, its text, the line it begins on, and its marks."""
+    """One fenced block: its language, file name, text, the line it begins on, and its marks."""
 
     language: str
+    title: str | None
     text: str
     line: int
     marks: frozenset[str]
@@ -78,9 +83,16 @@ def read(path: Path) -> Page:
         if number == len(lines):
             raise ValueError(f"{path.name}:{begins}: the block is never closed")
         number += 1
-        language = fence["info"].strip().partition(" ")[0]
+        language, _, rest = fence["info"].strip().partition(" ")
+        title = _TITLE.search(rest)
         blocks.append(
-            Block(language=language, text="\n".join(body) + "\n", line=begins, marks=marks)
+            Block(
+                language=language,
+                title=title and title["name"],
+                text="\n".join(body) + "\n",
+                line=begins,
+                marks=marks,
+            )
         )
     return Page(path=path, text=text, prose="\n".join(prose), blocks=tuple(blocks))
 

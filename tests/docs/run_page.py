@@ -82,8 +82,14 @@ class PageRun:
 
     def run_block(self, block: Block) -> None:
         match block.language:
+            case "python" if block.title:
+                self.write_file(Path(block.title), block)
             case "python" if "until-stopped" in block.marks:
-                self.run_until_stopped(block)
+                path = Path(f"block_{block.line}.py")
+                path.write_text(self.source(block), encoding="utf-8")
+                self.run_until_stopped([sys.executable, str(path)])
+            case "console" if "until-stopped" in block.marks:
+                self.run_until_stopped(shlex.split(block.text.removeprefix("$ ")))
             case "python":
                 self.run_python(block)
             case "console" | "sh":
@@ -128,10 +134,13 @@ class PageRun:
                 raise Wrong(f"not printed: {expected['text']!r}; printed: {printed.getvalue()!r}")
             self.ran["prints"] += 1
 
-    def run_until_stopped(self, block: Block) -> None:
-        path = Path(f"block_{block.line}.py")
-        path.write_text(self.source(block), encoding="utf-8")
-        with subprocess.Popen([sys.executable, str(path)], env=self.environ) as process:
+    def write_file(self, path: Path, block: Block) -> None:
+        compile(block.text, block.title or "", "exec", dont_inherit=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(self.source(block))
+
+    def run_until_stopped(self, words: list[str]) -> None:
+        with subprocess.Popen(words, env=self.environ) as process:
             try:
                 wait_for_listener(process)
             except Wrong:

@@ -17,7 +17,7 @@ from tests.process.nursery import Nursery, Program
 
 RUN = frozenset({"python", "console", "sh", "sql", "toml"})
 # Shown, never run: output, file listings, diagrams, and settings of other programs.
-SHOWN = frozenset({"text", "ini", "promql", "yaml", "json"})
+SHOWN = frozenset({"csharp", "text", "ini", "promql", "yaml", "json"})
 
 # A page that has closed its output has nothing left to do.
 END_LIMIT_S = 20.0
