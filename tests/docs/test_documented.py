@@ -16,7 +16,7 @@ from outlive import errors, settings
 from outlive.charts.orchestrator import Group, Machine, Metrics
 from outlive.cli.errors import exit_code_of
 from outlive.cli.main import cli
-from outlive.connect import find_factory
+from outlive.connect import driver_schemes, find_factory
 from outlive.leases import events
 from outlive.ports.capabilities import Capabilities
 from outlive.telemetry.events import JOB_OUTCOMES, REASONS
@@ -219,6 +219,12 @@ def test_everything_of_the_orchestrator_is_documented():
 def test_every_argument_of_connect_is_documented():
     names = list(inspect.signature(outlive.connect).parameters)
     assert missing(page("options.md"), names) == []
+
+
+def test_the_row_url_of_the_options_lists_every_scheme():
+    row = re.search(r"^\| `url` .*$", page("options.md"), re.MULTILINE)
+    assert row is not None
+    assert [name for name in driver_schemes() if f"`{name}://" not in row[0]] == []
 
 
 def test_the_capabilities_tables_are_fresh():
