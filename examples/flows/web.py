@@ -1,26 +1,42 @@
 """A web application that starts flows in its own transaction.
 
-pip install fastapi uvicorn
+pip install fastapi uvicorn 'sqlalchemy[asyncio]' aiosqlite
 uvicorn --app-dir examples/flows web:api
 
-The order and its flow are there together, or neither is: both are rows of one SQLite transaction.
-OUTLIVE_URL names the file; default sqlite:///shop.db.
+The order and its flow exist together, or neither does: both are rows of one transaction. The
+session awaits its database, so that other requests go on meanwhile. OUTLIVE_URL names the SQLite
+file; default sqlite:///shop.db.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import outlive
 from outlive import FlowNotFound
 
 app = outlive.App("shop")
 URL = os.environ.get("OUTLIVE_URL", "sqlite:///shop.db")
+engine = create_async_engine(URL.replace("sqlite://", "sqlite+aiosqlite://", 1))
+Session = async_sessionmaker(engine)
+
+
+class Base(DeclarativeBase):
+    """The tables of this application, beside those of Outlive."""
+
+
+class Order(Base):
+    """What a customer wants."""
+
+    __tablename__ = "orders"
+    id: Mapped[str] = mapped_column(primary_key=True)
 
 
 @app.step
@@ -38,9 +54,12 @@ async def handle_order(order: str) -> str:
 @asynccontextmanager
 async def lifespan(api: FastAPI) -> AsyncIterator[None]:
     """Serve flows beside the requests."""
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
     async with outlive.connect(URL, app=app, name="web-1") as host, host.running():
         api.state.host = host
         yield
+    await engine.dispose()
 
 
 api = FastAPI(lifespan=lifespan)
@@ -49,19 +68,13 @@ api = FastAPI(lifespan=lifespan)
 @api.post("/orders/{order}")
 async def create(order: str) -> dict[str, str]:
     """Keep the order and start its flow, in one transaction."""
-    db = sqlite3.connect(URL.removeprefix("sqlite:///"), isolation_level=None)
     try:
-        db.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY)")
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            db.execute("INSERT INTO orders VALUES (?)", (order,))
-            await api.state.host.flows.start(handle_order, order, id=order, tx=db)
-            db.execute("COMMIT")
-        except sqlite3.IntegrityError:
-            db.execute("ROLLBACK")
-            raise HTTPException(409, f"there is an order {order} already") from None
-    finally:
-        db.close()
+        async with Session.begin() as session:
+            session.add(Order(id=order))
+            await session.flush()  # an order that exists is found before its flow is started
+            await api.state.host.flows.start(handle_order, order, id=order, tx=session)
+    except IntegrityError:
+        raise HTTPException(409, f"there is an order {order} already") from None
     return {"order": order}
 
 

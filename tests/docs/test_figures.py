@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -25,12 +25,15 @@ def test_every_figure_is_shown_with_a_text_and_every_image_exists():
     assert len(FIGURES) >= 4
 
 
+def style_of(text: str) -> str:
+    return text.partition("<style>")[2].partition("</style>")[0]
+
+
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
 def test_a_figure_has_the_common_style_a_title_and_nothing_from_elsewhere(path):
     text = path.read_text(encoding="utf-8")
-    root = ElementTree.fromstring(text)  # noqa: S314 - a file of this repository
-    styles = {figure.read_text(encoding="utf-8").partition("</style>")[0].partition("<style>")[2]
-              for figure in FIGURES}  # fmt: skip
+    root = ET.fromstring(text)
+    styles = {style_of(figure.read_text(encoding="utf-8")) for figure in FIGURES}
     assert len(styles) == 1
     style = styles.pop()
     assert "prefers-color-scheme: dark" in style
@@ -44,7 +47,7 @@ def test_a_figure_has_the_common_style_a_title_and_nothing_from_elsewhere(path):
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
 def test_everything_lies_inside_a_figure(path):
-    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
+    root = ET.fromstring(path.read_text(encoding="utf-8"))
     _, _, width, height = (float(word) for word in root.get("viewBox", "").split())
     for element in root.iter(f"{SVG}rect"):
         x, y = float(element.get("x", 0)), float(element.get("y", 0))

@@ -162,6 +162,8 @@ def test_there_is_something_to_run():
         "```sql\nSELEKT 1\n```\n",
         "```toml\nx = \n```\n",
         "<!-- test: until-stopped -->\n```python\nprint(1)\n```\n",
+        "<!-- test: until-stopped -->\n```console\n$ outlive --version\n```\n",
+        '```python title="x.py"\nx = \n```\n',
     ],
 )
 def test_a_page_that_lies_is_found(text, tmp_path, run_page):
@@ -181,6 +183,15 @@ def test_a_page_that_tells_the_truth_passes(tmp_path, run_page):
     )
     ran = run_page(read(page))
     assert (ran["python"], ran["prints"], ran["console"], ran["command"]) == (2, 1, 1, 4)
+
+
+def test_blocks_of_one_title_are_one_file(tmp_path, run_page):
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```python title="shop.py"\nx = 1\n```\n\n```python title="shop.py"\ny = x + 1\n```\n\n'
+        "```python\nfrom shop import y\nprint(y)  # prints 2\n```\n"
+    )
+    assert run_page(read(page))["prints"] == 1
 
 
 def test_a_block_that_is_never_closed_is_found(tmp_path):
