@@ -249,3 +249,47 @@ def test_exactly_once_is_said_of_one_transaction_only():
         and "same transaction" not in " ".join(sentence.split())
     ]
     assert careless == []
+
+
+def test_the_readme_begins_in_the_words_of_the_field_and_shows_a_worker():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = " ".join(text.split("\n\n")[1].split()).partition(". ")[0]
+    for words in (
+        *("distributed locks", "leader election", "background jobs", "cron", "durable workflows"),
+        *("PostgreSQL, SQLite or Redis you already run", "XState-compatible statecharts"),
+    ):
+        assert words in first
+    assert "**Do not use it**" in text
+    assert "$ outlive worker shop:app" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["distributed-leasing", "durable-functions", "xstatenet", "claiming-table"]
+)
+def test_a_page_for_those_who_move_compares_warns_and_runs(name):
+    found = [each for each in pages() if each.path.parts[-2:] == ("coming-from", f"{name}.md")]
+    assert len(found) == 1
+    text = found[0].text
+    assert re.search(r"^> \*\*A (mixed fleet holds two locks|chart is no lock)", text, re.MULTILINE)
+    assert "\n## Names\n" in text
+    assert "\n## What differs, and why\n" in text
+    before, after = (found[0].blocks[0], found[0].blocks[1:])
+    assert before.language in ("csharp", "python")
+    assert any(block.language == "python" for block in after)
+
+
+def test_the_glossary_has_the_words_of_logs_and_errors():
+    headings = re.findall(r"^### (.+)$", page("glossary.md"), re.MULTILINE)
+    words = {word.strip().lower() for heading in headings for word in heading.split(",")}
+    assert {
+        *("host", "session", "namespace", "owner", "token", "fence", "take-over", "keeper"),
+        *("lease", "grant", "ttl", "deadline", "break", "guard", "slot"),
+        *("job", "handler", "worker", "claim", "attempt", "loss", "dead letter", "role", "tick"),
+        *("flow", "step", "history", "replay", "message", "signal", "inbox", "park", "stuck"),
+        *("retry", "fork", "cut", "child", "saga", "chart", "machine", "lane", "mailbox"),
+        *("notification", "outcome unknown", "retention", "prune", "purge"),
+    } <= words
+
+
+def test_how_a_system_fails_is_headed_failure_modes():
+    assert [each.name for each in pages() if re.search(r"bad day", each.text, re.IGNORECASE)] == []
