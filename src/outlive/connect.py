@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import importlib
-import logging
 import os
 import socket
 import sys
@@ -37,8 +36,6 @@ from outlive.telemetry import Telemetry, bind_host, combine
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-_log = logging.getLogger("outlive.connect")
 
 _BUILT_IN = {
     "memory": "outlive.drivers.memory:MemoryFactory",
@@ -163,6 +160,7 @@ class _Connecting(AwaitedBlock):
         fallback = self._app.name if self._app else socket.gethostname()
         name = check_host(fallback if settings.name is None else settings.name)
         telemetry = combine(self._telemetry)
+        logs = bind_host(name, settings.namespace)
         context = DriverContext(
             clock=runtime.clock,
             random=runtime.random,
@@ -171,7 +169,7 @@ class _Connecting(AwaitedBlock):
             migrate=settings.migrate,
             create=settings.create,
             options=dict(settings.options),
-            logger=bind_host(name, settings.namespace).logger("outlive.driver"),
+            logger=logs.logger("outlive.driver"),
             measure=telemetry.spent,
         )
         plan = HostPlan(
@@ -195,12 +193,12 @@ class _Connecting(AwaitedBlock):
         except BaseException:
             await driver.close()
             raise
+        logs.logger("outlive.host").debug("connected to %s", location)
         try:
             await host.start()
         except BaseException:
             await asyncio.shield(host.close())
             raise
-        _log.debug("connected to %s", location, extra={"host": name})
         return host
 
 

@@ -86,14 +86,15 @@ class Host:
         self._app = app
         self._logs = logs = bind_host(plan.name, plan.namespace, runtime.alive)
         self._log = logs.logger("outlive.host")
-        self._keeper = Keeper(runtime, open_keeper, log=logs.logger("outlive.keeper"))
-        self._watchdog = Watchdog(runtime, host=plan.name)
+        self._keeper = Keeper(runtime, open_keeper, log=self._log)
+        self._watchdog = Watchdog(runtime, log=self._log)
         self._heartbeat = Heartbeat(
             runtime,
             self._session(),
             drift=driver.capabilities.drift,
             watchdog=self._watchdog,
             stall_limit_s=seconds(plan.leases.stall_limit, "stall_limit"),
+            log=self._log,
         )
         telemetry = combine(telemetry or Telemetry(), log=logs.logger("outlive.telemetry"))
         self._telemetry = telemetry
@@ -102,6 +103,7 @@ class Host:
             self._heartbeat,
             reclaimed=lambda taken: telemetry.jobs_reclaimed(len(taken)),
             taken_over=lambda taken: telemetry.flows_counted("taken_over", len(taken)),
+            log=self._log,
         )
         self._leases, renewals = self._leasing(logs, telemetry)
         self._sessions = Sessions(
@@ -109,7 +111,7 @@ class Host:
             self._heartbeat,
             self._keeper,
             kept=plan.session and driver.hosts is not None,
-            log=logs.logger("outlive.host"),
+            log=self._log,
         )
         self._work = self._working(logs, telemetry)
         self._desk = self._flowing(logs, telemetry)
@@ -213,7 +215,12 @@ class Host:
             self._heartbeat.opened(asked_at)
             self._keeper.add(self._heartbeat)
             self._keeper.add(self._reaper)
-            self._keeper.add(Tender(self._runtime, log=self._logs.logger("outlive.tender")))
+            self._keeper.add(Tender(self._runtime, log=self._log))
+            self._log.info(
+                "host %s joined: others take over %g s after its death",
+                *(self.name, self._plan.session_ttl_s),
+                extra={"session": self._heartbeat.session.id},
+            )
 
     async def run(self, *, grace: Duration = GRACE_S) -> None:
         """Do what the app defines, until cancelled or told to stop by SIGTERM or SIGINT.
@@ -397,6 +404,7 @@ class Host:
         hosts = self._driver.hosts
         assert hosts is not None
         await hosts.close(self._heartbeat.session.id)
+        self._log.info("host %s left", self.name, extra={"session": self._heartbeat.session.id})
         for store in (self._driver.jobs, self._driver.instances):
             if store is not None:
                 await self._patiently(

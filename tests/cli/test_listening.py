@@ -25,7 +25,7 @@ logging.getLogger("outlive.example").debug("a detail")
 
 @pytest.mark.parametrize(
     "arguments",
-    [("-v", "lease", "ls"), ("lease", "ls", "-v"), ("lease", "ls", "--verbose")],
+    [("-vv", "lease", "ls"), ("lease", "ls", "-vv"), ("lease", "ls", "--verbose", "--verbose")],
 )
 def test_everything_is_logged_wherever_on_the_line_that_is_asked_for(shell, arguments):
     shell("migrate")
@@ -38,7 +38,7 @@ def test_a_worker_logs_everything_wherever_on_the_line_that_is_asked_for(shell, 
     module = f"logs_{shell.folder.name.replace('-', '_')}"
     (shell.folder / f"{module}.py").write_text(LOGGING_MODULE)
     line = ["worker", f"{module}:app"]
-    done = shell(*line[:option], "-v", *line[option:])
+    done = shell(*line[:option], "-vv", *line[option:])
     assert (done.code, "outlive: a detail\n" in done.stderr) == (2, True)
 
 
@@ -99,13 +99,13 @@ def test_what_flows_steps_and_jobs_log_under_a_worker_says_which_they_are(outliv
     worker.send_signal(signal.SIGTERM)
     lines = outlive.finish(worker).stderr.splitlines()
     said = [line.split(" ", 2)[2] for line in lines if line.startswith("outlive: ")]
-    assert "nobody knows this customer [flow o-1]" in said
-    assert "%d of them (arguments not shown: TypeError) [flow o-1]" in said
-    assert "the bank is slow [flow o-1, step charge#0]" in said
-    assert "the bank is slow [flow o-1, step charge#0, attempt 2]" in said
-    assert "the mail is long [job m-1]" in said
+    assert "shop: nobody knows this customer [flow o-1]" in said
+    assert "shop: %d of them (arguments not shown: TypeError) [flow o-1]" in said
+    assert "shop: the bank is slow [flow o-1, step charge#0]" in said
+    assert "shop: the bank is slow [flow o-1, step charge#0, attempt 2]" in said
+    assert "shop: the mail is long [job m-1]" in said
     (failed,) = [line for line in said if "no answer" in line]
-    assert failed.startswith("step charge#0 of flow o-1 failed at attempt 1")
+    assert failed.startswith("shop: step charge#0 of flow o-1 failed at attempt 1")
     assert "[" not in failed
 
 
@@ -219,10 +219,12 @@ def test_a_program_with_handlers_of_its_own_has_the_log_of_a_worker_for_itself(
         log.warning("a warning")
 
     monkeypatch.setattr("outlive.cli.signals.run", run)
-    done = shell("worker", f"{module}:app", *(["-v"] if verbose else []))
+    done = shell("worker", f"{module}:app", *(["-vv"] if verbose else []))
     assert done.code == 0, done.stderr
     # A worker that runs says the time as well.
-    lines = [re.sub(r"^outlive: \d\S+", "outlive:", each) for each in done.stderr.splitlines()]
+    lines = [
+        re.sub(r"^outlive: \d\S+ shop:", "outlive:", each) for each in done.stderr.splitlines()
+    ]
     assert lines == ["outlive: too early", *said]
 
 

@@ -60,7 +60,7 @@ def check_given_up(owner, taken, granted):
     assert blocking["at"] + 1.2 <= taken["at"] < unblocked["at"]
     assert owner.wait("lost", key="given-up")["reason"] == "stalled"
     assert not owner.ask("look", key="given-up")["is_held"]
-    stacks = [m for m in owner.all("log", logger="outlive.watchdog") if "blocked" in m["text"]]
+    stacks = [m for m in owner.all("log", logger="outlive.host") if "blocked" in m["text"]]
     assert len(stacks) == 1
     assert "block_here" in stacks[0]["text"]
 

@@ -36,8 +36,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OUTPUTS = ("table", "json", "jsonl")
 
-# What a line names, in this order. The rest is for a formatter: the host, for one, is that of the
-# whole process, and a token means little to whoever reads a terminal.
+# What a line names, in this order. The rest is for a formatter: a token, for one, means little on
+# a terminal.
 _SUBJECTS = ("flow", "step", "job", "attempt")
 
 # An id may have 512 bytes, and a record of the user's own may hold anything under these names. A
@@ -63,9 +63,12 @@ class Invocation:
     url: str | None = None
     namespace: str | None = None
     output: str = "table"
-    verbose: bool = False
+    # How often -v was given: once for what an operator asks, twice for every grant and claim.
+    verbose: int = 0
     # Whether what is said begins with its time: of a command that runs for days.
     timed: bool = False
+    # Of a command that runs as a host: the name in each line of its log.
+    host_name: str | None = None
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     # Who passes on what the library logs.
     listener: Listener = field(init=False, repr=False)
@@ -163,7 +166,7 @@ def global_options(command: F) -> F:
     """Let ``command`` take the global options; the one nearest to the verb wins."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value is None:
+        if value in (None, 0):
             return
         invocation = context.ensure_object(Invocation)
         setattr(invocation, str(parameter.name), value)
@@ -177,7 +180,7 @@ def global_options(command: F) -> F:
         click.option("-o", "--output", type=click.Choice(OUTPUTS), help="Output format."),
         click.option("--json", "output", flag_value="json", help="The same as -o json."),
         click.option(
-            "-v", "--verbose", is_flag=True, default=None, help="Log everything to stderr."
+            "-v", "--verbose", count=True, help="Log to stderr: -v what happens, -vv everything."
         ),
     )
     for option in reversed(options):
@@ -196,12 +199,16 @@ def _refuse_windows() -> None:
 class Speaker(Protocol):
     """Who says a line on stderr."""
 
-    verbose: bool
+    verbose: int
+    host_name: str | None
     secrets: frozenset[str]
 
     def complain(self, text: str, at: datetime | None = None) -> None:
         """Say ``text``, of that time, without secrets and control characters."""
         ...
+
+
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 class _Level(int):
@@ -225,8 +232,8 @@ class Listener(logging.Handler):
         self._before: list[logging.Handler] | None = None
 
     def listen(self) -> None:
-        """Hear warnings, or everything where the speaker is verbose; safe to repeat."""
-        self._logger.setLevel(logging.DEBUG if self._speaker.verbose else logging.WARNING)
+        """Hear warnings, or as much as the speaker is verbose; safe to repeat."""
+        self._logger.setLevel(_LEVELS[min(self._speaker.verbose, len(_LEVELS) - 1)])
         self._logger.propagate = False
         if not self._logger.handlers:
             self._logger.addHandler(self)
@@ -274,8 +281,11 @@ class Listener(logging.Handler):
         at = datetime.fromtimestamp(record.created, UTC)
         message = message_of(record)
         about = ", ".join(_subjects(record, message, self._speaker.secrets))
+        # A record of a chart, or of a library, has no host of its own: it is that of the process.
+        name = self._speaker.host_name
+        host = "" if name is None else f"{getattr(record, 'host', name)}: "
         for line in message.splitlines():
-            self._speaker.complain(f"{line} [{about}]" if about else line, at)
+            self._speaker.complain(f"{host}{line} [{about}]" if about else f"{host}{line}", at)
             about = ""
         if record.exc_info and record.exc_info[1] is not None and self._speaker.verbose:
             for line in errors.trace_of(record.exc_info[1]):

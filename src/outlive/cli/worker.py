@@ -49,6 +49,7 @@ def worker(app: str, name: str | None, session_ttl: float | None, grace: float) 
         loaded = load_app(app)
     invocation.settings()
     invocation.timed = True
+    invocation.host_name = name or loaded.name
 
     async def serve(heard: signals.Signals) -> None:
         connecting = connect(

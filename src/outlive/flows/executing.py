@@ -237,6 +237,11 @@ class Executor:
         if self._telemetry.active:
             self._measure(run, "completed")
         call = run.call
+        self._log.debug(
+            "step %s completed",
+            call.identity,
+            extra={"flow": run.owner.row.id, "step": call.identity, "attempt": call.attempt},
+        )
         run.owner.step_happened(
             run,
             StepEnded(

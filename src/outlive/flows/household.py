@@ -91,6 +91,11 @@ class Household:
         live = LiveFlow(self, claimed, session, at_us)
         self.lives[live.id] = live
         self._count(1)
+        fields = {"flow": claimed.id, "token": claimed.token}
+        if claimed.version == 0:
+            self.log.info("flow %s of %r started", *(claimed.id, claimed.name), extra=fields)
+        else:
+            self.log.debug("claimed flow %s of %r", *(claimed.id, claimed.name), extra=fields)
         return live
 
     def drop(self, live: LiveFlow) -> None:
@@ -163,6 +168,12 @@ class Household:
             # What others had the ids of was not started.
             begun = len(commit.starts) - len(answer.taken)
             self.telemetry.flows_counted("started", begun)
+        if answer is not None and answer.ok:
+            self.log.debug(
+                "committed version %d of flow %s",
+                *(commit.version, live.id),
+                extra={"flow": live.id, "token": live.row.token},
+            )
         try:
             done(answer)
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not strand a flow
@@ -231,6 +242,7 @@ class Household:
         due_us = live.run.due_at_us
         if self.telemetry.active:
             self.telemetry.flows_counted("parked")
+        self.log.debug("parked flow %s of %r", *(live.id, live.row.name), extra={"flow": live.id})
         self.hand_back(live)
         if due_us is not None:
             self.comes_due(self.clock.wait_s(due_us))
@@ -270,6 +282,14 @@ class Household:
                 "flow %s of %r failed: %s: %s%s",
                 *(live.id, live.row.name, failure.type, failure.message, traceback_of(failure)),
                 extra={"flow": live.id},
+            )
+        else:
+            self.log.info(
+                "flow %s of %r was %s"
+                if status is not InstanceStatus.COMPLETED
+                else "flow %s of %r %s",
+                *(live.id, live.row.name, status.value),
+                extra={"flow": live.id, "token": live.row.token},
             )
         if self.telemetry.active:
             self.telemetry.flow_ended(status.value)

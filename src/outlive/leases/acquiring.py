@@ -230,7 +230,7 @@ class _Waiting:
         self.error: StoreError | None = None
 
     async def run(self) -> Acquired:
-        acquirer = self._acquirer
+        acquirer, asked_at = self._acquirer, self._acquirer.runtime.clock.monotonic()
         poll: Backoff | None = None
         acquirer.waiters.listen()
         try:
@@ -238,6 +238,14 @@ class _Waiting:
                 result = await self._ask()
                 if isinstance(result, Acquired):
                     self._forget()
+                    if self._refused:
+                        acquirer.ownership.log.info(
+                            "acquired lease %r after %.1f s; it was owned by %s",
+                            self._request.key,
+                            acquirer.runtime.clock.monotonic() - asked_at,
+                            self.owner or "earlier waiters",
+                            extra={"key": self._request.key, "token": result.grant.token},
+                        )
                     return result
                 if poll is None:
                     rng = acquirer.runtime.random

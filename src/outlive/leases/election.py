@@ -87,7 +87,9 @@ class Election:
         ended: asyncio.Future[None] = loop.create_future()
         tenure.block = loop.create_future()
         tenure.lost_callbacks = [lambda _error: None if ended.done() else ended.set_result(None)]
-        self._log.info("leading", extra={"key": lease.key, "owner": lease.owner})
+        self._log.info(
+            "won the leadership of %r", lease.key, extra={"key": lease.key, "token": lease.token}
+        )
         task = self._runtime.spawn(_run(self._body, lease), name=f"outlive-leader-{lease.key}")
         try:
             await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -97,6 +99,10 @@ class Election:
             await self._end(task, tenure.plan.ttl_s)
             tenure.block.set_result(None)
             await self._release(lease)
+            if tenure.error is None:
+                self._log.info(
+                    "resigned from the leadership of %r", lease.key, extra={"key": lease.key}
+                )
         if tenure.error is not None:
             raise tenure.error
         task.result()

@@ -15,11 +15,8 @@ from typing import Any, cast
 from outlive.errors import OutliveError, UsageError
 from outlive.leases.lease import Lease
 from outlive.model.ticks import Tick, decide
-from outlive.names import host_of
 from outlive.runtime.runtime import Runtime
 from outlive.telemetry import plural
-
-_log = logging.getLogger("outlive.leases")
 
 # The wall clock may be set, or the machine suspended, while we sleep: look again this often.
 _SLEEP_MOST_S = 30.0
@@ -33,7 +30,9 @@ Periodic = Callable[..., Awaitable[None] | None]
 class Ticker:
     """The body of the leader of one periodic function."""
 
-    def __init__(self, function: Periodic, interval_s: float, *, runtime: Runtime) -> None:
+    def __init__(
+        self, function: Periodic, interval_s: float, *, runtime: Runtime, log: logging.Logger
+    ) -> None:
         if interval_s < INTERVAL_MIN_S:
             raise UsageError(
                 f"interval must be at least {INTERVAL_MIN_S:g} s, not {interval_s:g} s"
@@ -41,6 +40,7 @@ class Ticker:
         self._function = function
         self._interval_s = interval_s
         self._runtime = runtime
+        self._log = log
         self._takes_tick = _takes_argument(function)
 
     async def run(self, lease: Lease) -> None:
@@ -61,14 +61,9 @@ class Ticker:
             await self._run_once(lease, decision.run)
 
     async def _run_once(self, lease: Lease, tick: Tick) -> None:
-        fields = {
-            "host": host_of(lease.owner),
-            "key": lease.key,
-            "tick": tick.number,
-            "missed": tick.missed,
-        }
+        fields = {"key": lease.key, "tick": tick.number, "missed": tick.missed}
         if tick.missed:
-            _log.warning(
+            self._log.warning(
                 "periodic function %r missed %s",
                 lease.key,
                 plural(tick.missed, "tick"),
@@ -82,9 +77,9 @@ class Ticker:
                 await result
         except OutliveError:
             lease.check()
-            _log.exception("periodic function %r failed", lease.key, extra=fields)
+            self._log.exception("periodic function %r failed", lease.key, extra=fields)
         except Exception:  # noqa: BLE001 - user code may raise anything; the next tick follows
-            _log.exception("periodic function %r failed", lease.key, extra=fields)
+            self._log.exception("periodic function %r failed", lease.key, extra=fields)
 
 
 def _last_tick(state: object) -> int | None:

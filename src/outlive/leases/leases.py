@@ -279,6 +279,12 @@ class Leases:
         """
         check_reason(reason)
         records = await self._store.break_lease(check_key(key), reason=reason)
+        for each in records:
+            self._ownership.log.info(
+                "broke lease %r of %s: %s",
+                *(key, each.owner, reason),
+                extra={"key": key, "token": each.token},
+            )
         return [info_of(record) for record in records]
 
     @overload
@@ -342,7 +348,12 @@ class Leases:
         Raises:
             UsageError: The arguments are wrong.
         """
-        ticker = Ticker(function, seconds(interval, "interval"), runtime=self._runtime)
+        ticker = Ticker(
+            function,
+            seconds(interval, "interval"),
+            runtime=self._runtime,
+            log=self._ownership.log,
+        )
         await self.lead(f"every/{check_key(key)}", ticker.run, ttl=ttl, **options)
 
     @property
@@ -417,4 +428,16 @@ class Leases:
             raise UsageError("this connection was closed; connect again")
         self._ownership.begin(tenure)
         self._renewals.watch(tenure)
+        grant, log = acquired.grant, self._ownership.log
+        if grant.previous_owner is not None:
+            log.info(
+                "lease %r was taken over from %s, which %s",
+                *(grant.key, grant.previous_owner),
+                "this host resumes" if request.resume else "did not renew it in time",
+                extra={"key": grant.key, "token": grant.token},
+            )
+        else:
+            log.debug(
+                "acquired lease %r", grant.key, extra={"key": grant.key, "token": grant.token}
+            )
         return Lease(tenure, self._ownership, request.metadata)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from outlive.errors import Fenced, LeaseLost, OutliveError, StoreError, UsageError
-from outlive.leases.events import Handlers, LeaseEvent, Lost, Released, Renewed, RenewFailed
+from outlive.leases.events import AtRisk, Handlers, LeaseEvent, Lost, Released, Renewed, RenewFailed
 from outlive.leases.tenure import ALIVE, HELD, Tenure
 from outlive.model.lease import Grant
 from outlive.ports.lease_store import LeaseStore
@@ -183,6 +183,9 @@ class Ownership:
             raise self.why_not(tenure)
         if self.telemetry.active:
             self.telemetry.renewed(now - asked_at)
+        self.log.debug(
+            "renewed lease %r", grant.key, extra={"key": grant.key, "token": grant.token}
+        )
         self.tell(tenure, Renewed, version=grant.version, renewals=tenure.renewals)
 
     def renew_failed(self, tenure: Tenure, error: BaseException, *, will_retry: bool) -> None:
@@ -203,6 +206,15 @@ class Ownership:
             extra=self._fields(tenure, attempt=tenure.attempt),
         )
         self.tell(tenure, RenewFailed, attempt=tenure.attempt, error=error, will_retry=will_retry)
+
+    def at_risk(self, tenure: Tenure, remaining_s: float) -> None:
+        """Say that a lease is about to expire unless a renewal succeeds."""
+        self.log.warning(
+            "lease %r expires in %.1f s unless it is renewed",
+            *(tenure.grant.key, remaining_s),
+            extra=self._fields(tenure),
+        )
+        self.tell(tenure, AtRisk, remaining_s=remaining_s)
 
     def release(self, tenure: Tenure) -> Coroutine[Any, Any, None]:
         """Release; see ``Lease.release``."""
@@ -245,6 +257,10 @@ class Ownership:
             return
         except StoreError:
             await self._release_again(self._store, tenure.grant)
+        grant = tenure.grant
+        self.log.debug(
+            "released lease %r", grant.key, extra={"key": grant.key, "token": grant.token}
+        )
         self.tell(tenure, Released)
 
     async def release_or_later(self, tenure: Tenure) -> None:

@@ -13,7 +13,6 @@ import logging
 from collections import deque
 
 from outlive.errors import LeaseLost, OutliveError
-from outlive.leases.events import AtRisk
 from outlive.leases.ownership import Ownership
 from outlive.leases.tenure import ALIVE, Tenure
 from outlive.ports.driver import Driver
@@ -112,7 +111,7 @@ class Renewals:
             return False
         if not tenure.at_risk_told and now >= tenure.asked_at + plan.at_risk_after_s:
             tenure.at_risk_told = True
-            self._ownership.tell(tenure, AtRisk, remaining_s=tenure.deadline - now)
+            self._ownership.at_risk(tenure, tenure.deadline - now)
         if plan.auto_renew and not tenure.busy and now >= tenure.renew_due:
             tenure.busy = True
             task = self._runtime.spawn(self._renew(tenure, store), name="outlive-renew")

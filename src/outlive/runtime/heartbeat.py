@@ -22,7 +22,7 @@ from outlive.runtime.runtime import Runtime
 from outlive.runtime.session import LiveSession, safe_s
 from outlive.runtime.watchdog import Watchdog
 
-_log = logging.getLogger("outlive.heartbeat")
+_log = logging.getLogger("outlive.host")
 
 # Sessions lost one after the other while the store was away; each is ended when it is back. Beyond
 # this they end by their ttl alone.
@@ -42,8 +42,10 @@ class Heartbeat:
         drift: float,
         watchdog: Watchdog | None = None,
         stall_limit_s: float = math.inf,
+        log: logging.Logger = _log,
     ) -> None:
         self._runtime = runtime
+        self._log = log
         self._ttl_s = session.ttl_us / 1e6
         self._safe_s = safe_s(self._ttl_s, drift)
         self._watchdog = watchdog
@@ -148,13 +150,13 @@ class Heartbeat:
             self._due = sent_at + min(1.0, self._ttl_s / 10)
             self._failing = True
             said = str(error) or "no answer from the store in time"
-            _log.warning(
-                "heartbeat failed, will retry: %s", said, extra={"host": self.session.name}
-            )
+            self._log.warning("heartbeat failed, will retry: %s", said)
         else:
             if self._failing:
                 self._failing = False
-                _log.warning("heartbeats succeed again", extra={"host": self.session.name})
+                self._log.warning("heartbeats succeed again")
+            if not live.opened:
+                self._log.info("opened a new session", extra={"session": live.id})
             if live.accept(sent_at):
                 if sent_at - self._renewed_at > self._ttl_s:
                     # A gap: the store was away, or the machine slept. Others were late as well.
@@ -170,10 +172,10 @@ class Heartbeat:
 
     def _lose(self, reason: str, why: str) -> None:
         lost = self.live
-        _log.error(
+        self._log.error(
             "this host lost its session: %s; other hosts take over its jobs and flows",
             why,
-            extra={"host": self.session.name},
+            extra={"session": lost.id, "reason": reason},
         )
         lost.lost = reason
         self._forsaken = [*self._forsaken[-_FORSAKEN_MAX + 1 :], lost.id]

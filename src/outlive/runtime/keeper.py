@@ -16,7 +16,7 @@ from outlive.errors import OutliveError, UsageError
 from outlive.ports.driver import Driver
 from outlive.runtime.runtime import Background, Runtime
 
-_log = logging.getLogger("outlive.keeper")
+_log = logging.getLogger("outlive.host")
 
 # Between two looks at least this much passes, so that a chore that is always due cannot spin.
 PAUSE_MIN_S = 0.001

@@ -26,7 +26,7 @@ from outlive.runtime.heartbeat import Heartbeat
 from outlive.runtime.runtime import Runtime
 from outlive.telemetry import plural
 
-_log = logging.getLogger("outlive.reaper")
+_log = logging.getLogger("outlive.host")
 
 # Ended in one statement; more than this at once is a fleet restart, and the next look goes on.
 REAP_MAX = 100
@@ -99,8 +99,10 @@ class Reaper:
         *,
         reclaimed: Callable[[Sequence[Reclaimed]], None] | None = None,
         taken_over: Callable[[Sequence[ReclaimedInstance]], None] | None = None,
+        log: logging.Logger = _log,
     ) -> None:
         self._runtime = runtime
+        self._log = log
         self._heartbeat = heartbeat
         self._reclaimed = reclaimed
         self._taken_over = taken_over
@@ -170,10 +172,8 @@ class Reaper:
         except (OutliveError, TimeoutError) as error:
             # What was ended may not have been taken back.
             self._due = self._sweep_due = now + min(_SOON_S, ttl_s / 3)
-            _log.warning(
-                "could not check for dead hosts, will retry: %s",
-                str(error) or type(error).__name__,
-                extra={"host": self._heartbeat.session.name},
+            self._log.warning(
+                "could not check for dead hosts, will retry: %s", str(error) or type(error).__name__
             )
             return
         finally:
@@ -187,7 +187,7 @@ class Reaper:
         # A session without work may be that of a worker over HTTP, which ends by running out.
         if taken.jobs or taken.flows:
             # A host died: who keeps the fleet wants to see that without asking for more.
-            _log.warning("%s", taken, extra={"host": self._heartbeat.session.name})
+            self._log.warning("%s", taken)
 
     async def _reap(
         self, hosts: HostStore, others: Sequence[HostSession], now: float, *, unseen: bool
@@ -205,11 +205,10 @@ class Reaper:
             return ()
         dead = await hosts.reap(limit=REAP_MAX)
         for each in dead:
-            _log.info(
-                "host %s (%s) is dead: its session expired",
-                each.name,
-                each.id,
-                extra={"host": self._heartbeat.session.name},
+            self._log.info(
+                "host %s is dead: its session %s expired",
+                *(each.name, each.id),
+                extra={"session": each.id},
             )
         return dead
 
@@ -240,12 +239,10 @@ class Reaper:
         """Tell a failure when it begins, and not each second of it."""
         level = logging.DEBUG if what in self._failing else logging.WARNING
         self._failing.add(what)
-        _log.log(
+        self._log.log(
             level,
             "could not recover %s from dead hosts, will retry: %s",
-            what,
-            str(error) or type(error).__name__,
-            extra={"host": self._heartbeat.session.name},
+            *(what, str(error) or type(error).__name__),
         )
 
     async def _reclaim(self, jobs: JobStore, taken: _Taken) -> bool:
@@ -253,6 +250,11 @@ class Reaper:
         for _ in range(_RECLAIM_ROUNDS_MAX):
             some = await jobs.reclaim(limit=RECLAIM_MAX)
             taken.jobs += len(some)
+            for each in some:
+                if each.state is not JobState.DEAD:
+                    self._log.info(
+                        "job %s was recovered from a dead host", each.id, extra={"job": each.id}
+                    )
             taken.dead_jobs += sum(each.state is JobState.DEAD for each in some)
             if some and self._reclaimed is not None:
                 self._reclaimed(some)
@@ -265,6 +267,10 @@ class Reaper:
         for _ in range(_RECLAIM_ROUNDS_MAX):
             some = await instances.reclaim(limit=RECLAIM_MAX)
             taken.flows += len(some)
+            for each in some:
+                self._log.info(
+                    "flow %s was recovered from a dead host", each.id, extra={"flow": each.id}
+                )
             if some and self._taken_over is not None:
                 self._taken_over(some)
             if len(some) < RECLAIM_MAX:

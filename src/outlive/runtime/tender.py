@@ -18,7 +18,7 @@ from outlive.ports.instance_store import InstanceStore
 from outlive.ports.job_store import JobStore
 from outlive.runtime.runtime import Runtime
 
-_log = logging.getLogger("outlive.tender")
+_log = logging.getLogger("outlive.host")
 
 # Retention is hours: a look each minute by each host keeps up with thousands of jobs a second, and
 # costs an idle host a few small statements.

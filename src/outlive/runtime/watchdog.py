@@ -12,7 +12,7 @@ import logging
 from outlive.ports.driver import Driver
 from outlive.runtime.runtime import Runtime
 
-_log = logging.getLogger("outlive.watchdog")
+_log = logging.getLogger("outlive.host")
 
 # A loop that answers later than this is worth a line in the log: users feel a second.
 WARN_AFTER_S = 1.0
@@ -21,9 +21,9 @@ WARN_AFTER_S = 1.0
 class Watchdog:
     """Watches one event loop from the keeper."""
 
-    def __init__(self, runtime: Runtime, *, host: str) -> None:
+    def __init__(self, runtime: Runtime, *, log: logging.Logger = _log) -> None:
         self._runtime = runtime
-        self._host = host
+        self._log = log
         self._loop = asyncio.get_running_loop()
         self._thread_id = runtime.thread_id()
         self._answered_at = runtime.clock.monotonic()
@@ -47,11 +47,10 @@ class Watchdog:
                 self.loop_closed = True
         elif now - self._asked_at >= WARN_AFTER_S and not self._warned:
             self._warned = True
-            _log.warning(
+            self._log.warning(
                 "the event loop has been blocked for %.1f s, here:\n%s",
                 now - self._asked_at,
                 self._runtime.stack_of(self._thread_id),
-                extra={"host": self._host},
             )
         return now + self._runtime.tick_s / 2
 
@@ -63,9 +62,5 @@ class Watchdog:
         asked_at, self._asked_at = self._asked_at, None
         if self._warned and asked_at is not None:
             self._warned = False
-            _log.warning(
-                "the event loop runs again after %.1f s",
-                now - asked_at,
-                extra={"host": self._host},
-            )
+            self._log.warning("the event loop runs again after %.1f s", now - asked_at)
         self._answered_at = now

@@ -1,9 +1,9 @@
 """Log records that say which host they come from, and a formatter that writes them as JSON.
 
-Owns two things. ``bind_host`` makes loggers that stamp host and namespace on each record, without
-touching the process's logging: several hosts in one process each have their own, and nothing needs
-to be undone. ``JsonFormatter`` writes one JSON object per line; it never raises, never writes an
-endless line, and never shows a password in a URL.
+Owns two things. ``bind_host`` makes loggers that stamp host and namespace on each record and let a
+limited number pass each second, without touching the process's logging: several hosts in one
+process each have their own, and nothing needs to be undone. ``JsonFormatter`` writes one JSON
+object per line; it never raises, never writes an endless line, and never shows a password in a URL.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from outlive.serialization import masked
 VALUE_CHARS_MAX = 4 * 1024
 MESSAGE_CHARS_MAX = 8 * 1024
 TRACEBACK_CHARS_MAX = 16 * 1024
+
+# A person can follow a few lines a second, and a search can do with some hundreds. Thousands would
+# cost a worker under load more than its work, and say the same. Warnings and errors always pass.
+RECORDS_PER_S_MAX = 200
 
 # What a person wrote as extra fields is less than this; more is a mistake or an attack.
 _FIELDS_MAX = 64
@@ -92,9 +96,10 @@ def bind_host(
 
 
 class _BoundLogger(logging.Logger):
-    """Stands before a registered logger and stamps fields on what passes.
+    """Stands before a registered logger, stamps fields on each record, and limits how many pass.
 
-    It is not registered itself, so it leaks nothing; all decisions are the registered logger's.
+    It is not registered itself, so it leaks nothing. The registered logger decides what is
+    enabled, by its own method: a call that is not enabled passes through no function of ours.
     """
 
     def __init__(
@@ -105,10 +110,9 @@ class _BoundLogger(logging.Logger):
         self.parent = target
         self._target = target
         self._fields = fields
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's own name
-        # An unregistered logger's cache of levels is never cleared; the target's is.
-        return self._target.isEnabledFor(level) and self._alive()
+        # The cache of levels of an unregistered logger is never cleared; the target's is.
+        self.isEnabledFor = target.isEnabledFor
+        self._second = self._passed = self._left_out = 0
 
     def getEffectiveLevel(self) -> int:  # noqa: N802 - logging's own name
         return self._target.getEffectiveLevel()
@@ -121,7 +125,22 @@ class _BoundLogger(logging.Logger):
         return record
 
     def handle(self, record: logging.LogRecord) -> None:
-        self._target.handle(record)
+        if self._alive() and (record.levelno >= logging.WARNING or self._passes(record)):
+            self._target.handle(record)
+
+    def _passes(self, record: logging.LogRecord) -> bool:
+        """Whether the limit of this second is not reached; two threads may let one more pass."""
+        second = int(record.created)
+        if second != self._second:
+            left_out, self._second, self._passed, self._left_out = self._left_out, second, 0, 0
+            if left_out:
+                self.info(
+                    "left out %s of this logger: at most %d a second are written below WARNING",
+                    *(plural(left_out, "record"), RECORDS_PER_S_MAX),
+                )
+        self._passed += 1
+        self._left_out += self._passed > RECORDS_PER_S_MAX
+        return self._passed <= RECORDS_PER_S_MAX
 
 
 class JsonFormatter(logging.Formatter):

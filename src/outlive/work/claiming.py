@@ -50,7 +50,7 @@ class Claimer:
         self.sessions = sessions
         self.bell = bell
         self._host = host
-        self._log = log
+        self.log = log
         self._numbers = itertools.count(1)
         self._later: set[asyncio.Task[Any]] = set()
         self._strays = Strays(runtime, log)
@@ -144,7 +144,7 @@ class Claimer:
             await while_held(self.runtime, session, give_back)
             self._watch(request, session)
         except OutliveError as error:
-            self._log.warning(
+            self.log.warning(
                 "lost the reply to a claim; any jobs it claimed are released when this host's "
                 "session ends: %s",
                 error,
@@ -188,7 +188,7 @@ class Claimer:
                 back = [Return(each.id, each.token) for each in claimed.jobs]
                 await while_held(self.runtime, session, lambda: self.store.release(back))
         except (OutliveError, asyncio.CancelledError) as error:
-            self._log.warning(
+            self.log.warning(
                 "could not release the jobs of a cancelled claim; they are released when this "
                 "host's session ends: %s",
                 error,

@@ -366,9 +366,14 @@ class Runner:
         return policy.delay_s(job.attempts + 1, error, self._runtime.random.random())
 
     def _outcome(self, run: Run, answer: Settled, outcome: str) -> str:
-        if answer is not Settled.LOST:
-            return outcome
         job = run.job
+        if answer is not Settled.LOST:
+            self._log.debug(
+                "job %s of queue %r: %s",
+                *(job.id, job.queue, outcome),
+                extra={"job": job.id, "queue": job.queue, "attempt": job.attempts + 1},
+            )
+            return outcome
         self._log.warning(
             "the claim of job %s of queue %r was lost while the job ran; another worker may run "
             "the job now",

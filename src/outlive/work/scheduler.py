@@ -177,7 +177,7 @@ class Scheduler:
         if entry in (Entry.CREATED, Entry.REPLACED):
             self._telemetry.enqueued(1)
         if missed:
-            self._log.warning("missed ticks (%d) of schedule %r", missed, name, extra=fields)
+            self._log.warning("schedule %r missed ticks: %d", name, missed, extra=fields)
         if entry is Entry.CLOSED:
             self._log.warning(
                 "schedule %r fired into queue %r, which is draining: no job was added",

@@ -368,14 +368,17 @@ class Work:
     async def pause(self, queue: str) -> None:
         """Give out no more jobs of a queue, in the whole fleet. What runs goes on."""
         await self.operations.put_mode(queue, QueueMode.PAUSED)
+        self.claimer.log.info("queue %r is paused", queue, extra={"queue": queue})
 
     async def resume(self, queue: str) -> None:
         """Open a queue that was paused or drained."""
         await self.operations.put_mode(queue, QueueMode.OPEN)
+        self.claimer.log.info("queue %r is open", queue, extra={"queue": queue})
 
     async def drain(self, queue: str) -> None:
         """Take no more jobs into a queue; those in it are run."""
         await self.operations.put_mode(queue, QueueMode.DRAINING)
+        self.claimer.log.info("queue %r is draining", queue, extra={"queue": queue})
 
     async def limit(
         self,

@@ -249,6 +249,11 @@ class Worker:
             return
         self._backoff.reset()
         for job in claimed.jobs:
+            self._log.debug(
+                "claimed job %s of queue %r",
+                *(job.id, job.queue),
+                extra={"job": job.id, "queue": job.queue, "token": job.token},
+            )
             self._start(job, session)
         if claimed.jobs and self._telemetry.active:
             self._telemetry.claimed(len(claimed.jobs))

@@ -119,7 +119,7 @@ class _Stopper(logging.Handler):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if text == "leading" if sys.argv[4] == "leader" else "missed" in text:
+        if text.startswith("won") if sys.argv[4] == "leader" else "missed" in text:
             _stand_still()
         return False
 

@@ -248,10 +248,9 @@ async def test_what_was_taken_from_dead_hosts_is_told_in_one_line(caplog):
         f"recovered {RECLAIM_MAX + 20} jobs (1 dead: lost too often) and 0 flows from dead hosts; "
         "hosts found dead: dies-0, dies-1, dies-2, dies-3, dies-4 and 2 more"
     )
-    assert told.host == "me"
     await driver.hosts.open(session("had-nothing", 1.0))
     await pass_ttls(clock, heartbeat, reaper, driver, driver)
-    assert caplog.records[-1].getMessage().startswith("host had-nothing (had-nothing) is dead")
+    assert caplog.records[-1].getMessage().startswith("host had-nothing is dead")
     assert caplog.records[-1].levelno == logging.INFO
     await driver.close()
 
