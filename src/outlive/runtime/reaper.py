@@ -253,7 +253,9 @@ class Reaper:
             for each in some:
                 if each.state is not JobState.DEAD:
                     self._log.info(
-                        "job %s was recovered from a dead host", each.id, extra={"job": each.id}
+                        "job %s of queue %r was recovered from a dead host",
+                        *(each.id, each.queue),
+                        extra={"job": each.id, "queue": each.queue},
                     )
             taken.dead_jobs += sum(each.state is JobState.DEAD for each in some)
             if some and self._reclaimed is not None:
@@ -269,7 +271,9 @@ class Reaper:
             taken.flows += len(some)
             for each in some:
                 self._log.info(
-                    "flow %s was recovered from a dead host", each.id, extra={"flow": each.id}
+                    "flow %s of %r was recovered from a dead host",
+                    *(each.id, each.name),
+                    extra={"flow": each.id},
                 )
             if some and self._taken_over is not None:
                 self._taken_over(some)
