@@ -104,6 +104,8 @@ from outlive.model.ticks import Tick
 from outlive.runtime.runtime import Runtime
 from outlive.telemetry import (
     JsonFormatter,
+    Metric,
+    MetricsTelemetry,
     PrometheusTelemetry,
     Telemetry,
     TracingTelemetry,
@@ -185,6 +187,8 @@ __all__ = [
     "LimitsBy",
     "Lost",
     "MailboxFull",
+    "Metric",
+    "MetricsTelemetry",
     "MicrostepLimit",
     "NonDeterminism",
     "NotFound",

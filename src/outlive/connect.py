@@ -32,7 +32,7 @@ from outlive.runtime.entering import AwaitedBlock
 from outlive.runtime.outside import check_outside
 from outlive.runtime.runtime import Runtime
 from outlive.settings import Settings
-from outlive.telemetry import Telemetry, bind_host, combine
+from outlive.telemetry import Telemetry, bind_host, combine, events
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -170,7 +170,7 @@ class _Connecting(AwaitedBlock):
             create=settings.create,
             options=dict(settings.options),
             logger=logs.logger("outlive.driver"),
-            measure=telemetry.spent,
+            measure=lambda unit, amount: telemetry.record(events.STORE_SPENT, amount, unit=unit),
         )
         plan = HostPlan(
             name=name,

@@ -7,8 +7,9 @@ order, and closing tolerates a half-opened host.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from outlive.leases.ownership import Ownership
 from outlive.leases.renewing import Renewals
 from outlive.leases.requesting import Requests
 from outlive.leases.tenure import caller_now
+from outlive.model.job import Reclaimed
 from outlive.model.options import Duration, seconds
 from outlive.model.session import HostSession
 from outlive.names import HostId
@@ -42,7 +44,7 @@ from outlive.runtime.sessions import Sessions
 from outlive.runtime.tender import Tender
 from outlive.runtime.watchdog import Watchdog
 from outlive.serialization import encode_metadata
-from outlive.telemetry import HostLogs, Telemetry, bind_host, combine
+from outlive.telemetry import HostLogs, Telemetry, bind_host, combine, events
 from outlive.work.bell import Bell
 from outlive.work.claiming import Claimer
 from outlive.work.handler import Handler
@@ -101,8 +103,8 @@ class Host:
         self._reaper = Reaper(
             runtime,
             self._heartbeat,
-            reclaimed=lambda taken: telemetry.jobs_reclaimed(len(taken)),
-            taken_over=lambda taken: telemetry.flows_counted("taken_over", len(taken)),
+            reclaimed=partial(_count_reclaimed, telemetry),
+            taken_over=lambda taken: telemetry.record(events.FLOWS, len(taken), event="taken_over"),
             log=self._log,
         )
         self._leases, renewals = self._leasing(logs, telemetry)
@@ -488,6 +490,11 @@ class Host:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _count_reclaimed(telemetry: Telemetry, taken: Sequence[Reclaimed]) -> None:
+    for each in taken:
+        telemetry.record(events.JOBS_RECLAIMED, queue=each.queue)
 
 
 async def _reclaim_all(store: JobStore | InstanceStore) -> None:

@@ -1,4 +1,4 @@
-"""A take-over is told by the log alone: by the host that stood still and by the one that goes on."""
+"""A take-over is told by the log alone, by the host that stood still and by its successor."""
 
 from __future__ import annotations
 

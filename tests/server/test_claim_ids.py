@@ -9,7 +9,7 @@ from outlive.names import HostId, JobId, Token
 from outlive.server.claim_ids import ClaimRef, derived, sign, signing_key, verify
 
 KEY = signing_key("olt_a.shop")
-CLAIM = ClaimRef("shop", HostId("s1"), JobId("j1"), Token(7), 1_000_000)
+CLAIM = ClaimRef("shop", HostId("s1"), JobId("j1"), "mail", Token(7), 1_000_000)
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 

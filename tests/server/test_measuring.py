@@ -7,7 +7,7 @@ import pytest
 from outlive import TracingTelemetry
 from outlive.model.bearer import Scope
 from outlive.model.job import QueueMode, QueueSettings
-from outlive.telemetry.events import Telemetry
+from outlive.telemetry.events import Metric, Telemetry
 from tests.server.api import JSON, Api, application, make_token
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -19,19 +19,10 @@ class Listener(Telemetry):
     def __init__(self) -> None:
         self.heard: list[tuple] = []
 
-    def enqueued(self, count: int) -> None:
-        self.heard.append(("enqueued", count))
-
-    def claimed(self, count: int) -> None:
-        self.heard.append(("claimed", count))
-
-    def job_waited(self, seconds: float) -> None:
-        assert seconds >= 0
-        self.heard.append(("waited",))
-
-    def job_ended(self, outcome: str, seconds: float | None) -> None:
-        assert seconds is None
-        self.heard.append(("ended", outcome))
+    def record(self, metric: Metric, value: float = 1, **labels: str) -> None:
+        assert labels.pop("queue") == "mail"
+        name = metric.name.removeprefix("jobs_").removeprefix("job_")
+        self.heard.append((name, *(labels.values() or (() if name == "wait" else (value,)))))
 
 
 async def server(drivers, telemetry) -> Api:
@@ -70,7 +61,7 @@ async def test_items_are_counted_as_they_come_and_go(heard, listener):
         item = await claim(heard)
         await heard.post(f"/worker/{verb}", {"claim_id": item["claim_id"], **more})
     await heard.post("/worker/complete", {"claim_id": item["claim_id"]})
-    counted = [entry for entry in listener.heard if entry[0] != "waited"]
+    counted = [entry for entry in listener.heard if entry[0] != "wait"]
     assert counted == [
         ("enqueued", 4),
         ("enqueued", 1),
@@ -84,7 +75,7 @@ async def test_items_are_counted_as_they_come_and_go(heard, listener):
         ("ended", "released"),
         ("ended", "lost"),
     ]
-    assert listener.heard.count(("waited",)) == 4
+    assert listener.heard.count(("wait",)) == 4
 
 
 async def test_a_repeated_request_is_one_claim(heard, listener):

@@ -24,7 +24,7 @@ from outlive.flows.step_run import Gate, StepOwner, StepRun
 from outlive.flows.store_clock import StoreClock
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.threads import awaited_in, call_in
-from outlive.telemetry import Telemetry
+from outlive.telemetry import Telemetry, events
 from outlive.work.current import Middleware, running
 
 # A step that is out of time is cancelled, and gets as long again to clean up, but no longer than
@@ -379,7 +379,7 @@ class Executor:
 
     def _measure(self, run: StepRun, outcome: str) -> None:
         spent_s = self._runtime.clock.monotonic() - run.began_at
-        self._telemetry.step_ended(outcome, spent_s)
+        self._telemetry.record(events.STEP_RUN, spent_s, step=run.call.step.name, outcome=outcome)
 
 
 def _begun(run: StepRun, called: Call) -> Any:

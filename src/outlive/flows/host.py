@@ -23,6 +23,7 @@ from outlive.model.flow_options import FlowOptions
 from outlive.model.instance import FINAL, ClaimedInstance, Handback, InstanceStatus
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.session import LiveSession
+from outlive.telemetry import events
 from outlive.work.bell import Alarm
 from outlive.work.claiming import POLL_DEAF_S
 from outlive.work.noting import Noting
@@ -183,9 +184,9 @@ class FlowHost:
         due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)
         lookout.answered(self._clock.monotonic(), got=got, limit=limit, due_s=due_s)
         if self.home.telemetry.active:
-            self.home.telemetry.flows_counted("claimed", got)
+            self.home.telemetry.record(events.FLOWS, got, event="claimed")
             if rung and not got:
-                self.home.telemetry.flows_counted("missed")
+                self.home.telemetry.record(events.FLOWS, event="missed")
         for each in claimed.instances:
             self.begin(each, session, claimed.at_us)
         for id in claimed.letters:  # noqa: A001 - it is one

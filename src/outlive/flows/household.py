@@ -37,6 +37,7 @@ from outlive.model.instance import (
 from outlive.names import JobId
 from outlive.ports.instance_store import WritesAtOnce
 from outlive.runtime.session import LiveSession
+from outlive.telemetry import events
 from outlive.work.repeating import while_held
 
 # What a commit says that does not end its flow.
@@ -167,7 +168,7 @@ class Household:
         if commit.starts and self.telemetry.active and answer is not None and answer.ok:
             # What others had the ids of was not started.
             begun = len(commit.starts) - len(answer.taken)
-            self.telemetry.flows_counted("started", begun)
+            self.telemetry.record(events.FLOWS, begun, event="started")
         if answer is not None and answer.ok:
             self.log.debug(
                 "committed version %d of flow %s",
@@ -234,14 +235,14 @@ class Household:
     def _count(self, change: int) -> None:
         self.active += change
         if self.telemetry.active:
-            self.telemetry.flows_active(change)
+            self.telemetry.record(events.FLOWS_ACTIVE, change)
         if change < 0:
             self.freed()
 
     def _park(self, live: LiveFlow) -> None:
         due_us = live.run.due_at_us
         if self.telemetry.active:
-            self.telemetry.flows_counted("parked")
+            self.telemetry.record(events.FLOWS, event="parked")
         self.log.debug("parked flow %s of %r", *(live.id, live.row.name), extra={"flow": live.id})
         self.hand_back(live)
         if due_us is not None:
@@ -292,7 +293,7 @@ class Household:
                 extra={"flow": live.id, "token": live.row.token},
             )
         if self.telemetry.active:
-            self.telemetry.flow_ended(status.value)
+            self.telemetry.record(events.FLOWS_ENDED, flow=live.row.name, outcome=status.value)
 
     def lost(self, live: LiveFlow, *, fenced: bool) -> None:
         """It is not ours any more."""
@@ -309,7 +310,7 @@ class Household:
             if fenced:
                 self.spawn(self._count_refusal(live), "outlive-flow-refused")
             else:
-                self.telemetry.flows_counted("unknown")
+                self.telemetry.record(events.FLOWS, event="unknown")
         self.log.warning(
             "lost the ownership of flow %s: its last commit on this host was not written; "
             "another host continues the flow",
@@ -320,7 +321,7 @@ class Household:
     def forfeit(self, live: LiveFlow) -> None:
         """Forget a flow that was taken from us. Repeatable, and counted once."""
         if self.telemetry.active and self.lives.get(live.id) is live:
-            self.telemetry.flows_counted("lost")
+            self.telemetry.record(events.FLOWS, event="lost")
         self.drop(live)
 
     async def _count_refusal(self, live: LiveFlow) -> None:
@@ -333,7 +334,7 @@ class Household:
         except OutliveError:
             record = None
         ours = record is not None and record.token == live.row.token
-        self.telemetry.flows_counted("conflict" if ours else "fenced")
+        self.telemetry.record(events.FLOWS, event="conflict" if ours else "fenced")
 
     def stuck(self, live: LiveFlow, error: Exception) -> None:
         """Its code and its history do not go together."""
@@ -345,12 +346,12 @@ class Household:
 
     def activated(self, began: float) -> None:
         """Code has run since ``began``."""
-        self.telemetry.flow_activated(self.runtime.clock.monotonic() - began)
+        self.telemetry.record(events.FLOW_ACTIVATION, self.runtime.clock.monotonic() - began)
 
     def fired(self, late_us: int) -> None:
         """A timer was fired so late."""
         if self.telemetry.active:
-            self.telemetry.timer_fired(max(0.0, late_us / 1e6))
+            self.telemetry.record(events.FLOW_TIMER_LAG, max(0.0, late_us / 1e6))
 
     def _unobserved(self, context: dict[str, Any]) -> None:
         error = context.get("exception")

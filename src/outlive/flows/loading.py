@@ -16,6 +16,7 @@ from outlive.flows.heeding import look_for_taken
 from outlive.flows.household import Household
 from outlive.flows.letters import CANCEL
 from outlive.model.instance import LETTERS_MAX, ClaimedInstance, HistoryRow, Letter
+from outlive.telemetry import events
 from outlive.work.repeating import while_held
 
 # Rows of a history that are read at once.
@@ -47,7 +48,7 @@ async def load(home: Household, live: LiveFlow, claimed: ClaimedInstance) -> Non
     if live.closed:
         return
     if rows and home.telemetry.active:
-        home.telemetry.flows_counted("replayed")
+        home.telemetry.record(events.FLOWS, event="replayed")
     if STUCK in live.row.attributes:
         # If it is replayed, it is not stuck any more.
         live.mark(unstuck(live.row.attributes))

@@ -39,6 +39,7 @@ from outlive.names import InstanceId, Token, check_key
 from outlive.runtime.outside import check_outside
 from outlive.runtime.session import LiveSession
 from outlive.serialization import encode, encode_json
+from outlive.telemetry import events
 from outlive.work.repeating import until_known, while_held
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Starter:
             self._tell_delayed(news)
         if self._desk.telemetry.active:
             created = sum(each.entry is Entry.CREATED for each in started)
-            self._desk.telemetry.flows_counted("started", created)
+            self._desk.telemetry.record(events.FLOWS, created, event="started")
         return started
 
     @property
@@ -212,7 +213,7 @@ class Starter:
         if started.entry is not Entry.CREATED or not started.token:
             return False
         if self._desk.telemetry.active:
-            self._desk.telemetry.flows_counted("started")
+            self._desk.telemetry.record(events.FLOWS, event="started")
         host = self._desk.host
         if host is None:
             # It stopped while the answer was under way.

@@ -19,6 +19,7 @@ from outlive.flows.attributes import STUCK
 from outlive.model.instance import Committed
 from outlive.runtime.backoff import Backoff
 from outlive.serialization import printable
+from outlive.telemetry import events
 
 if TYPE_CHECKING:
     from outlive.flows.household import Household
@@ -55,7 +56,7 @@ class Stuck:
             extra={"flow": live.id, "token": live.row.token},
         )
         if home.telemetry.active:
-            home.telemetry.flows_counted("stuck")
+            home.telemetry.record(events.FLOWS, event="stuck")
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._backoff(live.id).next_s(), self._let_go, live)
         self._held[live.id] = live, timer

@@ -31,6 +31,7 @@ from outlive.model.turns import WAITER_TTL_US
 from outlive.names import WaiterId
 from outlive.ports.lease_store import LeaseStore
 from outlive.runtime.backoff import Backoff
+from outlive.telemetry import events
 
 # A try that lost its reply asks again this often before it gives the answer "unknown".
 SETTLE_TRIES = 4
@@ -141,7 +142,7 @@ class Acquirer:
         if timeout_s is not None and timeout_s <= 0:
             result = await self.attempt(request, plan, once=True)
             if isinstance(result, Held):
-                self.ownership.telemetry.conflict()
+                self.ownership.telemetry.record(events.LEASE_CONFLICTS)
                 self.refuse_reentry(request, result)
                 self.refuse_mismatch(request, result)
                 raise LeaseHeld(request.key, result.owner)
@@ -292,7 +293,7 @@ class _Waiting:
         self.owner = held.owner
         if not self._refused:
             self._refused = True
-            acquirer.ownership.telemetry.conflict()
+            acquirer.ownership.telemetry.record(events.LEASE_CONFLICTS)
         # The place first: whatever ends the wait, it is given up.
         if held.waiter is not None and held.waiter != request.waiter:
             self._forget()

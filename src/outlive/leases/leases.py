@@ -24,6 +24,7 @@ from outlive.model.options import Duration, LeasePlan, seconds
 from outlive.names import check_key, check_reason
 from outlive.ports.driver import Driver
 from outlive.runtime.runtime import caller_line
+from outlive.telemetry import events
 
 # More keys than this in one block is a design to rethink: the last waits while all others are held.
 KEYS_MAX = 100
@@ -102,7 +103,7 @@ class Leases:
         trying = self._acquirer.attempt(request, plan, once=True)
         result = await (self._measured(trying, request) if self._telemetry.active else trying)
         if isinstance(result, Held):
-            self._telemetry.conflict()
+            self._telemetry.record(events.LEASE_CONFLICTS)
             return None
         return self._own(result, plan, request, origin)
 
@@ -399,12 +400,13 @@ class Leases:
                 outcome = _outcome(error)
                 raise
             finally:
-                telemetry.acquired(outcome, clock.monotonic() - started)
+                telemetry.record(events.LEASE_ACQUISITIONS, outcome=outcome)
+                telemetry.record(events.LEASE_ACQUIRE, clock.monotonic() - started, outcome=outcome)
                 span.set(outcome=outcome)
             if isinstance(result, Acquired):
                 span.set(token=result.grant.token)
                 if result.grant.previous_owner is not None:
-                    telemetry.taken_over()
+                    telemetry.record(events.LEASE_TAKEOVERS)
         return result
 
     def _own(

@@ -21,7 +21,7 @@ from outlive.ports.lease_store import LeaseStore
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.runtime import Runtime
 from outlive.serialization import encode_json
-from outlive.telemetry import Telemetry, bind_host, combine
+from outlive.telemetry import Telemetry, bind_host, combine, events
 
 # State is a cursor or a counter that goes with a key, not a document: it is rewritten by every
 # renewal that carries it, and Azure blob metadata, the tightest place for it, holds 8 KiB in all.
@@ -182,7 +182,7 @@ class Ownership:
                 self.later(self._release_quietly(store, grant))
             raise self.why_not(tenure)
         if self.telemetry.active:
-            self.telemetry.renewed(now - asked_at)
+            self.telemetry.record(events.LEASE_RENEW, now - asked_at)
         self.log.debug(
             "renewed lease %r", grant.key, extra={"key": grant.key, "token": grant.token}
         )
@@ -190,7 +190,7 @@ class Ownership:
 
     def renew_failed(self, tenure: Tenure, error: BaseException, *, will_retry: bool) -> None:
         """Book a failed renewal attempt."""
-        self.telemetry.renew_failed()
+        self.telemetry.record(events.LEASE_RENEW_FAILURES)
         if self.telemetry.tracing:
             self.telemetry.hold_noted(
                 tenure.grant.owner,
@@ -237,7 +237,7 @@ class Ownership:
         if self.telemetry.active:
             # Counted when given up, not when delivered: a caller that is cancelled in between
             # has released as well.
-            self.telemetry.released()
+            self.telemetry.record(events.LEASE_RELEASES)
             if self.telemetry.tracing:
                 self.telemetry.hold_ended(tenure.grant.owner, "released")
         try:
@@ -386,6 +386,6 @@ class Ownership:
         return {"host": self.host, "key": grant.key, "token": grant.token}
 
     def _measure_loss(self, tenure: Tenure, reason: str) -> None:
-        self.telemetry.lost(reason)
+        self.telemetry.record(events.LEASE_LOSSES, reason=reason)
         if self.telemetry.tracing:
             self.telemetry.hold_ended(tenure.grant.owner, reason)

@@ -27,6 +27,7 @@ class ClaimRef(msgspec.Struct, frozen=True, array_like=True):
     namespace: str
     session: HostId
     job: JobId
+    queue: str
     token: Token
     expires_at_us: int
 

@@ -104,7 +104,7 @@ class QueueRoutes:
             carried = measuring.carried(call.request)
             jobs = [self._job(space, queue, new, carried) for new in items]
             entries = await space.jobs.enqueue(jobs)
-        measuring.enqueued(entries)
+        measuring.enqueued(queue, entries)
         if isinstance(body, list):
             return Reply(200, schemas.QueuedMany(items=[_queued(entry) for entry in entries]))
         (entry,) = entries

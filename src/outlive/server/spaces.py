@@ -29,7 +29,7 @@ from outlive.server.claim_ids import ClaimRef
 from outlive.server.limits import Limits
 from outlive.server.sessions import Sessions
 from outlive.server.waiting import Waiters
-from outlive.telemetry import Attribute, Span, Telemetry
+from outlive.telemetry import Attribute, Span, Telemetry, events
 
 Opened = Callable[[str, float], None]
 """Told of each session that is opened for a worker: the namespace, and the ttl in seconds."""
@@ -160,8 +160,7 @@ def trace_of(request: Request) -> dict[str, str]:
 class Measuring:
     """Tells one telemetry of the work of one server.
 
-    A label is one of the fixed values of the telemetry; a queue, an item or a worker is an
-    attribute of a span and never a label.
+    An item or a worker is an attribute of a span and never a label.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Clock) -> None:
@@ -177,28 +176,28 @@ class Measuring:
         own = self._telemetry.carrier() if self._telemetry.tracing else {}
         return own or trace_of(request)
 
-    def enqueued(self, entries: Sequence[Enqueued]) -> None:
+    def enqueued(self, queue: str, entries: Sequence[Enqueued]) -> None:
         """This became of items that somebody wanted to add."""
         added = sum(entry.entry in (Entry.CREATED, Entry.REPLACED) for entry in entries)
         if added and self._telemetry.active:
-            self._telemetry.enqueued(added)
+            self._telemetry.record(events.JOBS_ENQUEUED, added, queue=queue)
 
     def claimed(self, job: ClaimedJob) -> None:
         """An item was given to a worker."""
         if self._telemetry.active:
             enqueued_at = instant(job.enqueued_at_us)
             waited_s = (self._clock.now() - enqueued_at).total_seconds()
-            self._telemetry.claimed(1)
-            self._telemetry.job_waited(max(0.0, waited_s))
+            self._telemetry.record(events.JOBS_CLAIMED, queue=job.queue)
+            self._telemetry.record(events.JOB_WAIT, max(0.0, waited_s), queue=job.queue)
 
     def settling(self, verb: str, request: Request, claim: ClaimRef) -> Span:
         """A span around the end of a claim."""
         return self.span(verb, request, id=claim.job, token=claim.token)
 
-    def ended(self, outcome: str) -> None:
-        """A claim ended so; nobody here knows how long the item was worked on."""
+    def ended(self, queue: str, outcome: str) -> None:
+        """A claim ended so; the server does not know how long its worker worked on the item."""
         if self._telemetry.active:
-            self._telemetry.job_ended(outcome, None)
+            self._telemetry.record(events.JOBS_ENDED, queue=queue, outcome=outcome)
 
 
 class Handed:

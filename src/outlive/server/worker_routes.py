@@ -30,7 +30,7 @@ from outlive.server.endpoints import Call, Endpoint, Reply
 from outlive.server.problems import Problem
 from outlive.server.spaces import Space, Spaces
 from outlive.server.waiting import disconnected
-from outlive.telemetry import Span
+from outlive.telemetry import Span, events
 
 # What people see of an item while it is worked on, written at each heartbeat.
 _PROGRESS_BYTES_MAX = 16 * 1024
@@ -140,6 +140,7 @@ class WorkerRoutes:
             namespace=principal.namespace,
             session=session.id,
             job=job.id,
+            queue=job.queue,
             token=job.token,
             expires_at_us=microseconds(expires_at),
         )
@@ -224,7 +225,7 @@ class WorkerRoutes:
         if outcome is model.Settled.LOST:
             how = "lost"
         span.set(outcome=how)
-        self._spaces.measuring.ended(how)
+        self._spaces.measuring.ended(claim.queue, how)
         if outcome is model.Settled.LOST:
             raise _stale()
         return Reply(200, schemas.Settled(state=outcome.value))
@@ -355,7 +356,7 @@ class Heartbeats:
             if outcome is not model.Settled.LOST
         ]
         for _ in released:
-            self._spaces.measuring.ended("released")
+            self._spaces.measuring.ended(events.OTHER, "released")
         return [*released]
 
 

@@ -1,6 +1,6 @@
 """What a process says of its work: events for metrics and traces, and its log."""
 
-from outlive.telemetry.events import Attribute, Span, Telemetry, combine
+from outlive.telemetry.events import Attribute, Metric, Span, Telemetry, combine
 from outlive.telemetry.logging import (
     UNBOUND,
     HostLogs,
@@ -9,7 +9,7 @@ from outlive.telemetry.logging import (
     message_of,
     plural,
 )
-from outlive.telemetry.opentelemetry import TracingTelemetry
+from outlive.telemetry.opentelemetry import MetricsTelemetry, TracingTelemetry
 from outlive.telemetry.prometheus import PrometheusTelemetry
 
 __all__ = [
@@ -17,6 +17,8 @@ __all__ = [
     "Attribute",
     "HostLogs",
     "JsonFormatter",
+    "Metric",
+    "MetricsTelemetry",
     "PrometheusTelemetry",
     "Span",
     "Telemetry",

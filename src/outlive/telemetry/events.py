@@ -1,14 +1,19 @@
-"""What the features report about themselves, and the one guard around those who listen.
+"""What the features report about themselves: the table of metrics, and the guard around listeners.
 
-Owns the vocabulary of measurements: a few methods, labels of fixed values, never a key as a label.
-Must never cost anything while nobody measures (``active`` and ``tracing`` are asked first), and
-never let a listener's mistake reach a lease: ``combine`` catches whatever a listener raises.
+Each metric is a row of this table; listeners are told a value and the labels of a row. A label is
+one of a few fixed values, or a name that the app declares (a queue, a step); a key or an id is
+never a label. Must never cost anything while nobody measures (``active`` and ``tracing`` are asked
+first), and never let a listener's mistake reach a lease: ``combine`` catches whatever one raises.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Protocol, Self
 
@@ -34,15 +39,16 @@ REASONS = (
 JOB_OUTCOMES = ("completed", "failed", "dead", "lost", "cancelled", "released")
 """How a claim of a job ends: ``failed`` is tried again, ``dead`` never."""
 
-FLOW_COUNTS = (
+FLOW_EVENTS = (
     *("started", "claimed", "missed", "lost", "taken_over", "replayed", "parked"),
     *("fenced", "conflict", "unknown", "stuck"),
 )
-"""What is counted of flows. Of claims: ``claimed`` was won, ``missed`` is a look after a ring that
-brought nothing, because others were quicker, ``lost`` a flow that was this host's and is not any
-more. Of commits: ``fenced`` was refused because others own the flow by now, ``conflict`` because
-its version was not the newest under the same token, ``unknown`` stayed without an answer until the
-session ended. ``stuck`` is a flow whose code does not do what its history says."""
+"""What is counted of flows. Of claims: ``claimed`` was won, ``missed`` is a claim after a
+notification that brought nothing, because another host was quicker, ``lost`` a flow that was this
+host's and is not any more. Of commits: ``fenced`` was refused because another host owns the flow by
+now, ``conflict`` because its version was not the newest under the same token, ``unknown`` stayed
+without an answer until the session ended. ``stuck`` is a flow whose code does not do what its
+history says."""
 
 FLOW_OUTCOMES = ("completed", "failed", "cancelled", "terminated")
 """How a flow ends."""
@@ -54,9 +60,191 @@ UNITS = ("request_units",)
 """What a store charges in, where it charges for each request."""
 
 OTHER = "other"
-"""Stands for every value that is not in a fixed set, so that a label can never grow."""
+"""The value of a label for each value that is not in its fixed set, or beyond its limit."""
+
+DECLARED = ()
+"""The values of a label that the app declares: names of queues, flows, steps and charts."""
+
+NAMES_MAX = 200
+"""Names that a declared label takes. An app has tens; more are names that are made of data, which
+would make a series each."""
+
+
+class Kind(Enum):
+    """What becomes of the values that are told."""
+
+    COUNTER = "counter"
+    """They are added up and only grow."""
+    SUM = "sum"
+    """They are added up; negative ones are allowed."""
+    GAUGE = "gauge"
+    """The newest one counts."""
+    HISTOGRAM = "histogram"
+    """They are durations in seconds, counted by their size."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """One row of the table. ``labels`` maps each label to its fixed values, or to ``DECLARED``."""
+
+    name: str
+    kind: Kind
+    text: str
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    buckets: tuple[float, ...] = ()
+
+
+# From a try on memory or SQLite (below a millisecond) to a long wait in a queue.
+_ACQUIRE_S = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
+# One write to the store; an attempt is abandoned after a third of the ttl, 10 s by default.
+_RENEW_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+# A handler runs for a millisecond or for an hour, and a job waits from no time at all to a day.
+_JOB_S = (
+    *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
+)
+
+# Flow code runs for microseconds, a step for a millisecond or a day; a timer is late by as much as
+# a store is away.
+_FLOW_S = (
+    *(0.00005, 0.0002, 0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+    *(30.0, 60.0, 300.0, 3600.0, 86_400.0),
+)
+
+_OUTCOME = {"outcome": OUTCOMES}
+_QUEUE = {"queue": DECLARED}
+_JOB_END = {"queue": DECLARED, "outcome": JOB_OUTCOMES}
+
+LEASE_ACQUISITIONS = Metric(
+    "lease_acquisitions", Kind.COUNTER, "Acquire calls that ended, by outcome.", _OUTCOME
+)
+LEASE_ACQUIRE = Metric(
+    "lease_acquire",
+    Kind.HISTOGRAM,
+    "Time from an acquire call to its end, waiting included, by outcome.",
+    _OUTCOME,
+    _ACQUIRE_S,
+)
+LEASE_CONFLICTS = Metric(
+    # Once per call, however often it asks again.
+    "lease_conflicts",
+    Kind.COUNTER,
+    "Acquire calls that found the key already owned.",
+)
+LEASE_TAKEOVERS = Metric(
+    "lease_takeovers", Kind.COUNTER, "Grants that took over from an expired owner."
+)
+LEASE_RENEW = Metric(
+    "lease_renew",
+    Kind.HISTOGRAM,
+    "Time from a renewal request to its acknowledgement.",
+    buckets=_RENEW_S,
+)
+LEASE_RENEW_FAILURES = Metric(
+    "lease_renew_failures", Kind.COUNTER, "Attempts to renew that failed."
+)
+LEASE_LOSSES = Metric(
+    "lease_losses",
+    Kind.COUNTER,
+    "Leases lost while owned, by reason code.",
+    {"reason": REASONS},
+)
+LEASE_RELEASES = Metric("lease_releases", Kind.COUNTER, "Leases released by their owner.")
+STORE_SPENT = Metric(
+    "store_spent",
+    Kind.COUNTER,
+    "Cost that the store charged for requests, by unit.",
+    {"unit": UNITS},
+)
+JOBS_ENQUEUED = Metric("jobs_enqueued", Kind.COUNTER, "Jobs enqueued by this process.", _QUEUE)
+JOBS_CLAIMED = Metric("jobs_claimed", Kind.COUNTER, "Jobs claimed by this process.", _QUEUE)
+JOBS_ENDED = Metric(
+    "jobs_ended", Kind.COUNTER, "Claims of this process that ended, by outcome.", _JOB_END
+)
+JOBS_RECLAIMED = Metric("jobs_reclaimed", Kind.COUNTER, "Claims recovered from dead hosts.", _QUEUE)
+JOB_RUN = Metric(
+    "job_run",
+    Kind.HISTOGRAM,
+    "Time from the start of a handler to the end of its claim, by outcome.",
+    _JOB_END,
+    _JOB_S,
+)
+JOB_WAIT = Metric(
+    "job_wait",
+    Kind.HISTOGRAM,
+    "Time from enqueueing a job to the start of its handler, delays included.",
+    _QUEUE,
+    _JOB_S,
+)
+FLOWS = Metric(
+    "flows", Kind.COUNTER, "Events of flows in this process, by event.", {"event": FLOW_EVENTS}
+)
+FLOWS_ENDED = Metric(
+    "flows_ended",
+    Kind.COUNTER,
+    "Flows that ended in this process, by outcome.",
+    {"flow": DECLARED, "outcome": FLOW_OUTCOMES},
+)
+FLOWS_ACTIVE = Metric(
+    "flows_active", Kind.SUM, "Flows that run in this process now, without waiting ones."
+)
+FLOW_ACTIVATION = Metric(
+    "flow_activation",
+    Kind.HISTOGRAM,
+    "Time that flow code ran until its next wait; the event loop stood still.",
+    buckets=_FLOW_S,
+)
+FLOW_TIMER_LAG = Metric(
+    "flow_timer_lag",
+    Kind.HISTOGRAM,
+    "Delay of flow timers after their due time, by the store's clock.",
+    buckets=_FLOW_S,
+)
+STEP_RUN = Metric(
+    "step_run",
+    Kind.HISTOGRAM,
+    "Time of one attempt of a step, by outcome.",
+    {"step": DECLARED, "outcome": STEP_OUTCOMES},
+    _FLOW_S,
+)
+
+METRICS: tuple[Metric, ...] = (
+    *(LEASE_ACQUISITIONS, LEASE_ACQUIRE, LEASE_CONFLICTS, LEASE_TAKEOVERS, LEASE_RENEW),
+    *(LEASE_RENEW_FAILURES, LEASE_LOSSES, LEASE_RELEASES, STORE_SPENT),
+    *(JOBS_ENQUEUED, JOBS_CLAIMED, JOBS_ENDED, JOBS_RECLAIMED, JOB_RUN, JOB_WAIT),
+    *(FLOWS, FLOWS_ENDED, FLOWS_ACTIVE, FLOW_ACTIVATION, FLOW_TIMER_LAG, STEP_RUN),
+)
+"""The table."""
 
 Attribute = str | int | float | bool
+
+
+class Labels:
+    """Keeps the labels of one exporter within their fixed values and the limit of names."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, set[str]] = {}
+
+    def checked(self, metric: Metric, labels: Mapping[str, str]) -> dict[str, str]:
+        """``labels`` in the order of the table; what is unknown, or one too many, is ``other``."""
+        return {
+            name: self._value(name, metric.labels[name], labels[name]) for name in metric.labels
+        }
+
+    def _value(self, label: str, fixed: tuple[str, ...], value: str) -> str:
+        if fixed:
+            return value if value in fixed else OTHER
+        names = self._names.setdefault(label, set())
+        if value not in names:
+            if len(names) >= NAMES_MAX:
+                return OTHER
+            names.add(value)
+        return value
 
 
 class Watched(Protocol):
@@ -68,6 +256,44 @@ class Watched(Protocol):
         Both are 0 when none is held. Safe from any thread.
         """
         ...
+
+
+class Pulses:
+    """The hosts of one exporter, whose state is read when its gauges are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Weak: a host that was dropped without close must not be kept alive by its metrics.
+        self._watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+
+    def watch(self, watched: Watched) -> Callable[[], None]:
+        """Include a host; the function that is returned takes it out."""
+        with self._lock:
+            self._watched.add(watched)
+        reference = weakref.ref(watched)
+
+        def end() -> None:
+            gone = reference()
+            if gone is not None:
+                with self._lock:
+                    self._watched.discard(gone)
+
+        return end
+
+    def read(self) -> tuple[int, float]:
+        """The ``pulse`` of all hosts together: how many leases, and the greatest age."""
+        with self._lock:
+            watched = list(self._watched)
+        pulses = [host.pulse() for host in watched]
+        return sum(held for held, _ in pulses), max((age_s for _, age_s in pulses), default=0.0)
+
+
+LEASES_HELD = Metric("leases_held", Kind.GAUGE, "Leases owned by this process now.")
+SINCE_RENEWAL = Metric(
+    "lease_seconds_since_renewal",
+    Kind.GAUGE,
+    "Age of the oldest last renewal among the leases owned now; 0 when none is.",
+)
 
 
 class Span:
@@ -104,65 +330,8 @@ class Telemetry:
     """Whether ``span`` and the ``hold_*`` methods are wanted. A subclass that overrides them sets
     it to true."""
 
-    def acquired(self, outcome: str, seconds: float) -> None:
-        """An acquire ended, with one of ``OUTCOMES``, after ``seconds``."""
-
-    def conflict(self) -> None:
-        """An acquire found the key owned by somebody else, or reserved for earlier waiters.
-
-        Told once per acquire, however often it asks again.
-        """
-
-    def taken_over(self) -> None:
-        """A grant took over from an owner whose time had run out."""
-
-    def renewed(self, seconds: float) -> None:
-        """A renewal was acknowledged."""
-
-    def renew_failed(self) -> None:
-        """A renewal attempt failed and may be retried."""
-
-    def lost(self, reason: str) -> None:
-        """An owned lease was lost, by reason code (one of ``REASONS``)."""
-
-    def released(self) -> None:
-        """An owned lease was given up by its owner."""
-
-    def spent(self, unit: str, amount: float) -> None:
-        """A request to the store cost ``amount`` of ``unit`` (one of ``UNITS``)."""
-
-    def enqueued(self, count: int) -> None:
-        """So many jobs were enqueued."""
-
-    def claimed(self, count: int) -> None:
-        """So many jobs were claimed."""
-
-    def job_waited(self, seconds: float) -> None:
-        """A job begins so long after it was enqueued; clocks of two machines may differ."""
-
-    def job_ended(self, outcome: str, seconds: float | None) -> None:
-        """A claim ended, with one of ``JOB_OUTCOMES``; a handler ran for ``seconds``."""
-
-    def jobs_reclaimed(self, count: int) -> None:
-        """So many claims were taken back from hosts that are gone."""
-
-    def flows_counted(self, what: str, count: int = 1) -> None:
-        """So many of one of ``FLOW_COUNTS`` happened."""
-
-    def flows_active(self, change: int) -> None:
-        """So many more flows do something on this host now, or fewer."""
-
-    def flow_ended(self, outcome: str) -> None:
-        """A flow of this host ended, with one of ``FLOW_OUTCOMES``."""
-
-    def flow_activated(self, seconds: float) -> None:
-        """The code of a flow ran for so long, to its next wait; the event loop stood still."""
-
-    def step_ended(self, outcome: str, seconds: float) -> None:
-        """An attempt of a step ended, with one of ``STEP_OUTCOMES``, after ``seconds``."""
-
-    def timer_fired(self, late_s: float) -> None:
-        """A timer of a flow was fired so long after it was due, by the store's clock."""
+    def record(self, metric: Metric, value: float = 1, **labels: str) -> None:
+        """A value of one row of ``METRICS``, with all of its labels."""
 
     def carrier(self) -> dict[str, str]:
         """The headers that carry the caller's trace to where a job runs (W3C trace context)."""
@@ -208,81 +377,13 @@ class CombinedTelemetry(Telemetry):
         # At most one entry per listener and method: a broken listener does not flood the log.
         self._failed: set[tuple[int, str]] = set()
 
-    def acquired(self, outcome: str, seconds: float) -> None:
+    def record(self, metric: Metric, value: float = 1, **labels: str) -> None:
         """Tell all."""
-        self._tell("acquired", outcome, seconds)
-
-    def conflict(self) -> None:
-        """Tell all."""
-        self._tell("conflict")
-
-    def taken_over(self) -> None:
-        """Tell all."""
-        self._tell("taken_over")
-
-    def renewed(self, seconds: float) -> None:
-        """Tell all."""
-        self._tell("renewed", seconds)
-
-    def renew_failed(self) -> None:
-        """Tell all."""
-        self._tell("renew_failed")
-
-    def lost(self, reason: str) -> None:
-        """Tell all."""
-        self._tell("lost", reason)
-
-    def released(self) -> None:
-        """Tell all."""
-        self._tell("released")
-
-    def spent(self, unit: str, amount: float) -> None:
-        """Tell all."""
-        self._tell("spent", unit, amount)
-
-    def enqueued(self, count: int) -> None:
-        """Tell all."""
-        self._tell("enqueued", count)
-
-    def claimed(self, count: int) -> None:
-        """Tell all."""
-        self._tell("claimed", count)
-
-    def job_waited(self, seconds: float) -> None:
-        """Tell all."""
-        self._tell("job_waited", seconds)
-
-    def job_ended(self, outcome: str, seconds: float | None) -> None:
-        """Tell all."""
-        self._tell("job_ended", outcome, seconds)
-
-    def jobs_reclaimed(self, count: int) -> None:
-        """Tell all."""
-        self._tell("jobs_reclaimed", count)
-
-    def flows_counted(self, what: str, count: int = 1) -> None:
-        """Tell all."""
-        self._tell("flows_counted", what, count)
-
-    def flows_active(self, change: int) -> None:
-        """Tell all."""
-        self._tell("flows_active", change)
-
-    def flow_ended(self, outcome: str) -> None:
-        """Tell all."""
-        self._tell("flow_ended", outcome)
-
-    def flow_activated(self, seconds: float) -> None:
-        """Tell all."""
-        self._tell("flow_activated", seconds)
-
-    def step_ended(self, outcome: str, seconds: float) -> None:
-        """Tell all."""
-        self._tell("step_ended", outcome, seconds)
-
-    def timer_fired(self, late_s: float) -> None:
-        """Tell all."""
-        self._tell("timer_fired", late_s)
+        for part in self.parts:
+            try:
+                part.record(metric, value, **labels)
+            except Exception:  # noqa: BLE001 - a listener is foreign code
+                self._report(part, metric.name)
 
     def carrier(self) -> dict[str, str]:
         """The headers of all listeners that trace."""

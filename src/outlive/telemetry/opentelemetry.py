@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry, when the ``otel`` extra is installed.
+"""Spans and metrics for OpenTelemetry, when the ``otel`` extra is installed.
 
 Owns the names and attributes of the spans. A key is an attribute here, because traces are sampled
 and searched; it is never a metric's label. Must never show a secret: texts of errors are masked.
@@ -10,24 +10,89 @@ from __future__ import annotations
 
 import asyncio
 import traceback as traceback_module
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from outlive.errors import ConfigurationError, LeaseHeld
 from outlive.serialization import masked
-from outlive.telemetry.events import Attribute, Span, Telemetry
+from outlive.telemetry.events import (
+    LEASES_HELD,
+    METRICS,
+    SINCE_RENEWAL,
+    Attribute,
+    Kind,
+    Labels,
+    Metric,
+    Pulses,
+    Span,
+    Telemetry,
+    Watched,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from opentelemetry import trace
     from opentelemetry.context import Context
+    from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.trace import Tracer, TracerProvider
 
 _INSTRUMENTATION = "outlive"
 
 # What an exporter should carry of one error's text; the rest is in the log.
 _TEXT_MAX = 8 * 1024
+
+
+class MetricsTelemetry(Telemetry):
+    """Tells OpenTelemetry's meters the metrics, as ``outlive.jobs_enqueued`` and the like.
+
+    ``provider`` defaults to OpenTelemetry's global one. The names, labels and meanings are those of
+    Prometheus, with a dot behind ``outlive`` and without ``_total`` and ``_seconds``.
+
+    Raises:
+        ConfigurationError: ``opentelemetry-api`` is not installed.
+    """
+
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        try:
+            from opentelemetry import metrics
+        except ImportError:
+            raise ConfigurationError(
+                "metrics need the OpenTelemetry API: pip install 'outlive[otel]'"
+            ) from None
+        meter = metrics.get_meter(_INSTRUMENTATION, meter_provider=provider)
+        self._labels, self._pulses = Labels(), Pulses()
+        self._instruments = {metric: _instrument(meter, metric) for metric in METRICS}
+        for place, metric in enumerate((LEASES_HELD, SINCE_RENEWAL)):
+            meter.create_observable_gauge(
+                f"outlive.{metric.name}",
+                [lambda _, place=place: [metrics.Observation(self._pulses.read()[place])]],
+                description=metric.text,
+            )
+
+    def record(self, metric: Metric, value: float = 1, **labels: str) -> None:
+        """Tell the instrument of this row."""
+        self._instruments[metric](value, self._labels.checked(metric, labels))
+
+    def watch(self, watched: Watched) -> Callable[[], None]:
+        """Read the gauges of this host at each export, until it closes or is dropped."""
+        return self._pulses.watch(watched)
+
+
+def _instrument(meter: Meter, metric: Metric) -> Callable[[float, Mapping[str, str]], None]:
+    name = f"outlive.{metric.name}"
+    if metric.kind is Kind.COUNTER:
+        return meter.create_counter(name, description=metric.text).add
+    if metric.kind is Kind.SUM:
+        return meter.create_up_down_counter(name, description=metric.text).add
+    if metric.kind is Kind.GAUGE:
+        return meter.create_gauge(name, description=metric.text).set
+    return meter.create_histogram(
+        name,
+        unit="s",
+        description=metric.text,
+        explicit_bucket_boundaries_advisory=metric.buckets,
+    ).record
 
 
 class TracingTelemetry(Telemetry):

@@ -11,7 +11,7 @@ from outlive.model.job import Changed, JobRecord, Return
 from outlive.names import JobId, check_reason
 from outlive.ports.job_store import JobStore
 from outlive.runtime.runtime import Runtime
-from outlive.telemetry import Telemetry
+from outlive.telemetry import Telemetry, events
 from outlive.work.bell import Alarm
 from outlive.work.claim import Claim
 
@@ -69,7 +69,7 @@ class Books:
         if self._open.get(claim.id) is claim:
             del self._open[claim.id]
         if self.telemetry.active:
-            self.telemetry.job_ended(outcome, None)
+            self.telemetry.record(events.JOBS_ENDED, queue=claim.job.queue, outcome=outcome)
         self.tell_ended(claim.id)
 
     async def give_back(self) -> None:

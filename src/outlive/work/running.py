@@ -23,6 +23,7 @@ from outlive.runtime.session import LiveSession
 from outlive.runtime.tasks import is_current
 from outlive.runtime.threads import call_in
 from outlive.serialization import describe, encode
+from outlive.telemetry import events
 from outlive.work.claim import Claim, headers_of
 from outlive.work.current import Current, Middleware, Reporting, running
 from outlive.work.handler import Handler
@@ -166,7 +167,7 @@ class Runner:
         clock, job, telemetry = self._runtime.clock, run.job, self._house.telemetry
         started = clock.monotonic()
         waited_s = clock.now().timestamp() - job.enqueued_at_us / 1e6
-        telemetry.job_waited(max(0.0, waited_s))
+        telemetry.record(events.JOB_WAIT, max(0.0, waited_s), queue=job.queue)
         with telemetry.job_span(
             "outlive.job.run",
             headers_of(job),
@@ -178,7 +179,9 @@ class Runner:
         ) as span:
             outcome = await self._settled(run, reporting, freed)
             span.set(outcome=outcome)
-        telemetry.job_ended(outcome, clock.monotonic() - started)
+        spent_s = clock.monotonic() - started
+        telemetry.record(events.JOBS_ENDED, queue=job.queue, outcome=outcome)
+        telemetry.record(events.JOB_RUN, spent_s, queue=job.queue, outcome=outcome)
         return outcome
 
     async def _settled(self, run: Run, reporting: Reports, freed: Callable[[], None]) -> str:

@@ -18,7 +18,7 @@ from outlive.ports.schedule_store import ScheduleStore
 from outlive.ports.wakeups import Wakeup, Wakeups
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.runtime import Runtime
-from outlive.telemetry import Telemetry
+from outlive.telemetry import Telemetry, events
 from outlive.work.bell import Alarm
 from outlive.work.definition import Definition, read_definition
 
@@ -175,7 +175,7 @@ class Scheduler:
     def _tell(self, name: str, missed: int, entry: Entry | None, *, queue: str) -> None:
         fields = {"schedule": name, "missed": missed}
         if entry in (Entry.CREATED, Entry.REPLACED):
-            self._telemetry.enqueued(1)
+            self._telemetry.record(events.JOBS_ENQUEUED, queue=queue)
         if missed:
             self._log.warning("schedule %r missed ticks: %d", name, missed, extra=fields)
         if entry is Entry.CLOSED:

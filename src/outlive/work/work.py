@@ -25,7 +25,7 @@ from outlive.model.job import (
 from outlive.model.options import Duration, seconds
 from outlive.names import HostId, JobId, check_key, check_reason
 from outlive.ports.driver import Driver
-from outlive.telemetry import Telemetry
+from outlive.telemetry import Telemetry, events
 from outlive.work.books import Books
 from outlive.work.claim import Claim
 from outlive.work.claiming import POLL_S, Claimer
@@ -196,7 +196,8 @@ class Work:
             if outcome.entry is Entry.CONFLICT:
                 raise JobExists(job.id, job.queue)
         if self.telemetry.active:
-            self.telemetry.enqueued(len(jobs))
+            for job in jobs:
+                self.telemetry.record(events.JOBS_ENQUEUED, queue=job.queue)
         if tx is None:
             self._tell_delayed(jobs)
         return outcomes
@@ -236,8 +237,9 @@ class Work:
         session, claimed = await self.claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
         claims = [Claim(each, session, self.books, codecs.get(each.queue)) for each in claimed.jobs]
         self.books.claimed(claims)
-        if claims and self.telemetry.active:
-            self.telemetry.claimed(len(claims))
+        if self.telemetry.active:
+            for each in claimed.jobs:
+                self.telemetry.record(events.JOBS_CLAIMED, queue=each.queue)
         return claims
 
     @overload

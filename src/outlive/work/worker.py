@@ -19,6 +19,7 @@ from outlive.leases.leases import Leases
 from outlive.model.job import ClaimedJob, LimitsBy, QueueSettings, Return, Want
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.session import LiveSession
+from outlive.telemetry import events
 from outlive.work.bell import Alarm
 from outlive.work.claiming import POLL_S
 from outlive.work.current import Middleware
@@ -255,8 +256,9 @@ class Worker:
                 extra={"job": job.id, "queue": job.queue, "token": job.token},
             )
             self._start(job, session)
-        if claimed.jobs and self._telemetry.active:
-            self._telemetry.claimed(len(claimed.jobs))
+        if self._telemetry.active:
+            for job in claimed.jobs:
+                self._telemetry.record(events.JOBS_CLAIMED, queue=job.queue)
         if len(claimed.jobs) < limit:
             self._note_empty(lines, wants, rings, claimed.jobs)
             due_s = poll_s if claimed.next_due_s is None else min(poll_s, claimed.next_due_s)

@@ -9,6 +9,7 @@ import pytest
 
 from outlive.connect import connect
 from outlive.errors import LeaseLost, UsageError
+from outlive.telemetry import events
 from outlive.telemetry.events import CombinedTelemetry, Span, Telemetry, combine
 
 
@@ -18,18 +19,10 @@ class Recorder(Telemetry):
     def __init__(self):
         self.heard = []
 
-    def acquired(self, outcome, seconds):
-        assert seconds >= 0
-        self.heard.append(f"acquired {outcome}")
-
-    def conflict(self):
-        self.heard.append("conflict")
-
-    def lost(self, reason):
-        self.heard.append(f"lost {reason}")
-
-    def released(self):
-        self.heard.append("released")
+    def record(self, metric, value=1, **labels):
+        assert value >= 0
+        if metric not in (events.LEASE_ACQUIRE, events.LEASE_RENEW):
+            self.heard.append(" ".join([metric.name, *labels.values()]))
 
     def hold_began(self, owner, **attributes):
         self.heard.append(f"began {attributes['key']}")
@@ -71,7 +64,7 @@ async def test_without_telemetry_no_method_is_called_on_the_hot_path(monkeypatch
     def refuse(*args, **kwargs):
         raise AssertionError("called although nobody listens")
 
-    for name in ("acquired", "taken_over", "renewed", "released", "span", "hold_began"):
+    for name in ("record", "span", "hold_began"):
         monkeypatch.setattr(Telemetry, name, refuse)
     async with connect("memory://", name="h") as host:
         lease = await host.leases.acquire("k")
@@ -107,11 +100,11 @@ async def test_all_listeners_hear_the_same_story():
     async with connecting as host, host.leases.hold("k"):
         assert await host.leases.try_acquire("k") is None
     assert first.heard == [
-        "acquired granted",
+        "lease_acquisitions granted",
         "began k",
-        "acquired held",
-        "conflict",
-        "released",
+        "lease_acquisitions held",
+        "lease_conflicts",
+        "lease_releases",
         "ended released",
     ]
     assert second.heard == first.heard
@@ -133,8 +126,8 @@ async def test_a_listener_that_raises_harms_nothing_and_is_logged_once(caplog):
                 # The loss must reach the block although a listener fails on the way.
                 await asyncio.Event().wait()
     assert caught.value.reason == "broken"
-    assert recorder.heard.count("acquired granted") == 4
-    assert recorder.heard[-2:] == ["lost broken", "ended broken"]
+    assert recorder.heard.count("lease_acquisitions granted") == 4
+    assert recorder.heard[-2:] == ["lease_losses broken", "ended broken"]
     failures = [r for r in caplog.records if "telemetry" in r.getMessage()]
     assert {record.levelno for record in failures} == {logging.ERROR}
     assert {vars(record).get("host") for record in failures} == {"h"}
@@ -152,7 +145,7 @@ async def test_what_is_not_an_exception_of_ours_counts_as_an_error(monkeypatch):
         monkeypatch.setattr(host.leases._acquirer, "attempt", wrong)
         with pytest.raises(ZeroDivisionError):
             await host.leases.try_acquire("k")
-    assert recorder.heard == ["acquired error"]
+    assert recorder.heard == ["lease_acquisitions error"]
 
 
 async def test_a_release_whose_caller_is_cancelled_is_counted():
@@ -173,5 +166,5 @@ async def test_a_release_whose_caller_is_cancelled_is_counted():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert recorder.heard.count("released") == 1
+    assert recorder.heard.count("lease_releases") == 1
     assert recorder.heard.count("ended released") == 1

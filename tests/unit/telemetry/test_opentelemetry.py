@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk")
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -25,6 +27,7 @@ from outlive.errors import (
     StoreUnavailable,
 )
 from outlive.leases.events import Renewed, RenewFailed
+from outlive.telemetry import MetricsTelemetry, events
 from outlive.telemetry.opentelemetry import TracingTelemetry
 
 CANARY = "canary-8f1d"
@@ -201,3 +204,32 @@ async def test_each_attempt_of_a_step_has_a_span(traces):
     spans = traces.exporter.get_finished_spans()
     steps = [span for span in spans if span.name == "outlive.step.run"]
     assert [span.attributes["outlive.job.step"] for span in steps] == ["fetch", "double"]
+
+
+async def test_meters_are_told_the_metrics():
+    reader = InMemoryMetricReader()
+    app = App("meters")
+
+    @app.handler("mails")
+    async def mail(to: str) -> None:
+        del to
+
+    telemetry = MetricsTelemetry(MeterProvider([reader], shutdown_on_exit=False))
+    url = f"memory://{uuid.uuid4().hex}"
+    async with connect(url, app=app, telemetry=telemetry) as host, host.running():
+        await (await host.work.enqueue(mail, "ann")).result(timeout=10)
+        async with host.leases.hold("k"):
+            data = reader.get_metrics_data()
+    assert data is not None
+    points = {
+        metric.name: metric.data.data_points
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    (enqueued,) = points["outlive.jobs_enqueued"]
+    assert (enqueued.value, dict(enqueued.attributes)) == (1, {"queue": "mails"})
+    (held,) = points["outlive.leases_held"]
+    assert held.value == 1
+    (wait,) = points["outlive.job_wait"]
+    assert (wait.count, wait.explicit_bounds) == (1, events.JOB_WAIT.buckets)

@@ -21,7 +21,7 @@ from outlive.errors import (  # noqa: E402
     StoreUnavailable,
 )
 from outlive.leases.events import Lost, Renewed, RenewFailed  # noqa: E402
-from outlive.telemetry import PrometheusTelemetry  # noqa: E402
+from outlive.telemetry import PrometheusTelemetry, events  # noqa: E402
 
 
 class Metrics:
@@ -99,9 +99,9 @@ async def test_a_timeout_is_one_conflict_however_often_it_asked(pair, metrics):
 
 def test_what_the_store_charges_is_added_up_by_its_unit(metrics):
     before = metrics.series()
-    metrics.telemetry.spent("request_units", 10.5)
-    metrics.telemetry.spent("request_units", 1)
-    metrics.telemetry.spent("bananas", 3)
+    metrics.telemetry.record(events.STORE_SPENT, 10.5, unit="request_units")
+    metrics.telemetry.record(events.STORE_SPENT, 1, unit="request_units")
+    metrics.telemetry.record(events.STORE_SPENT, 3, unit="bananas")
     assert metrics("store_spent_total", unit="request_units") == 11.5
     assert metrics("store_spent_total", unit="other") == 3
     assert metrics.series() == before
@@ -230,17 +230,28 @@ async def test_a_thousand_keys_make_no_new_series(pair, metrics):
 def test_unknown_values_share_one_series(metrics):
     before = metrics.series()
     for number in range(100):
-        metrics.telemetry.acquired(f"new-{number}", 0.1)
-        metrics.telemetry.lost(f"new-{number}")
+        metrics.telemetry.record(events.LEASE_ACQUISITIONS, outcome=f"new-{number}")
+        metrics.telemetry.record(events.LEASE_LOSSES, reason=f"new-{number}")
     assert metrics.series() == before
     assert metrics("lease_acquisitions_total", outcome="other") == 100
     assert metrics("lease_losses_total", reason="other") == 100
 
 
+def test_names_that_are_made_of_data_end_in_one_series(metrics):
+    for number in range(events.NAMES_MAX + 50):
+        metrics.telemetry.record(events.JOBS_ENQUEUED, 2, queue=f"q-{number}")
+    assert metrics("jobs_enqueued_total", queue="q-0") == 2
+    assert metrics("jobs_enqueued_total", queue="other") == 100
+    queues = {
+        pairs for name, *pairs_ in metrics.series() for pairs in pairs_ if pairs[0] == "queue"
+    }
+    assert len(queues) == events.NAMES_MAX + 1
+
+
 def test_many_telemetries_share_a_registry(metrics):
     second = PrometheusTelemetry(metrics.registry)
-    metrics.telemetry.conflict()
-    second.conflict()
+    metrics.telemetry.record(events.LEASE_CONFLICTS)
+    second.record(events.LEASE_CONFLICTS)
     assert metrics("lease_conflicts_total") == 2
     assert PrometheusTelemetry(prometheus_client.CollectorRegistry()) is not second
 

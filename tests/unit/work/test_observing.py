@@ -40,16 +40,16 @@ async def test_metrics_count_every_end():
         def value(name: str, **labels: str) -> float | None:
             return registry.get_sample_value(name, labels)
 
-        await until(lambda: value("outlive_jobs_ended_total", outcome="dead") == 1)
-        assert value("outlive_jobs_enqueued_total") == 3
-        assert value("outlive_jobs_claimed_total") == 4
-        assert value("outlive_jobs_ended_total", outcome="completed") == 1
-        assert value("outlive_jobs_ended_total", outcome="failed") == 1
-        assert value("outlive_jobs_ended_total", outcome="released") == 1
-        assert value("outlive_jobs_ended_total", outcome="lost") == 0
-        assert value("outlive_jobs_reclaimed_total") == 0
-        assert value("outlive_job_run_seconds_count", outcome="completed") == 1
-        assert value("outlive_job_wait_seconds_count") == 3
+        await until(lambda: value("outlive_jobs_ended_total", queue="q", outcome="dead") == 1)
+        assert value("outlive_jobs_enqueued_total", queue="q") == 2
+        assert value("outlive_jobs_enqueued_total", queue="other") == 1
+        assert value("outlive_jobs_claimed_total", queue="q") == 3
+        assert value("outlive_jobs_claimed_total", queue="other") == 1
+        assert value("outlive_jobs_ended_total", queue="q", outcome="completed") == 1
+        assert value("outlive_jobs_ended_total", queue="q", outcome="failed") == 1
+        assert value("outlive_jobs_ended_total", queue="other", outcome="released") == 1
+        assert value("outlive_job_run_seconds_count", queue="q", outcome="completed") == 1
+        assert value("outlive_job_wait_seconds_count", queue="q") == 3
         running.cancel()
         await asyncio.wait([running])
 
