@@ -26,7 +26,8 @@ from outlive.leases.ownership import Ownership
 from outlive.leases.renewing import Renewals
 from outlive.leases.requesting import Requests
 from outlive.leases.tenure import caller_now
-from outlive.model.job import Reclaimed
+from outlive.model.instance import InstanceStatus
+from outlive.model.job import JobState, Reclaimed
 from outlive.model.options import Duration, seconds
 from outlive.model.session import HostSession
 from outlive.names import HostId
@@ -124,6 +125,8 @@ class Host:
         # What ``run`` does, while it runs.
         self._duties: Duties | None = None
         self._closing: asyncio.Task[None] | None = None
+        # Queues that were measured: one that is gone has no jobs.
+        self._measured: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -371,6 +374,33 @@ class Host:
             stalled_s=stalled_s,
             findings=findings,
         )
+
+    async def measure(self) -> None:
+        """Ask the store how full its queues are and in which status its flows, for the telemetry.
+
+        Counting takes time that grows with what is stored: ask each ten seconds or less often.
+
+        Raises:
+            StoreError: The store did not answer; the gauges keep what they say.
+        """
+        check_outside("host.measure()")
+        record = self._telemetry.record
+        if self._work is not None:
+            queues = {each.name: each for each in await self._work.queues()}
+            for name in sorted(queues.keys() | self._measured):
+                found = queues.get(name)
+                for state in JobState:
+                    count = 0 if found is None else found.counts.get(state, 0)
+                    record(events.QUEUE_JOBS, count, queue=name, state=state.value)
+                oldest_s = None if found is None else found.oldest_ready_s
+                record(events.QUEUE_OLDEST, oldest_s or 0.0, queue=name)
+            self._measured = set(queues)
+        if self._flows is not None:
+            counts = await self._flows.count()
+            for status in InstanceStatus:
+                record(events.FLOWS_STORED, counts.get(status, 0), status=status.value)
+            stuck = await self._flows.count(stuck=True)
+            record(events.FLOWS_STUCK, sum(stuck.values()))
 
     async def close(self) -> None:
         """Release every lease, end the session, stop the keeper, disconnect. Repeatable.

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import importlib
 import operator
+import os
 import sys
 import traceback
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import click
 
 from outlive.app import App
-from outlive.cli import signals
+from outlive.cli import probes, signals
 from outlive.cli.invocation import current, global_options
 from outlive.connect import connect
 from outlive.errors import OutliveError, UsageError
+from outlive.telemetry import installed
 from outlive.work.worker import GRACE_S
 
 
@@ -35,8 +38,13 @@ from outlive.work.worker import GRACE_S
     show_default=True,
     help="Seconds for running jobs and flows to end after SIGTERM, before their release.",
 )
+@click.option(
+    "--listen", help="Serve /metrics, /healthz and /readyz here, such as :9100 or 127.0.0.1:9100."
+)
 @global_options
-def worker(app: str, name: str | None, session_ttl: float | None, grace: float) -> None:
+def worker(
+    app: str, name: str | None, session_ttl: float | None, grace: float, listen: str | None
+) -> None:
     """Run the flows, handlers, schedules and roles of an app until SIGTERM or Ctrl-C.
 
     APP is MODULE:NAME, as in shop.tasks:app; the module is imported from the current folder or the
@@ -49,6 +57,8 @@ def worker(app: str, name: str | None, session_ttl: float | None, grace: float) 
         loaded = load_app(app)
     invocation.settings()
     invocation.timed = True
+    # Measuring costs a little: only where it goes somewhere.
+    traced = any(name.startswith("OTEL_") for name in os.environ)
     invocation.host_name = name or loaded.name
 
     async def serve(heard: signals.Signals) -> None:
@@ -58,9 +68,14 @@ def worker(app: str, name: str | None, session_ttl: float | None, grace: float) 
             app=loaded,
             name=name,
             session_ttl=session_ttl,
+            telemetry=installed() if listen is not None or traced else None,
         )
-        async with connecting as host:
+        async with AsyncExitStack() as stack:
+            host = await stack.enter_async_context(connecting)
             invocation.complain(f"{host.name} serves {loaded!r}")
+            if listen is not None:
+                bound = await stack.enter_async_context(probes.listening(host, listen))
+                invocation.complain(f"metrics on http://{bound}/metrics")
             told = False
 
             def stop(_: int) -> None:

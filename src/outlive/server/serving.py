@@ -22,7 +22,7 @@ from outlive.server.access import any_token
 from outlive.server.application import Application
 from outlive.server.hosts import is_loopback
 from outlive.server.limits import Limits
-from outlive.telemetry import PrometheusTelemetry, Telemetry, TracingTelemetry, combine
+from outlive.telemetry import installed
 
 try:
     import uvicorn
@@ -76,7 +76,7 @@ async def serve(plan: ServePlan, *, started: Callable[[str, bool], None]) -> Non
 @asynccontextmanager
 async def _application(plan: ServePlan) -> AsyncGenerator[tuple[Application, bool], None]:
     async with AsyncExitStack() as stack:
-        telemetry = _telemetry()
+        telemetry = installed()
         hosts = {
             name: await stack.enter_async_context(
                 connect(plan.url, namespace=name, telemetry=telemetry)
@@ -115,15 +115,6 @@ def _names(plan: ServePlan) -> tuple[str, ...]:
     any_address = plan.host in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
     own = () if any_address or is_loopback(plan.host) else (_bracketed(plan.host),)
     return (*own, *plan.allowed_hosts)
-
-
-def _telemetry() -> Telemetry:
-    """Numbers and spans, each where its library is installed; spans go where it was set up."""
-    found: list[Telemetry] = []
-    for kind in (PrometheusTelemetry, TracingTelemetry):
-        with contextlib.suppress(ConfigurationError):
-            found.append(kind())
-    return combine(*found)
 
 
 def _config(application: Application) -> uvicorn.Config:

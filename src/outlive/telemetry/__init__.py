@@ -1,5 +1,8 @@
 """What a process says of its work: events for metrics and traces, and its log."""
 
+import contextlib
+
+from outlive.errors import ConfigurationError
 from outlive.telemetry.events import Attribute, Metric, Span, Telemetry, combine
 from outlive.telemetry.logging import (
     UNBOUND,
@@ -11,6 +14,16 @@ from outlive.telemetry.logging import (
 )
 from outlive.telemetry.opentelemetry import MetricsTelemetry, TracingTelemetry
 from outlive.telemetry.prometheus import PrometheusTelemetry
+
+
+def installed() -> Telemetry:
+    """Numbers and spans, each where its library is installed and goes where it was set up."""
+    found: list[Telemetry] = []
+    for kind in (PrometheusTelemetry, MetricsTelemetry, TracingTelemetry):
+        with contextlib.suppress(ConfigurationError):
+            found.append(kind())
+    return combine(*found)
+
 
 __all__ = [
     "UNBOUND",
@@ -25,6 +38,7 @@ __all__ = [
     "TracingTelemetry",
     "bind_host",
     "combine",
+    "installed",
     "message_of",
     "plural",
 ]

@@ -213,11 +213,32 @@ STEP_RUN = Metric(
     _FLOW_S,
 )
 
+QUEUE_JOBS = Metric(
+    "queue_jobs",
+    Kind.GAUGE,
+    "Jobs in the store by queue and state, as of the last measurement.",
+    {"queue": DECLARED, "state": DECLARED},
+)
+QUEUE_OLDEST = Metric(
+    "queue_oldest_ready_seconds",
+    Kind.GAUGE,
+    "How long the oldest ready job of a queue has waited; 0 when none is ready.",
+    _QUEUE,
+)
+FLOWS_STORED = Metric(
+    "flows_stored",
+    Kind.GAUGE,
+    "Flows in the store by status, as of the last measurement.",
+    {"status": DECLARED},
+)
+FLOWS_STUCK = Metric("flows_stuck", Kind.GAUGE, "Flows that no host can continue now.")
+
 METRICS: tuple[Metric, ...] = (
     *(LEASE_ACQUISITIONS, LEASE_ACQUIRE, LEASE_CONFLICTS, LEASE_TAKEOVERS, LEASE_RENEW),
     *(LEASE_RENEW_FAILURES, LEASE_LOSSES, LEASE_RELEASES, STORE_SPENT),
     *(JOBS_ENQUEUED, JOBS_CLAIMED, JOBS_ENDED, JOBS_RECLAIMED, JOB_RUN, JOB_WAIT),
     *(FLOWS, FLOWS_ENDED, FLOWS_ACTIVE, FLOW_ACTIVATION, FLOW_TIMER_LAG, STEP_RUN),
+    *(QUEUE_JOBS, QUEUE_OLDEST, FLOWS_STORED, FLOWS_STUCK),
 )
 """The table."""
 
