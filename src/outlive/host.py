@@ -45,7 +45,7 @@ from outlive.runtime.sessions import Sessions
 from outlive.runtime.tender import Tender
 from outlive.runtime.watchdog import Watchdog
 from outlive.serialization import encode_metadata
-from outlive.telemetry import HostLogs, Telemetry, bind_host, combine, events
+from outlive.telemetry import HostLogs, Telemetry, bind_host, combine, events, name_process
 from outlive.work.bell import Bell
 from outlive.work.claiming import Claimer
 from outlive.work.handler import Handler
@@ -89,6 +89,7 @@ class Host:
         self._app = app
         self._logs = logs = bind_host(plan.name, plan.namespace, runtime.alive)
         self._log = logs.logger("outlive.host")
+        name_process(plan.name)
         self._keeper = Keeper(runtime, open_keeper, log=self._log)
         self._watchdog = Watchdog(runtime, log=self._log)
         self._heartbeat = Heartbeat(

@@ -6,7 +6,6 @@ other effects of the step are still done.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +24,13 @@ from outlive.charts.effects import (
 from outlive.charts.events import Event, snapshot_of
 from outlive.charts.services import Child, ServiceChild
 from outlive.errors import ChartError, UnknownTarget, UsageError
+from outlive.telemetry import PROCESS
 
 if TYPE_CHECKING:
     from outlive.charts.interpreter import Interpreter
     from outlive.charts.snapshot import Snapshot
 
-_log = logging.getLogger("outlive.charts")
+_log = PROCESS.logger("outlive.charts")
 
 
 class PendingTimer:

@@ -6,7 +6,6 @@ to it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -15,8 +14,9 @@ from outlive.charts.events import Event
 from outlive.charts.inspection import Inspect
 from outlive.charts.timers import LoopTimers, Timers
 from outlive.errors import UsageError
+from outlive.telemetry import PROCESS
 
-_log = logging.getLogger("outlive.charts")
+_log = PROCESS.logger("outlive.charts")
 
 UnhandledPolicy = Literal["ignore", "error", "defer", "dead-letter"]
 FaultPolicy = Literal["fail", "keep"]

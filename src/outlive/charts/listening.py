@@ -6,18 +6,18 @@ A listener that raises is logged and harms nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from outlive.charts.events import Event
 from outlive.charts.snapshot import Snapshot
 from outlive.errors import ChartError, WaitTimeout
+from outlive.telemetry import PROCESS
 
 if TYPE_CHECKING:
     from outlive.charts.interpreter import Interpreter
 
-_log = logging.getLogger("outlive.charts")
+_log = PROCESS.logger("outlive.charts")
 
 Unsubscribe = Callable[[], None]
 

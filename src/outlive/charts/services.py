@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from outlive.charts.convention import SERVICE, adapt, parameters_of
 from outlive.charts.events import Event, EventLike, as_event, done_actor, error_actor, snapshot_of
 from outlive.errors import ChartError, UsageError
+from outlive.telemetry import PROCESS
 
-_log = logging.getLogger("outlive.charts")
+_log = PROCESS.logger("outlive.charts")
 
 Tell = Callable[[Event], None]
 

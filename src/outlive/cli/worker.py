@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from outlive.app import App
+from outlive.charts.orchestrator import orchestrator
 from outlive.cli import probes, signals
 from outlive.cli.invocation import current, global_options
 from outlive.connect import connect
@@ -61,6 +62,10 @@ def worker(
     traced = any(name.startswith("OTEL_") for name in os.environ)
     invocation.host_name = name or loaded.name
 
+    telemetry = installed() if listen is not None or traced else None
+    if telemetry is not None:
+        telemetry.watch(orchestrator())
+
     async def serve(heard: signals.Signals) -> None:
         connecting = connect(
             invocation.url,
@@ -68,7 +73,7 @@ def worker(
             app=loaded,
             name=name,
             session_ttl=session_ttl,
-            telemetry=installed() if listen is not None or traced else None,
+            telemetry=telemetry,
         )
         async with AsyncExitStack() as stack:
             host = await stack.enter_async_context(connecting)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from outlive.ports.lease_store import LeaseStore
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.runtime import Runtime
 from outlive.serialization import encode_json
-from outlive.telemetry import Telemetry, bind_host, combine, events
+from outlive.telemetry import Reading, Telemetry, bind_host, combine, events
 
 # State is a cursor or a counter that goes with a key, not a document: it is rewritten by every
 # renewal that carries it, and Azure blob metadata, the tightest place for it, holds 8 KiB in all.
@@ -65,16 +65,16 @@ class Ownership:
         """The tenure of ``owner``, if it is one of ours."""
         return None if owner is None else self._tenures.get(owner)
 
-    def pulse(self) -> tuple[int, float]:
+    def readings(self) -> Iterable[Reading]:
         """How many leases are held, and the seconds since the renewal longest ago among them.
 
         For gauges: safe from any thread. What a fork carried over is not held here.
         """
         pid = self.runtime.pid()
         asked = [tenure.asked_at for tenure in self.tenures() if tenure.pid == pid]
-        if not asked:
-            return 0, 0.0
-        return len(asked), max(0.0, self.runtime.clock.monotonic() - min(asked))
+        now = self.runtime.clock.monotonic()
+        age_s = max(0.0, now - min(asked)) if asked else 0.0
+        return ((events.LEASES_HELD, len(asked), {}), (events.SINCE_RENEWAL, age_s, {}))
 
     def begin(self, tenure: Tenure) -> None:
         """Take a fresh grant into the books."""

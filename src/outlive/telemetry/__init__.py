@@ -3,13 +3,15 @@
 import contextlib
 
 from outlive.errors import ConfigurationError
-from outlive.telemetry.events import Attribute, Metric, Span, Telemetry, combine
+from outlive.telemetry.events import Attribute, Metric, Reading, Span, Telemetry, combine
 from outlive.telemetry.logging import (
+    PROCESS,
     UNBOUND,
     HostLogs,
     JsonFormatter,
     bind_host,
     message_of,
+    name_process,
     plural,
 )
 from outlive.telemetry.opentelemetry import MetricsTelemetry, TracingTelemetry
@@ -26,6 +28,7 @@ def installed() -> Telemetry:
 
 
 __all__ = [
+    "PROCESS",
     "UNBOUND",
     "Attribute",
     "HostLogs",
@@ -33,6 +36,7 @@ __all__ = [
     "Metric",
     "MetricsTelemetry",
     "PrometheusTelemetry",
+    "Reading",
     "Span",
     "Telemetry",
     "TracingTelemetry",
@@ -40,5 +44,6 @@ __all__ = [
     "combine",
     "installed",
     "message_of",
+    "name_process",
     "plural",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -55,6 +55,10 @@ FLOW_OUTCOMES = ("completed", "failed", "cancelled", "terminated")
 
 STEP_OUTCOMES = ("completed", "failed", "retried")
 """How an attempt of a step ends: after ``retried`` another follows."""
+
+CHART_OUTCOMES = (*("succeeded", "failed", "timeout", "throttled", "discarded", "dead_letter"),)
+"""What becomes of an event of a machine: ``throttled`` met a full mailbox, ``discarded`` was
+accepted and then dropped by a release, a stop or ``drop-oldest``."""
 
 UNITS = ("request_units",)
 """What a store charges in, where it charges for each request."""
@@ -242,6 +246,41 @@ METRICS: tuple[Metric, ...] = (
 )
 """The table."""
 
+LEASES_HELD = Metric("leases_held", Kind.SUM, "Leases owned by this process now.")
+SINCE_RENEWAL = Metric(
+    "lease_seconds_since_renewal",
+    Kind.GAUGE,
+    "Age of the oldest last renewal among the leases owned now; 0 when none is.",
+)
+CHART_MACHINES = Metric(
+    "chart_machines", Kind.SUM, "Machines that are registered now, by chart.", {"chart": DECLARED}
+)
+CHART_REGISTRATIONS = Metric("chart_registrations", Kind.COUNTER, "Machines that were registered.")
+CHART_ENDS = Metric("chart_ends", Kind.COUNTER, "Machines that ended and left their group.")
+CHART_EVENTS = Metric(
+    "chart_events",
+    Kind.COUNTER,
+    "Events of machines, by what became of them.",
+    {"outcome": CHART_OUTCOMES},
+)
+CHART_LANES = Metric("chart_lanes", Kind.GAUGE, "Lanes of the largest pool.")
+CHART_LANES_CHANGED = Metric(
+    "chart_lanes_changed",
+    Kind.COUNTER,
+    "How often a pool of lanes grew or shrank.",
+    {"direction": ("grown", "shrunk")},
+)
+CHART_QUEUED = Metric("chart_queued", Kind.SUM, "Machines that wait for their turn.")
+CHART_QUEUE_AGE = Metric(
+    "chart_queue_age_seconds", Kind.GAUGE, "How long the last one measured waited for its turn."
+)
+
+READ: tuple[Metric, ...] = (
+    *(LEASES_HELD, SINCE_RENEWAL, CHART_MACHINES, CHART_REGISTRATIONS, CHART_ENDS, CHART_EVENTS),
+    *(CHART_LANES, CHART_LANES_CHANGED, CHART_QUEUED, CHART_QUEUE_AGE),
+)
+"""The rows that are read when somebody looks."""
+
 Attribute = str | int | float | bool
 
 
@@ -268,27 +307,29 @@ class Labels:
         return value
 
 
+Reading = tuple[Metric, float, Mapping[str, str]]
+"""What a row of ``READ`` says now, with its labels."""
+
+
 class Watched(Protocol):
     """Something whose state is read when somebody looks, not told when it changes."""
 
-    def pulse(self) -> tuple[int, float]:
-        """How many leases are held, and the seconds since the renewal longest ago among them.
-
-        Both are 0 when none is held. Safe from any thread.
-        """
+    def readings(self) -> Iterable[Reading]:
+        """Rows of ``READ``, as of now. Safe from any thread."""
         ...
 
 
-class Pulses:
-    """The hosts of one exporter, whose state is read when its gauges are."""
+class Readings:
+    """What one exporter watches, read together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._labels = Labels()
         # Weak: a host that was dropped without close must not be kept alive by its metrics.
         self._watched: weakref.WeakSet[Watched] = weakref.WeakSet()
 
     def watch(self, watched: Watched) -> Callable[[], None]:
-        """Include a host; the function that is returned takes it out."""
+        """Include it; the function that is returned takes it out."""
         with self._lock:
             self._watched.add(watched)
         reference = weakref.ref(watched)
@@ -301,20 +342,21 @@ class Pulses:
 
         return end
 
-    def read(self) -> tuple[int, float]:
-        """The ``pulse`` of all hosts together: how many leases, and the greatest age."""
+    def read(self) -> dict[Metric, dict[tuple[str, ...], float]]:
+        """The values of each row by its labels: sums, and of gauges the greatest."""
         with self._lock:
             watched = list(self._watched)
-        pulses = [host.pulse() for host in watched]
-        return sum(held for held, _ in pulses), max((age_s for _, age_s in pulses), default=0.0)
-
-
-LEASES_HELD = Metric("leases_held", Kind.GAUGE, "Leases owned by this process now.")
-SINCE_RENEWAL = Metric(
-    "lease_seconds_since_renewal",
-    Kind.GAUGE,
-    "Age of the oldest last renewal among the leases owned now; 0 when none is.",
-)
+        found: dict[Metric, dict[tuple[str, ...], float]] = {metric: {} for metric in READ}
+        for metric in READ:
+            if not metric.labels:
+                found[metric][()] = 0.0
+        for each in watched:
+            for metric, value, labels in each.readings():
+                values = found[metric]
+                key = tuple(self._labels.checked(metric, labels).values())
+                before = values.get(key, 0.0)
+                values[key] = max(before, value) if metric.kind is Kind.GAUGE else before + value
+        return found
 
 
 class Span:
@@ -359,9 +401,10 @@ class Telemetry:
         return {}
 
     def watch(self, watched: Watched) -> Callable[[], None]:
-        """A host began: read its ``pulse`` whenever gauges are wanted.
+        """Read its ``readings`` whenever they are wanted.
 
-        The function that is returned ends it; the host calls it when it closes.
+        A host watches itself until it closes; an orchestrator of charts is watched by who wants
+        its numbers. The function that is returned ends it.
         """
         del watched
         return _nothing

@@ -65,7 +65,7 @@ class HostLogs:
     """The loggers of one host. Made by ``bind_host``; there is nothing to close."""
 
     def __init__(self, fields: Mapping[str, str], alive: Callable[[], bool]) -> None:
-        self._fields = dict(fields)
+        self._fields = fields
         self._alive = alive
 
     def logger(self, name: str) -> logging.Logger:
@@ -83,6 +83,17 @@ def _always() -> bool:
 
 UNBOUND = HostLogs({}, _always)
 """Loggers for what runs on no host: their records are as those of any library."""
+
+_process: dict[str, str] = {}
+
+PROCESS = HostLogs(_process, _always)
+"""Loggers for what all hosts of a process share, such as its charts: their records say the host
+that connected first."""
+
+
+def name_process(host: str) -> None:
+    """Let the records of ``PROCESS`` say ``host``, unless another one came first."""
+    _process.setdefault("host", host)
 
 
 def bind_host(

@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import traceback as traceback_module
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from outlive.errors import ConfigurationError, LeaseHeld
 from outlive.serialization import masked
 from outlive.telemetry.events import (
-    LEASES_HELD,
     METRICS,
-    SINCE_RENEWAL,
+    READ,
     Attribute,
     Kind,
     Labels,
     Metric,
-    Pulses,
+    Readings,
     Span,
     Telemetry,
     Watched,
@@ -61,14 +61,20 @@ class MetricsTelemetry(Telemetry):
                 "metrics need the OpenTelemetry API: pip install 'outlive[otel]'"
             ) from None
         meter = metrics.get_meter(_INSTRUMENTATION, meter_provider=provider)
-        self._labels, self._pulses = Labels(), Pulses()
+        self._labels, self._readings = Labels(), Readings()
         self._instruments = {metric: _instrument(meter, metric) for metric in METRICS}
-        for place, metric in enumerate((LEASES_HELD, SINCE_RENEWAL)):
-            meter.create_observable_gauge(
-                f"outlive.{metric.name}",
-                [lambda _, place=place: [metrics.Observation(self._pulses.read()[place])]],
-                description=metric.text,
-            )
+
+        def observed(metric: Metric, _: object) -> list[metrics.Observation]:
+            values = self._readings.read()[metric].items()
+            return [
+                metrics.Observation(value, dict(zip(metric.labels, labels, strict=True)))
+                for labels, value in values
+            ]
+
+        for metric in READ:
+            counts = metric.kind is Kind.COUNTER
+            create = meter.create_observable_counter if counts else meter.create_observable_gauge
+            create(f"outlive.{metric.name}", [partial(observed, metric)], description=metric.text)
 
     def record(self, metric: Metric, value: float = 1, **labels: str) -> None:
         """Tell the instrument of this row."""
@@ -76,7 +82,7 @@ class MetricsTelemetry(Telemetry):
 
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Read the gauges of this host at each export, until it closes or is dropped."""
-        return self._pulses.watch(watched)
+        return self._readings.watch(watched)
 
 
 def _instrument(meter: Meter, metric: Metric) -> Callable[[float, Mapping[str, str]], None]:

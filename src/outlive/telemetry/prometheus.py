@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 from outlive.errors import ConfigurationError
 from outlive.telemetry.events import (
     DECLARED,
-    LEASES_HELD,
     METRICS,
     OTHER,
-    SINCE_RENEWAL,
     Kind,
     Labels,
     Metric,
-    Pulses,
+    Readings,
     Telemetry,
     Watched,
 )
@@ -59,7 +57,7 @@ class PrometheusTelemetry(Telemetry):
 
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Read the gauges of this host at each scrape, until it closes or is dropped."""
-        return self._metrics.pulses.watch(watched)
+        return self._metrics.readings.watch(watched)
 
 
 def _metrics_of(registry: CollectorRegistry) -> _Metrics:
@@ -105,7 +103,7 @@ class _Metrics:
             if DECLARED not in metric.labels.values():
                 for values in product(*((*each, OTHER) for each in metric.labels.values())):
                     self._teller(metric, dict(zip(metric.labels, values, strict=True)))
-        self.pulses = Pulses()
+        self.readings = Readings()
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
         """Give a value to its series."""
@@ -128,9 +126,13 @@ class _Metrics:
 
     def collect(self) -> Iterator[Family]:
         """Everything, as of now. Called by each scrape, on the scraper's thread."""
-        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for collector in self._collectors.values():
             yield from collector.collect()
-        for metric, value in zip((LEASES_HELD, SINCE_RENEWAL), self.pulses.read(), strict=True):
-            yield GaugeMetricFamily(f"outlive_{metric.name}", metric.text, value=value)
+        for metric, values in self.readings.read().items():
+            kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            family = kind(f"outlive_{metric.name}", metric.text, labels=tuple(metric.labels))
+            for labels, value in values.items():
+                family.add_metric(labels, value)
+            yield family

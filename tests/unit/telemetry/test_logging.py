@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import outlive
+from outlive.charts import Chart
+from outlive.charts.orchestrator import Orchestrator
 from outlive.connect import connect
 from outlive.drivers.memory.host_store import MemoryHostStore
 from outlive.drivers.memory.lease_store import MemoryLeaseStore
@@ -281,6 +283,44 @@ def test_every_log_call_names_its_host_or_uses_a_bound_logger(folder):
                 silent.append(f"{path.name}:{node.lineno}")
     assert seen > 3
     assert silent == []
+
+
+def test_a_flood_below_warning_is_limited_and_said(lines):
+    log = bind_host("h", "ns").logger("outlive.test-flood")
+
+    def tell(level: int, second: int) -> None:
+        record = log.makeRecord(log.name, level, __file__, 1, "it happened", (), None)
+        record.created = second + 0.5
+        log.handle(record)
+
+    for _ in range(logs.RECORDS_PER_S_MAX + 50):
+        tell(logging.DEBUG, 100)
+    tell(logging.WARNING, 100)
+    assert len(lines.records) == logs.RECORDS_PER_S_MAX + 1
+    tell(logging.INFO, 101)
+    said = [record.getMessage() for record in lines.records[-2:]]
+    assert said[0] == (
+        f"left out 50 records of this logger: at most {logs.RECORDS_PER_S_MAX} a second are "
+        "written below WARNING"
+    )
+    assert said[1] == "it happened"
+    assert vars(lines.records[-2])["host"] == "h"
+
+
+async def test_records_of_charts_say_the_host_that_connected_first(lines):
+    fields = logs._process
+    before = dict(fields)
+    fields.clear()
+    try:
+        async with connect("memory://", name="first"), connect("memory://", name="second"):
+            hub = Orchestrator()
+            await hub.start(Chart.load({"id": "light"}))
+            record = await lines.said("machine light")
+            assert record.host == "first"
+            await hub.force_cleanup()
+    finally:
+        fields.clear()
+        fields.update(before)
 
 
 def test_a_bound_logger_obeys_the_registered_one(lines):

@@ -11,6 +11,8 @@ import pytest
 
 prometheus_client = pytest.importorskip("prometheus_client")
 
+from outlive.charts import Chart  # noqa: E402
+from outlive.charts.orchestrator import Orchestrator  # noqa: E402
 from outlive.connect import connect  # noqa: E402
 from outlive.drivers.memory.lease_store import MemoryLeaseStore  # noqa: E402
 from outlive.errors import (  # noqa: E402
@@ -200,8 +202,8 @@ async def test_gauges_are_read_from_all_hosts_at_the_scrape(pair, metrics):
 
 
 class Pulse:
-    def pulse(self):
-        return 5, 1.5
+    def readings(self):
+        return (events.LEASES_HELD, 5, {}), (events.SINCE_RENEWAL, 1.5, {})
 
 
 def test_a_host_that_is_dropped_is_not_kept_alive_by_its_metrics(metrics):
@@ -235,6 +237,30 @@ def test_unknown_values_share_one_series(metrics):
     assert metrics.series() == before
     assert metrics("lease_acquisitions_total", outcome="other") == 100
     assert metrics("lease_losses_total", reason="other") == 100
+
+
+async def test_an_orchestrator_of_charts_is_read_at_the_scrape(metrics):
+    light = {
+        "id": "light",
+        "initial": "red",
+        "states": {"red": {"on": {"GO": "green"}}, "green": {}},
+    }
+    hub = Orchestrator()
+    end = metrics.telemetry.watch(hub)
+    first = await hub.start(Chart.load(light))
+    second = await hub.start(Chart.load(light), id="second")
+    await first.request("GO")
+    await second.stop()
+    second.unregister()
+    assert metrics("chart_machines", chart="light") == 1
+    assert metrics("chart_registrations_total") == 2
+    assert metrics("chart_ends_total") == 1
+    assert metrics("chart_events_total", outcome="succeeded") == 1
+    assert metrics("chart_events_total", outcome="dead_letter") == 0
+    assert metrics("chart_lanes") > 0
+    end()
+    assert metrics("chart_registrations_total") == 0
+    await hub.force_cleanup()
 
 
 def test_names_that_are_made_of_data_end_in_one_series(metrics):

@@ -121,6 +121,7 @@ class Group:
             if self.released:
                 raise GroupReleased(self.name)
             self._members[machine.id] = machine
+            self.orchestrator.registered += 1
             namesake = self._names.get(base)
             if namesake is None:
                 self._names[base] = machine
@@ -128,6 +129,7 @@ class Group:
                 self._names[base] = {namesake: None, machine: None}
             else:
                 namesake[machine] = None
+        self.orchestrator.log.debug("machine %s: registered in group %s", machine.id, self.name)
         return machine
 
     async def start(
@@ -171,6 +173,7 @@ class Group:
                     self._names[machine.base] = next(iter(namesake))
             else:
                 self._names.pop(machine.base, None)
+        self.orchestrator.log.debug("machine %s: left group %s", machine.id, self.name)
 
     # -- reaching -------------------------------------------------------------------------------
 

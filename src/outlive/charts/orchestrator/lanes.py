@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.charts.orchestrator.metrics import Counts
 from outlive.charts.orchestrator.options import PoolOptions
+from outlive.telemetry import PROCESS
 
 if TYPE_CHECKING:
     from outlive.charts.orchestrator.worker import Worker
 
-_log = logging.getLogger("outlive.charts")
+_log = PROCESS.logger("outlive.charts")
 
 # Events of one lane in one turn. Large enough that going round costs little beside it, small enough
 # that the default pool ends its turn within a millisecond.

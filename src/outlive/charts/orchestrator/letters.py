@@ -30,7 +30,7 @@ class DeadLetter:
 class DeadLetters:
     """The last dead letters of an orchestrator. May be written by any thread."""
 
-    def __init__(self, clock: Clock, log: logging.Logger | None) -> None:
+    def __init__(self, clock: Clock, log: logging.Logger) -> None:
         self._clock = clock
         self._log = log
         self._recent: deque[DeadLetter] = deque(maxlen=LETTERS_MAX)
@@ -62,8 +62,7 @@ class DeadLetters:
             at=self._clock.now(),
         )
         self._recent.append(letter)
-        if self._log is not None:
-            self._log.warning("dead letter %r for %s: %s", event.type, machine, reason)
+        self._log.warning("dead letter %r for %s: %s", event.type, machine, reason)
         for listener in self._listeners:
             try:
                 listener(letter)

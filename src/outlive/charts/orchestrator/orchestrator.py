@@ -10,7 +10,8 @@ import asyncio
 import itertools
 import logging as logs
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,11 @@ from outlive.charts.timers import LoopTimers, Timers
 from outlive.errors import GroupReleased, UnknownTarget
 from outlive.model.options import Duration
 from outlive.runtime.runtime import Runtime
+from outlive.telemetry import PROCESS, HostLogs, Reading, events
 
-_log = logs.getLogger("outlive.charts")
+_log = PROCESS.logger("outlive.charts")
+
+_SILENT = HostLogs({}, lambda: False).logger("outlive.charts")
 
 OnError = Callable[[Interpreter, BaseException], None]
 
@@ -51,9 +55,9 @@ OnError = Callable[[Interpreter, BaseException], None]
 class Orchestrator:
     """Runs machines in groups. ``outlive.orchestrator()`` is the one that a process shares.
 
-    ``logging`` is whether errors that nobody waits for, and dead letters, are logged; a logger says
-    where. ``unhandled`` is what becomes of an event that no transition takes. A decision (a guard,
-    an assign) that raises leaves its machine as it was.
+    ``logging`` is whether machines that come and go, errors that no sender waits for and dead
+    letters are logged; a logger says where. ``unhandled`` is what becomes of an event that no
+    transition takes. A decision (a guard, an assign) that raises leaves its machine as it was.
 
     Raises:
         UsageError: The options do not fit together.
@@ -85,9 +89,9 @@ class Orchestrator:
         self.rule = MailboxRule(limit=mailbox_limit, policy=mailbox_policy)
         self.lock = threading.RLock()
         self._runtime = runtime or Runtime()
-        self._logger = logging if isinstance(logging, logs.Logger) else (_log if logging else None)
+        self.log = logging if isinstance(logging, logs.Logger) else (_log if logging else _SILENT)
         self._measured = metrics
-        self.letters = DeadLetters(self._runtime.clock, self._logger)
+        self.letters = DeadLetters(self._runtime.clock, self.log)
         self._on_error: tuple[OnError, ...] = ()
         self._inspectors: tuple[Inspect, ...] = ()
         self.environment = Environment(
@@ -102,6 +106,8 @@ class Orchestrator:
         self._default: Group | None = None
         self._lanes: dict[asyncio.AbstractEventLoop, Lanes] = {}
         self._past = Counts()
+        # Machines since it was made.
+        self.registered = 0
         self.pid = self._runtime.pid()
 
     def __repr__(self) -> str:
@@ -279,6 +285,29 @@ class Orchestrator:
             shrunk=counts.shrunk,
         )
 
+    def readings(self) -> Iterable[Reading]:
+        """The same for a telemetry, which ``watch``es this orchestrator, and the machines by chart.
+
+        What other loops count meanwhile comes with the next look.
+        """
+        now = self.metrics()
+        machines = Counter(machine.chart.id for group in self.groups for machine in group.machines)
+        for chart, count in machines.items():
+            yield events.CHART_MACHINES, count, {"chart": chart}
+        yield events.CHART_REGISTRATIONS, self.registered, {}
+        yield events.CHART_ENDS, max(0, self.registered - now.machines), {}
+        for outcome, count in (
+            *(("succeeded", now.succeeded), ("failed", now.failed), ("timeout", now.timeouts)),
+            *(("throttled", now.throttled), ("discarded", now.discarded)),
+            ("dead_letter", now.dead_letters),
+        ):
+            yield events.CHART_EVENTS, count, {"outcome": outcome}
+        yield events.CHART_LANES, now.pool_size, {}
+        yield events.CHART_LANES_CHANGED, now.grown, {"direction": "grown"}
+        yield events.CHART_LANES_CHANGED, now.shrunk, {"direction": "shrunk"}
+        yield events.CHART_QUEUED, now.queue_depth, {}
+        yield events.CHART_QUEUE_AGE, now.queue_age_s, {}
+
     def health(self, before: Metrics | None = None) -> Health:
         """Whether it keeps up: since ``before``, or since it was made."""
         return judge(self.metrics(), before)
@@ -295,8 +324,7 @@ class Orchestrator:
         return published(self, path)
 
     def _tell_error(self, actor: Any, error: BaseException) -> None:
-        if self._logger is not None:
-            self._logger.error("machine %s: %s", actor.id, error, exc_info=error)
+        self.log.error("machine %s: %s", actor.id, error, exc_info=error)
         for function in self._on_error:
             try:
                 function(actor, error)
