@@ -8,9 +8,8 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-# A disk that stalls for a second on a busy machine must not cost a leader its lease.
-TTL_S = 2.4
-TICK_S = 0.5
+# A machine that stalls for seconds must not cost a leader its lease.
+TTL_S = 6.0
 
 
 class Fleet:
@@ -24,7 +23,7 @@ class Fleet:
 
     def leads(self, event):
         """The living host that said ``event`` last; waits until there is one."""
-        for _ in range(200):
+        for _ in range(1200):
             said = [(host.all(event)[-1], host) for host in self.alive if host.all(event)]
             ended = {m["token"] for host in self.alive for m in host.all("led")}
             current = [(m["at"], host) for m, host in said if m.get("token") not in ended]
@@ -36,7 +35,7 @@ class Fleet:
     def wait_ticks(self, count):
         """Wait until the fleet has run ``count`` more ticks."""
         wanted = len(self.ticks()) + count
-        for _ in range(400):
+        for _ in range(1200):
             if len(self.ticks()) >= wanted:
                 return
             self.alive[0].linger(0.05)

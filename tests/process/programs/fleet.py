@@ -8,7 +8,7 @@ import sys
 import outlive
 from tests.process.programs.speech import say, speak_the_log
 
-TICK_S = 0.5
+TICK_S = 1.0
 # Stepping down takes a while, so that an early successor would be seen.
 _CLEAN_UP_S = 0.3
 
