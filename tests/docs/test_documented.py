@@ -21,6 +21,7 @@ from outlive.leases import events
 from outlive.ports.capabilities import Capabilities
 from outlive.telemetry.events import JOB_OUTCOMES, REASONS
 from outlive.work.drafting import JobOptions
+from tests.docs import log_events
 from tests.docs.pages import ROOT, pages, reference
 from tools import capabilities_table
 
@@ -293,3 +294,9 @@ def test_the_glossary_has_the_words_of_logs_and_errors():
 
 def test_how_a_system_fails_is_headed_failure_modes():
     assert [each.name for each in pages() if re.search(r"bad day", each.text, re.IGNORECASE)] == []
+
+
+def test_every_log_record_is_listed_with_its_level_and_fields():
+    assert page("logs.md") == log_events.written(page("logs.md")), (
+        "write the tables anew: python -m tests.docs.log_events write"
+    )

@@ -85,7 +85,7 @@ def test_the_logs_of_both_hosts_tell_a_take_over(store, tmp_path):
         outlive(store.url, "flow", "watch", "long")
         # A slow machine may give it back to the first host.
         said = [line for worker in workers for line in worker.lines()]
-        assert sum(line.endswith("flow long of 'long' completed") for line in said) == 1
+        assert sum(line.endswith("flow long of 'long' ended: completed") for line in said) == 1
         for worker in workers:
             worker.end()
             assert worker.lines()[-1] == f"{worker.name}: host {worker.name} left"

@@ -210,7 +210,7 @@ def _emit(actor: Interpreter, effect: Emit) -> None:
 
 def _log_value(actor: Interpreter, effect: Log) -> None:
     label = f"{effect.label}: " if effect.label else ""
-    _log.info("machine %s: %s%s", actor.id, label, effect.value)
+    _log.info("machine %s: %s%s", actor.id, label, effect.value, extra={"machine": actor.id})
 
 
 _DO: dict[type[Any], Callable[[Any, Any], Awaitable[Any] | None]] = {

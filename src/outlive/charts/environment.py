@@ -23,11 +23,13 @@ FaultPolicy = Literal["fail", "keep"]
 
 
 def _log_error(actor: Any, error: BaseException) -> None:
-    _log.error("machine %s: %s", actor.id, error, exc_info=error)
+    _log.error("machine %s: %s", actor.id, error, exc_info=error, extra={"machine": actor.id})
 
 
 def _log_dead_letter(actor: Any, event: Event) -> None:
-    _log.warning("machine %s: no transition for event %r", actor.id, event.type)
+    _log.warning(
+        "machine %s: no transition for event %r", actor.id, event.type, extra={"machine": actor.id}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

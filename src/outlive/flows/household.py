@@ -286,9 +286,7 @@ class Household:
             )
         else:
             self.log.info(
-                "flow %s of %r was %s"
-                if status is not InstanceStatus.COMPLETED
-                else "flow %s of %r %s",
+                "flow %s of %r ended: %s",
                 *(live.id, live.row.name, status.value),
                 extra={"flow": live.id, "token": live.row.token},
             )

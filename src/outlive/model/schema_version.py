@@ -33,12 +33,11 @@ def version_of(number: int, script: str) -> SchemaVersion:
     return SchemaVersion(number, number if declared is None else int(declared.group(1)))
 
 
-def newer_served(store: str, found: int, release: int) -> str:
-    """The log line of a release that uses a newer schema."""
-    return (
-        f"the schema of {store} has version {found}, from a newer release, and still supports "
-        f"this release (version {release}): upgrade this host when convenient"
-    )
+NEWER_SERVED = (
+    "the schema of %s has version %d, from a newer release, and still supports this release "
+    "(version %d): upgrade this host when convenient"
+)
+"""The log line of a release that uses a newer schema."""
 
 
 def too_old(store: str, found: int, release: int) -> SchemaMismatch:

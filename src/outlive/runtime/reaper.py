@@ -77,16 +77,14 @@ class _Taken:
     dead_jobs: int = 0
     flows: int = 0
 
-    def __str__(self) -> str:
+    def parts(self) -> tuple[str, str, str]:
+        """Jobs, flows and hosts in words."""
         jobs, flows = plural(self.jobs, "job"), plural(self.flows, "flow")
         dead = f" ({self.dead_jobs} dead: lost too often)" if self.dead_jobs else ""
         named = ", ".join(self.hosts[:_NAMED_MAX])
         more = len(self.hosts) - _NAMED_MAX
         who = f"; hosts found dead: {named}" if named else ""
-        return (
-            f"recovered {jobs}{dead} and {flows} from dead hosts{who}"
-            f"{f' and {more} more' if more > 0 else ''}"
-        )
+        return f"{jobs}{dead}", flows, f"{who}{f' and {more} more' if more > 0 else ''}"
 
 
 class Reaper:
@@ -187,7 +185,7 @@ class Reaper:
         # A session without work may be that of a worker over HTTP, which ends by running out.
         if taken.jobs or taken.flows:
             # A host died: who keeps the fleet wants to see that without asking for more.
-            self._log.warning("%s", taken)
+            self._log.warning("recovered %s and %s from dead hosts%s", *taken.parts())
 
     async def _reap(
         self, hosts: HostStore, others: Sequence[HostSession], now: float, *, unseen: bool

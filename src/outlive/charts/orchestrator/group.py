@@ -129,7 +129,11 @@ class Group:
                 self._names[base] = {namesake: None, machine: None}
             else:
                 namesake[machine] = None
-        self.orchestrator.log.debug("machine %s: registered in group %s", machine.id, self.name)
+        self.orchestrator.log.debug(
+            "machine %s: registered in group %s",
+            *(machine.id, self.name),
+            extra={"machine": machine.id, "group": self.name},
+        )
         return machine
 
     async def start(
@@ -173,7 +177,11 @@ class Group:
                     self._names[machine.base] = next(iter(namesake))
             else:
                 self._names.pop(machine.base, None)
-        self.orchestrator.log.debug("machine %s: left group %s", machine.id, self.name)
+        self.orchestrator.log.debug(
+            "machine %s: left group %s",
+            *(machine.id, self.name),
+            extra={"machine": machine.id, "group": self.name},
+        )
 
     # -- reaching -------------------------------------------------------------------------------
 

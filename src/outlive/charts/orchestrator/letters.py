@@ -62,7 +62,11 @@ class DeadLetters:
             at=self._clock.now(),
         )
         self._recent.append(letter)
-        self._log.warning("dead letter %r for %s: %s", event.type, machine, reason)
+        self._log.warning(
+            "dead letter %r for %s: %s",
+            *(event.type, machine, reason),
+            extra={"machine": machine, "group": group},
+        )
         for listener in self._listeners:
             try:
                 listener(letter)

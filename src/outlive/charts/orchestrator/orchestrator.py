@@ -324,7 +324,9 @@ class Orchestrator:
         return published(self, path)
 
     def _tell_error(self, actor: Any, error: BaseException) -> None:
-        self.log.error("machine %s: %s", actor.id, error, exc_info=error)
+        self.log.error(
+            "machine %s: %s", actor.id, error, exc_info=error, extra={"machine": actor.id}
+        )
         for function in self._on_error:
             try:
                 function(actor, error)

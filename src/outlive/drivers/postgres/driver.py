@@ -21,7 +21,7 @@ from outlive.drivers.postgres.token_store import PostgresTokenStore
 from outlive.drivers.postgres.wakeups import PostgresWakeups, channel_of
 from outlive.model.location import Location
 from outlive.model.options import CLOCK_DRIFT
-from outlive.model.schema_version import newer_served
+from outlive.model.schema_version import NEWER_SERVED
 from outlive.ports.capabilities import Capabilities
 from outlive.ports.driver import DriverContext, Finding, Migration
 
@@ -69,7 +69,7 @@ class PostgresFactory:
             raise
         known = migrations()[-1][0]
         if done.after > known and context.role == "host":
-            context.logger.info(newer_served(STORE, done.after, known))
+            context.logger.info(NEWER_SERVED, STORE, done.after, known)
         driver = PostgresDriver(connections, settings, context, identity)
         await driver.wakeups.start()
         return driver

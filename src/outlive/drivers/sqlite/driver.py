@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outlive.clock import Clock
-from outlive.drivers.sqlite import files, health
+from outlive.drivers.sqlite import files, health, schema
 from outlive.drivers.sqlite import lease_sql as sql
 from outlive.drivers.sqlite.bells import FOR_INSTANCES, Bells
 from outlive.drivers.sqlite.connection import check_library
@@ -37,6 +37,7 @@ from outlive.drivers.sqlite.waiting import Waiting
 from outlive.drivers.sqlite.wakeups import Poll, SqliteWakeups
 from outlive.drivers.sqlite.writer import Writer
 from outlive.model.location import Location
+from outlive.model.schema_version import NEWER_SERVED
 from outlive.model.turns import RING_DEPTH
 from outlive.names import HostId
 from outlive.ports.capabilities import Capabilities
@@ -232,7 +233,7 @@ class SqliteFactory:
             may_create=context.create,
         )
         if connections.newer is not None and context.role == "host":
-            context.logger.info(connections.newer)
+            context.logger.info(NEWER_SERVED, schema.STORE, *connections.newer)
         try:
             return SqliteDriver(connections, paths, settings, context, domain)
         except BaseException:

@@ -17,7 +17,6 @@ from outlive.drivers.sqlite import files, schema
 from outlive.drivers.sqlite.connection import open_reader, open_writer, refusal
 from outlive.drivers.sqlite.settings import Settings
 from outlive.drivers.sqlite.translate import is_busy, translate
-from outlive.model.schema_version import newer_served
 from outlive.ports.driver import Migration
 
 # Opening meets a lock only while another process creates, migrates or recovers the file.
@@ -34,8 +33,8 @@ class Connections:
     hosts: sqlite3.Connection
     sessions: sqlite3.Connection
     migration: Migration
-    # What is logged, if a file is of a newer release and serves this one.
-    newer: str | None
+    # The version of a file of a newer release that serves this one, and the version of this one.
+    newer: tuple[int, int] | None
 
     def close(self) -> None:
         """Close all of them."""
@@ -82,11 +81,9 @@ def open_files(
     return Connections(main, reader, reads, hosts, sessions, migration, newer)
 
 
-def _newer(migration: Migration, name: str) -> str | None:
+def _newer(migration: Migration, name: str) -> tuple[int, int] | None:
     known = schema.migrations(name)[-1][0]
-    if migration.after <= known:
-        return None
-    return newer_served(schema.STORE, migration.after, known)
+    return (migration.after, known) if migration.after > known else None
 
 
 def _refuse_nothing(path: Path) -> None:
