@@ -44,6 +44,7 @@ _NEEDS: dict[str, Callable[[], Path]] = {
     "azurite_server": install.azurite,
     "cosmos_emulator": install.cosmos_emulator,
     "openssl": install.openssl,
+    "promtool": install.promtool,
 }
 _MISSING = pytest.StashKey[dict[str, str]]()
 # Whether a test marked ``service`` was reached, so that the last line has something to say.
@@ -162,6 +163,11 @@ def cosmos_emulator(pytestconfig: pytest.Config) -> Iterator[CosmosEmulator]:
 @pytest.fixture(scope="session")
 def openssl(pytestconfig: pytest.Config) -> Path:
     return _have(pytestconfig, install.openssl)
+
+
+@pytest.fixture(scope="session")
+def promtool(pytestconfig: pytest.Config) -> Path:
+    return _have(pytestconfig, install.promtool)
 
 
 @pytest.fixture

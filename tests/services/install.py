@@ -222,6 +222,13 @@ def openssl() -> Path:
     )
 
 
+def promtool() -> Path:
+    """Give the program ``promtool``, which checks rules of Prometheus."""
+    return find_or_install(
+        "promtool", lambda: _program_on_system("promtool"), [lambda: _apt_install("prometheus")]
+    )
+
+
 def compiler() -> Path:
     """Give the C compiler."""
     return find_or_install("cc", lambda: _program_on_system("cc"), [lambda: _apt_install("gcc")])

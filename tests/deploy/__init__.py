@@ -1,0 +1,1 @@
+"""The files for those who run Outlive in production."""
