@@ -101,6 +101,7 @@ from outlive.model.options import LeaseOptions
 from outlive.model.retry import Retry
 from outlive.model.schedule import CatchUp
 from outlive.model.ticks import Tick
+from outlive.runtime.hosts import HostInfo, Hosts
 from outlive.runtime.runtime import Runtime
 from outlive.telemetry import (
     JsonFormatter,
@@ -164,6 +165,8 @@ __all__ = [
     "HistoryTooLong",
     "HistoryTooNew",
     "Host",
+    "HostInfo",
+    "Hosts",
     "InstanceStatus",
     "InvalidChart",
     "InvalidName",

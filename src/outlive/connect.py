@@ -153,6 +153,9 @@ class _Connecting(AwaitedBlock):
             raise UsageError(f"app must be an outlive.App, not {type(self._app).__name__}")
         settings = load_settings(**self._arguments)
         location = parse_url(settings.url or "")
+        # Here, because the package imports this module before it has a version.
+        from outlive import __version__
+
         factory = find_factory(location.scheme)
         check_options(factory, location, settings.options)
         runtime = self._runtime
@@ -179,6 +182,7 @@ class _Connecting(AwaitedBlock):
             session_ttl_s=settings.session_ttl_s,
             leases=settings.leases,
             metadata=_metadata(name, host_id, runtime),
+            version=__version__,
             session=settings.session,
             flows=settings.flows,
             claim_batch=settings.claim_batch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,7 @@ class Means:
     logs: HostLogs
     flows: FlowOptions
     claim_batch: int
+    stopping: Callable[[], None]
 
 
 class Duties:
@@ -142,6 +143,8 @@ class Duties:
                 self._look_again()
 
     def _hear_stop(self, now: bool) -> None:  # noqa: FBT001 - a loop passes no keywords
+        if not self._stopping:
+            self._means.stopping()
         self._stopping = True
         self._news.set()
         if now:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +37,7 @@ from outlive.ports.instance_store import InstanceStore
 from outlive.ports.job_store import JobStore
 from outlive.runtime.entering import running_block
 from outlive.runtime.heartbeat import Heartbeat
+from outlive.runtime.hosts import Hosts
 from outlive.runtime.keeper import Keeper
 from outlive.runtime.outside import check_outside
 from outlive.runtime.reaper import RECLAIM_MAX, Reaper
@@ -128,6 +129,8 @@ class Host:
         self._closing: asyncio.Task[None] | None = None
         # Queues that were measured: one that is gone has no jobs.
         self._measured: set[str] = set()
+        # Writes into the session that this host was told to stop.
+        self._draining: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -188,6 +191,16 @@ class Host:
         if self._flows is None:
             raise _unkept("flows", self.capabilities)
         return self._flows
+
+    @property
+    def hosts(self) -> Hosts:
+        """The hosts of the namespace: which processes live, and what each owns.
+
+        Raises:
+            UsageError: The code of a flow asks.
+        """
+        check_outside("host.hosts")
+        return Hosts(self._driver)
 
     @property
     def driver(self) -> Driver:
@@ -299,6 +312,10 @@ class Host:
 
     async def _do(self, duties: Duties, grace_s: float, *, signals: bool) -> None:
         try:
+            if self._draining is not None:
+                await asyncio.wait([self._draining])
+                self._draining = None
+                await self._show_in_session(draining=False)
             await duties.run(grace_s, signals=signals)
         finally:
             self._duties = None
@@ -317,7 +334,21 @@ class Host:
             logs=self._logs,
             flows=self._plan.flows,
             claim_batch=self._plan.claim_batch,
+            stopping=self._drain,
         )
+
+    def _drain(self) -> None:
+        showing = self._show_in_session(draining=True)
+        self._draining = self._runtime.spawn(showing, name=f"outlive-draining-{self.name}")
+
+    async def _show_in_session(self, *, draining: bool) -> None:
+        """Write for others to see whether this host has stopped claiming."""
+        hosts = self._driver.hosts
+        if hosts is not None and self._plan.session:
+            metadata = self._session_metadata(draining=draining)
+            # The one that is renewed now: the first of this host may have been lost.
+            opening = hosts.open(replace(self._heartbeat.session, metadata=metadata))
+            await self._patiently(opening, "update the host session", then="it is shown as it was")
 
     def _check_runnable(self) -> None:
         if self._app is None:
@@ -428,6 +459,8 @@ class Host:
         if self._work is not None:
             await self._patiently(self._work.close(), "release claims of jobs")
         await self._keeper.stop()
+        if self._draining is not None:
+            await asyncio.wait([self._draining])
         if self._plan.session and self._driver.hosts is not None:
             await self._patiently(self._end_session(), "end the host session")
         await self._driver.close()
@@ -508,8 +541,12 @@ class Host:
             id=plan.id,
             name=plan.name,
             ttl_us=round(plan.session_ttl_s * 1e6),
-            metadata=encode_metadata(plan.metadata),
+            metadata=self._session_metadata(draining=False),
         )
+
+    def _session_metadata(self, *, draining: bool) -> str:
+        plan = self._plan
+        return encode_metadata({**plan.metadata, "version": plan.version, "draining": draining})
 
     async def __aenter__(self) -> Self:
         return self

@@ -22,6 +22,7 @@ class HostPlan:
     session_ttl_s: float
     leases: LeaseOptions
     metadata: Mapping[str, Any]
+    version: str = ""
     session: bool = True
     flows: FlowOptions = field(default_factory=FlowOptions)
     claim_batch: int = CLAIM_BATCH_MAX

@@ -25,6 +25,7 @@ from outlive.connect import connect as connect_async
 from outlive.model.options import Duration
 from outlive.names import HostId
 from outlive.ports.capabilities import Capabilities
+from outlive.runtime import hosts as hosts_module
 from outlive.runtime.outside import check_outside
 from outlive.runtime.portal import Portal
 from outlive.work.worker import GRACE_S
@@ -34,6 +35,7 @@ __all__ = [
     "FlowHandle",
     "Flows",
     "Host",
+    "Hosts",
     "Job",
     "Lease",
     "Leases",
@@ -41,6 +43,16 @@ __all__ = [
     "Work",
     "connect",
 ]
+
+
+class Hosts:
+    """The hosts of one namespace; see ``outlive.Hosts``."""
+
+    def __init__(self, hosts: hosts_module.Hosts, portal: Portal) -> None:
+        self._twin = hosts
+        self._portal = portal
+
+    list = awaited(hosts_module.Hosts.list)
 
 
 class Host:
@@ -65,6 +77,11 @@ class Host:
     def schedules(self) -> Schedules:
         """The schedules of the namespace; see ``outlive.Host.schedules``."""
         return Schedules(self._twin.schedules, self._portal)
+
+    @property
+    def hosts(self) -> Hosts:
+        """The hosts of the namespace; see ``outlive.Host.hosts``."""
+        return Hosts(self._twin.hosts, self._portal)
 
     @property
     def name(self) -> str:

@@ -34,6 +34,7 @@ _COMMANDS = {
     "demo": "outlive.cli.demo",
     "doctor": "outlive.cli.doctor",
     "flow": "outlive.cli.flow",
+    "host": "outlive.cli.host",
     "lease": "outlive.cli.lease",
     "migrate": "outlive.cli.migrate",
     "schedule": "outlive.cli.schedule",

@@ -18,6 +18,8 @@ class HostStore(Protocol):
     async def open(self, session: HostSession) -> None:
         """Begin the session of a new host. Repeatable for the same id while it lives.
 
+        A repeat counts the ttl anew, and its metadata replaces what was there.
+
         Raises:
             Fenced: This id was used by a session that has ended; ids are never reused.
         """

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from outlive.model.job import PRIORITY_MAX
+from outlive.runtime.hosts import HOSTS_MAX, HostInfo
 from outlive.server import limits
 
 # The dollar of Python matches before a last line feed too, that of the OpenAPI document does not;
@@ -172,6 +173,12 @@ class QueuesQuery(Request):
     after: Name | None = None
 
 
+class HostsQuery(Request):
+    """How many hosts are wanted."""
+
+    limit: Annotated[int, Meta(ge=1, le=HOSTS_MAX)] = HOSTS_MAX
+
+
 class ItemsQuery(Request):
     """Which items are wanted, and where the page begins."""
 
@@ -316,6 +323,12 @@ class Items(Answer):
 
     items: list[Item]
     next_after: str | None
+
+
+class Hosts(Answer):
+    """The living hosts and HTTP workers, the oldest first, with what each owns."""
+
+    hosts: list[HostInfo]
 
 
 class Health(Answer):

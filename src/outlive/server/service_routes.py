@@ -71,6 +71,16 @@ class ServiceRoutes:
             ),
             Endpoint(
                 method="GET",
+                path="/hosts",
+                name="hosts",
+                summary="The living hosts and HTTP workers, the oldest first.",
+                run=self.hosts,
+                scope=Scope.READ,
+                query=schemas.HostsQuery,
+                answers={200: ("The hosts.", schemas.Hosts)},
+            ),
+            Endpoint(
+                method="GET",
                 path="/openapi.json",
                 name="openapi",
                 summary="This document. Needs no token.",
@@ -113,6 +123,11 @@ class ServiceRoutes:
         except (OutliveError, TimeoutError):
             return False
         return True
+
+    async def hosts(self, call: Call) -> Reply:
+        """The hosts of the bearer's namespace."""
+        found = await self._spaces.of(call.principal).hosts.list(limit=call.body.limit)
+        return Reply(200, schemas.Hosts(hosts=found))
 
     async def openapi(self, call: Call) -> Reply:
         """The document."""

@@ -23,6 +23,7 @@ from outlive.names import HostId, JobId, Token
 from outlive.ports.driver import Driver
 from outlive.ports.job_store import JobStore
 from outlive.ports.token_store import TokenStore
+from outlive.runtime.hosts import Hosts
 from outlive.runtime.runtime import Runtime
 from outlive.server.access import Principal
 from outlive.server.claim_ids import ClaimRef
@@ -57,6 +58,7 @@ class Space:
     driver: Driver
     jobs: JobStore
     tokens: TokenStore
+    hosts: Hosts
     sessions: Sessions
     handed: Handed
 
@@ -74,6 +76,7 @@ def _space(namespace: str, driver: Driver, runtime: Runtime, opened: Opened) -> 
         driver=driver,
         jobs=jobs,
         tokens=tokens,
+        hosts=Hosts(driver),
         sessions=sessions,
         handed=Handed(runtime.clock),
     )

@@ -102,6 +102,17 @@ class HostStoreSuite:
         assert await names_in(hosts) == ["web"]
 
     @scenario
+    async def test_metadata_of_a_repeat_replaces_what_was_there(self, lab: Lab) -> None:
+        hosts = await sessions_of(lab)
+        await hosts.open(session("web", metadata='{"draining":false}'))
+        (before,) = await hosts.list(limit=10)
+        await lab.advance(0.002)
+        await hosts.open(session("web", metadata='{"draining":true}'))
+        (after,) = await hosts.list(limit=10)
+        assert after.metadata.replace(" ", "") == '{"draining":true}'
+        assert after.started_at == before.started_at
+
+    @scenario
     async def test_a_renewed_session_lives_on(self, lab: Lab) -> None:
         hosts = await sessions_of(lab)
         await hosts.open(session("web", lab.short_s))
