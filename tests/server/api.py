@@ -74,11 +74,14 @@ class Api:
         headers: Sequence[tuple[str, str]] = (JSON,),
         hang_up: asyncio.Event | None = None,
         raw_path: bytes | None = None,
+        plain: bool = False,
     ) -> Got:
+        """``plain`` sends these headers as they are, and no others."""
         parts = [body] if isinstance(body, bytes) else list(body)
         given = {"host": "127.0.0.1:8420", **dict(headers)}
         if self.token is not None:
             given.setdefault("authorization", f"Bearer {self.token}")
+        pairs = headers if plain else given.items()
         sent: list[Any] = []
 
         async def receive() -> Any:
@@ -100,7 +103,7 @@ class Api:
             "raw_path": path.encode() if raw_path is None else raw_path,
             "root_path": "",
             "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in pairs],
             "client": (self.address, 50000),
             "server": ("127.0.0.1", 8420),
         }

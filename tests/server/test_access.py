@@ -119,6 +119,10 @@ async def test_with_a_wrong_scope_every_route_answers_403(api, drivers):
         assert got.status == 403
 
 
+# What answers with whatever the namespace of the bearer has.
+OWN_LISTS = ("next", "postNext", "queues", "hosts")
+
+
 async def test_a_foreign_namespace_finds_nothing_and_changes_nothing(api, foreign):
     item, claim = await prepared(api)
     before = (await api.get("/queues")).body
@@ -131,7 +135,7 @@ async def test_a_foreign_namespace_finds_nothing_and_changes_nothing(api, foreig
             continue
         # Whatever goes by the id of a flow does not find it.
         expected = FOREIGN.get(endpoint.path, 404)
-        if endpoint.path.startswith("/queues/") or endpoint.name in ("next", "postNext", "queues"):
+        if endpoint.path.startswith("/queues/") or endpoint.name in OWN_LISTS:
             # The walk's own enqueue may have made a queue there.
             assert got.status in (expected, 200)
         else:
@@ -263,7 +267,7 @@ async def test_a_server_open_to_its_machine_closes_when_the_first_token_is_made(
     [
         ((("host", "evil.example"),), 421),
         ((("host", "127.0.0.1.evil.example:8420"),), 421),
-        ((("host", ""),), 421),
+        ((("host", ""),), 400),
         ((("host", "LOCALHOST:1"),), 200),
         ((("host", "[::1]:8420"),), 200),
         ((("origin", "https://evil.example"),), 403),
@@ -310,3 +314,38 @@ async def test_a_store_that_fails_is_told_without_its_words(api, drivers):
     assert "memory" not in got.document["detail"]
     got = await api.with_token(None).get("/healthz")
     assert (got.status, got.document) == (503, {"status": "unavailable"})
+
+
+async def test_a_failed_authentication_is_logged_with_its_address_and_without_the_token(
+    api, drivers, caplog
+):
+    _, token = await make_token(drivers["shop"], "shop", Scope.READ)
+    await api.with_token(token).get("/queues")
+    assert caplog.records == []
+    await api.with_token(token + "x", "10.0.0.7").get("/queues")
+    await api.with_token(None, "10.0.0.8").get("/queues")
+    unknown, absent = caplog.records
+    assert (unknown.levelname, unknown.address) == ("WARNING", "10.0.0.7")
+    assert "10.0.0.7" in unknown.getMessage()
+    assert "revoked" in unknown.getMessage()
+    assert "no token" in absent.getMessage()
+    assert token[:8] not in caplog.text
+
+
+async def test_the_access_log_says_who_asked_for_what_and_how_it_ended(api, drivers, caplog):
+    token_id, token = await make_token(drivers["shop"], "shop", Scope.READ)
+    await api.with_token(token).get("/queues")
+    assert caplog.records == []
+    caplog.set_level("INFO", "outlive.server.access")
+    await api.with_token(token, "10.0.0.7").get("/items/a b", "secret=1", raw_path=b"/items/a%0Ab")
+    await api.get("/healthz")
+    found, health = (record.getMessage() for record in caplog.records)
+    assert found.startswith(f"10.0.0.7 {token_id} GET /items/a%0Ab 404 in ")
+    assert health.startswith("10.0.0.1 - GET /healthz 200 in ")
+
+
+@pytest.mark.parametrize("given", [(), ("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "evil.example")])
+async def test_a_request_has_one_host_header(api, given):
+    got = await api.send("GET", "/healthz", headers=[("host", host) for host in given], plain=True)
+    assert (got.status, got.code) == (400, "invalid-request")
+    assert "exactly one Host header" in got.document["detail"]

@@ -159,7 +159,7 @@ async def test_a_page_is_checked_like_a_body(api, query):
     assert (got.status, got.code) == (400, "invalid-request")
 
 
-@pytest.mark.parametrize("name", ["a\x00b", "a\x1bb", "\u2028", "x" * 129])
+@pytest.mark.parametrize("name", ["a\x00b", "a\x1bb", "\u2028", "x" * 513])
 async def test_a_name_in_the_path_is_checked(api, name):
     for path in (f"/queues/{name}/items", f"/items/{name}"):
         got = await api.get(path)
@@ -187,14 +187,55 @@ async def test_no_such_path_and_no_such_method(api):
         (b'{"payload": "\\ud800"}', "surrogate"),
         (b'{"payload": ["\\udc00 x"]}', "surrogate"),
         (b'{"payload": "\\ud800\\u0041"}', "surrogate"),
-        (b'{"payload": 1', "truncated"),
-        (b'{"payload": "\\\\ud800", "x', "truncated"),
+        (b'{"payload": 1', "The body ends before its JSON does."),
+        (b'{"payload": "\\\\ud800", "x', "The body ends before its JSON does."),
         (b'{"payload": 1, "priority": true}', "Expected `number`, got `bool` - at `$.priority`"),
     ],
 )
 async def test_what_is_wrong_with_a_body_is_said_in_the_words_of_json(api, body, said):
     got = await refused(api, body, 400)
     assert said in got.document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "said"),
+    [
+        (PATH, {"id": "a\nb"}, "without control characters - at `$.id`"),
+        (PATH, {"on_duplicate": "no"}, "of: reject, replace, return - at `$.on_duplicate`"),
+        (PATH, {"max_attempts": 1.5}, "`number` that is whole - at `$.max_attempts`"),
+        ("/worker/next", {"worker_id": "a b", "queues": ["q"]}, "of A-Z, a-z, 0-9, '_', '.'"),
+        ("/worker/complete", {"claim_id": "\n"}, "of printable ASCII characters"),
+    ],
+)
+async def test_a_refusal_describes_what_is_wrong_without_a_pattern(api, path, document, said):
+    got = await api.post(path, document)
+    assert got.status == 400
+    assert said in got.document["detail"]
+    assert "regex" not in got.document["detail"]
+
+
+@pytest.mark.parametrize("query", ["state=no", "after=no", "limit=x"])
+async def test_a_refusal_of_a_parameter_has_no_pattern(api, query):
+    assert "regex" not in (await api.get(PATH, query)).document["detail"]
+
+
+async def test_names_are_as_long_as_in_python(api):
+    long = "x" * 512
+    got = await api.post(f"/queues/{long}/items", {"id": long, "unique_key": long})
+    assert (got.status, got.document["id"]) == (201, long)
+    wanted = {"worker_id": "w", "queues": [long], "session": "s"}
+    claimed = (await api.post("/worker/next", wanted)).document
+    assert claimed["id"] == long
+    settled = await api.post("/worker/complete", {"claim_id": claimed["claim_id"]})
+    assert settled.status == 200
+    assert (await api.get(f"/items/{long}")).document["queue"] == long
+
+
+@pytest.mark.parametrize("field", ["id", "unique_key", "ordering_key"])
+async def test_a_name_is_measured_in_bytes(api, field):
+    got = await api.post(PATH, {field: "é" * 300})
+    assert (got.status, got.code) == (400, "invalid-request")
+    assert "600 bytes" in got.document["detail"]
 
 
 async def test_a_whole_surrogate_pair_is_a_character(api):

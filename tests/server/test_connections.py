@@ -7,6 +7,7 @@ import contextlib
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
+import msgspec
 import pytest
 import uvicorn
 
@@ -107,6 +108,32 @@ async def test_a_head_that_grows_behind_a_waiting_request_is_cut_off(port, monke
         dripping = asyncio.create_task(drip(writer, b"a" * limits.HEAD_BYTES_MAX))
         assert await ended(reader) == b""
         await dripping
+
+
+@pytest.mark.parametrize("begin", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nA b: c\r\n\r\n"])
+async def test_what_is_not_http_is_refused_by_a_problem_document(port, begin, caplog):
+    async with connected(port) as (reader, writer):
+        writer.write(begin)
+        head, _, body = (await ended(reader)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"Content-Type: application/problem+json" in head
+    assert msgspec.json.decode(body)["code"] == "invalid-request"
+    (record,) = caplog.records
+    assert record.getMessage() == "a request from 127.0.0.1 is not valid HTTP"
+
+
+async def test_a_head_that_is_too_large_is_refused_though_it_came_in_time(port):
+    async with connected(port) as (reader, writer):
+        writer.write(HEALTH + b"X: %s\r\n\r\n" % (b"a" * 100_000))
+        assert (await ended(reader)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_health_check_may_ask_for_the_head_alone(port):
+    async with connected(port) as (reader, writer):
+        writer.write(b"HEAD" + HEALTH[3:] + b"Connection: close\r\n\r\n")
+        head, _, body = (await ended(reader)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert body == b""
 
 
 async def test_a_refused_request_is_no_way_to_go_on_sending(port):

@@ -223,7 +223,7 @@ async def test_what_a_status_does_not_allow_names_the_status(shop, act, said):
     await shop.ended(flow)
     got = await shop.api.send("POST", f"{FLOWS}/{flow}/{act}")
     assert (got.status, got.code) == (409, "conflict")
-    assert got.document["detail"] == f"The status of the flow is completed: {said}"
+    assert got.document["detail"] == f"Flow {flow!r} is completed: {said}"
     assert "first" not in got.document["title"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -258,6 +259,18 @@ def test_without_a_token_only_the_loopback_is_served(fleet, arguments):
     assert "outlive token create" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--access-log", "-v"])
+def test_requests_are_logged_when_asked_for(fleet, token, option):
+    server = fleet.start(option)
+    assert server.ask("GET", "/queues", token)[0] == 200
+    assert server.ask("GET", "/queues", "olt_wrong.default")[0] == 401
+    server.terminate()
+    said = server.process.stderr.read()
+    assert re.search(r"outlive: 20\S+Z? 127\.0\.0\.1 \w+ GET /queues 200 in \d+ ms", said), said
+    assert "authentication failed for 127.0.0.1" in said
+    assert "wrong" not in said
+
+
 def test_the_curl_example_is_a_worker(fleet, token, tmp_path):
     """The script of the documentation, as it stands there, against the real server."""
     page = read(ROOT / "docs" / "howto" / "work-over-http.md")
@@ -342,5 +355,5 @@ def test_schemathesis_finds_nothing(fleet, token, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:]
-    assert "23 passed" in done.stdout
+    assert "24 passed" in done.stdout
     assert server.process.poll() is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 
 from outlive.cli import signals
@@ -37,9 +39,16 @@ from outlive.cli.output import say
     show_default=True,
     help="Maximum seconds that a request for work may wait.",
 )
+@click.option("--access-log", is_flag=True, help="Log each request to stderr, as -v does.")
 @global_options
 def serve(
-    host: str, port: int, more: tuple[str, ...], names: tuple[str, ...], max_wait: float
+    *,
+    host: str,
+    port: int,
+    more: tuple[str, ...],
+    names: tuple[str, ...],
+    max_wait: float,
+    access_log: bool,
 ) -> None:
     """Serve the HTTP API until stopped.
 
@@ -51,7 +60,10 @@ def serve(
     from outlive.server.serving import ServePlan
     from outlive.server.serving import serve as run
 
+    if access_log:
+        logging.getLogger("outlive.server.access").setLevel(logging.INFO)
     invocation = current()
+    invocation.timed = True
     namespace = invocation.settings().namespace
     plan = ServePlan(
         url=invocation.url,

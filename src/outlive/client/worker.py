@@ -43,7 +43,7 @@ _OUTAGE_S = (0.2, 10.0)
 # The server keeps no more of an error than this, with every failed attempt.
 _ERROR_CHARS_MAX = 2000
 
-# The longest name that a server takes.
+# The longest name of a class that a server takes.
 _TYPE_CHARS_MAX = 128
 
 # How long one request waits for work: most of what a server allows.

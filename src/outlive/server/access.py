@@ -8,6 +8,7 @@ and an address that fails too often is not looked at for a while.
 from __future__ import annotations
 
 import hmac
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from outlive.server import limits
 from outlive.server.claim_ids import signing_key
 from outlive.server.limits import Limits
 from outlive.server.problems import Problem
+
+_log = logging.getLogger("outlive.server.access")
 
 # What an admin may do without being given each of these by name. Payloads are apart on purpose.
 _ADMIN = frozenset({Scope.READ, Scope.ENQUEUE, Scope.WORK, Scope.ADMIN})
@@ -141,6 +144,10 @@ class Authenticator:
         if principal is None:
             self._believed.pop(digest, None)
             self._failures.count(address)
+            why = "the token is unknown, expired or revoked" if text else "there is no token"
+            _log.warning(
+                "authentication failed for %s: %s", address, why, extra={"address": address}
+            )
             await self._clock.sleep(begun + self._failure_s - self._clock.monotonic())
             raise Problem(
                 "unauthenticated",

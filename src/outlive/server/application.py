@@ -40,6 +40,10 @@ from outlive.server.worker_routes import WorkerRoutes
 from outlive.telemetry import Telemetry, combine
 
 _log = logging.getLogger("outlive.server")
+_access_log = logging.getLogger("outlive.server.access")
+
+# Characters of a path that a refusal repeats.
+_PATH_SHOWN = 200
 
 # Nothing here is a page: a browser that gets one of these answers must not keep, guess or run it.
 _HEADERS = (
@@ -94,9 +98,24 @@ class Application:
         self._app = HostCheck(_routed(self.endpoints, self._serve), allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection; only HTTP is spoken."""
-        if scope["type"] == "http":
-            await self._app(scope, receive, _with_headers(send))
+        """Serve one request; only HTTP is spoken."""
+        if scope["type"] != "http":
+            return
+        clock = self.spaces.clock
+        begun = clock.monotonic()
+        await self._app(scope, receive, _with_headers(scope, send))
+        if _access_log.isEnabledFor(logging.INFO):
+            _access_log.info(
+                "%s %s %s %s %s in %.0f ms",
+                *(scope["client"] or ("-",))[:1],
+                # The id of the token: its name is free text.
+                scope.get("outlive.bearer", "-"),
+                scope["method"],
+                # As it came: a path that is decoded may hold the end of a line.
+                scope["raw_path"].decode("latin-1"),
+                scope.get("outlive.status", "-"),
+                (clock.monotonic() - begun) * 1000,
+            )
 
     def close(self) -> None:
         """Let every waiting request go, and stop listening for work. Repeatable.
@@ -144,6 +163,7 @@ class Application:
         if endpoint.scope is None:
             return nobody("")
         principal = await self._access.principal(request)
+        request.scope["outlive.bearer"] = principal.id
         principal.require(endpoint.scope)
         return principal
 
@@ -156,7 +176,11 @@ class _Methods:
         self._serve = serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["method"])
+        method = scope["method"]
+        endpoint = self._endpoints.get("GET" if method == "HEAD" else method)
+        if method == "HEAD" and endpoint is not None and endpoint.scope is not None:
+            # What a bearer asks for may change something: a GET of work claims it.
+            endpoint = None
         if endpoint is None:
             allowed = ", ".join(sorted(self._endpoints))
             response = problem_response(
@@ -180,13 +204,15 @@ def _routed(endpoints: Sequence[Endpoint], serve: Any) -> ASGIApp:
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
-    del request, error
-    return problem_response(Problem("not-found", "This server has no such path."))
+    del error
+    path = request.url.path[:_PATH_SHOWN]
+    return problem_response(Problem("not-found", f"This server has no path {path!r}."))
 
 
-def _with_headers(send: Send) -> Send:
+def _with_headers(scope: Scope, send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
+            scope["outlive.status"] = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
         await send(message)
 

@@ -24,7 +24,7 @@ from outlive.server.limits import (
     STOP_BODY_S,
 )
 from outlive.server.problems import Problem
-from outlive.server.schemas import Name
+from outlive.server.schemas import PATTERNS, Name
 
 T = TypeVar("T")
 
@@ -34,9 +34,15 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 # More than any limit has.
 _DIGITS_MAX = 18
-# How msgspec shows the patterns of ``schemas``: the one of names, and the end of each.
-_NO_CONTROLS = re.compile(r"matching regex '\^\[\^(#?)\\\\x00[^']*'")
-_PATTERN_END = r"$(?!\\n)'"
+# A pattern of ``schemas`` that is a choice, as msgspec shows it.
+_CHOICE = re.compile(r"matching regex '\^\(([\w|]+)\)\$[^']*'")
+# Words of the parser, and those of this API for them.
+_WORDS = {
+    "`float`": "`number`",
+    "that's a multiple of 1.0": "that is whole",
+    "Input data was truncated": "The body ends before its JSON does.",
+    **{f"matching regex {pattern!r}": words for pattern, words in PATTERNS.items()},
+}
 _JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
 
 
@@ -183,11 +189,11 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def _said(error: Exception) -> str:
-    """What is wrong, in the words of JSON and without long patterns."""
-    text = str(error).replace("`float`", "`number`").replace(_PATTERN_END, "$'")
-    return _NO_CONTROLS.sub(
-        lambda found: f"without control characters{' and #' if found[1] else ''}", text
-    )
+    """What is wrong, in the words of JSON and without patterns."""
+    text = str(error)
+    for found, words in _WORDS.items():
+        text = text.replace(found, words)
+    return _CHOICE.sub(lambda found: f"of: {', '.join(found[1].split('|'))}", text)
 
 
 def _has_half_pair(body: bytes) -> bool:

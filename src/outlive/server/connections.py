@@ -7,11 +7,15 @@ parser takes one of any size; whoever has no token could hold all connections an
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from outlive.server import limits
+from outlive.server.problems import MEDIA_TYPE, Problem
+
+_log = logging.getLogger("outlive.server")
 
 
 class Connection(AutoHTTPProtocol):
@@ -22,6 +26,7 @@ class Connection(AutoHTTPProtocol):
     """
 
     # Of the base, which is one of two classes, by what is installed; both have these.
+    client: tuple[str, int] | None
     cycle: Any
     transport: asyncio.Transport
 
@@ -58,6 +63,19 @@ class Connection(AutoHTTPProtocol):
         most = limits.HEAD_BYTES_MAX + (limits.BODY_BYTES_MAX if in_body else 0)
         if self._unseen_bytes > most:
             self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP as everything else is refused, and hang up."""
+        del msg
+        address = self.client[0] if self.client else "unknown"
+        _log.warning("a request from %s is not valid HTTP", address, extra={"address": address})
+        body = Problem("invalid-request", "The request is not valid HTTP/1.1.").document()
+        head = (
+            f"HTTP/1.1 400 Bad Request\r\nContent-Type: {MEDIA_TYPE}\r\nCache-Control: no-store\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
     def _wait(self) -> None:
         if self._giving_up is None:

@@ -58,7 +58,6 @@ class FlowActs:
                 summary="Send a signal to a live flow.",
                 run=self.signal,
                 scope=Scope.ENQUEUE,
-                names={"flow": schemas.FlowId},
                 body=schemas.Signal,
                 body_optional=True,
                 answers={202: ("Stored; the flow reads it once.", None)},
@@ -72,7 +71,6 @@ class FlowActs:
                 summary="Start a new flow from a part of the history of this flow.",
                 run=self.fork,
                 scope=Scope.ADMIN,
-                names={"flow": schemas.FlowId},
                 body=schemas.Fork,
                 answers=begun,
                 problems=("not-found", "conflict", "unsupported"),
@@ -84,7 +82,6 @@ class FlowActs:
                 summary="Delete a flow that has ended.",
                 run=self.purge,
                 scope=Scope.ADMIN,
-                names={"flow": schemas.FlowId},
                 answers={204: ("Deleted.", None)},
                 problems=("not-found", "conflict", "unsupported"),
             ),
@@ -119,7 +116,6 @@ class FlowActs:
             summary=summary,
             run=partial(self._operate, name, run),
             scope=Scope.ADMIN,
-            names={"flow": schemas.FlowId},
             query=query,
             answers={202: ("Stored.", None)},
             problems=("not-found", "conflict", "unsupported"),
@@ -141,7 +137,7 @@ class FlowActs:
                 attributes=wanted.attributes,
             )
         except FlowExists:
-            raise _taken() from None
+            raise _taken(wanted.id) from None
         return started(handle)
 
     async def signal(self, call: Call) -> Reply:
@@ -164,7 +160,7 @@ class FlowActs:
         try:
             forked = await handle.fork(at=at, id=new, input=wanted.input)
         except FlowExists:
-            raise _taken() from None
+            raise _taken(new) from None
         except UsageError:
             # All else that it could mean was looked at before.
             raise Problem(
@@ -187,7 +183,7 @@ class FlowActs:
         try:
             await run(handle, call.body)
         except Conflict:
-            raise _not_allowed(name, (await handle.status()).status) from None
+            raise _not_allowed(name, handle.id, (await handle.status()).status) from None
         return Reply(202)
 
     async def _record(self, principal: Principal, action: str, flow: str) -> None:
@@ -233,18 +229,20 @@ _NOT_RETRIED = {
 }
 
 
-def _not_allowed(act: str, status: InstanceStatus) -> Problem:
+def _not_allowed(act: str, flow: str, status: InstanceStatus) -> Problem:
     """The refusal of an act that the status does not allow, as it is now."""
     allowed = "only a failed, cancelled or terminated flow can be retried"
     if act != "retry":
         allowed = "an ended flow can only be retried, forked or purged"
     elif status in FINAL and status is not InstanceStatus.COMPLETED:
         allowed = "it was changed meanwhile, so read it again, then decide"
-    return Problem("conflict", f"The status of the flow is {status.value}: {allowed}.")
+    return Problem("conflict", f"Flow {flow!r} is {status.value}: {allowed}.")
 
 
-def _taken() -> Problem:
-    return Problem("conflict", "The id belongs to another flow: choose another id.")
+def _taken(flow: str | None) -> Problem:
+    return Problem(
+        "conflict", f"The id {flow!r} belongs to a run of another flow: choose another id."
+    )
 
 
 def _not_live(flow: str) -> Problem:

@@ -51,7 +51,6 @@ class FlowRoutes:
                 summary="One flow, as it is now; with wait, when it has ended.",
                 run=self.flow,
                 scope=Scope.READ,
-                names={"flow": schemas.FlowId},
                 query=schemas.FlowQuery,
                 answers={
                     200: ("It has ended.", schemas.Flow),

@@ -15,27 +15,9 @@ from outlive.flows.attributes import ATTRIBUTES_MAX
 from outlive.model.instance import InstanceStatus
 from outlive.names import KEY_BYTES_MAX, REASON_LENGTH_MAX
 from outlive.server import limits
-from outlive.server.schemas import END, PRINTABLE, Answer, Name, Request, Seconds
+from outlive.server.schemas import PAIR, PRINTABLE, WITHOUT_HASH, Answer, Name, Request, Seconds
 
-FlowId = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        # Longer than a name: children are called after their parents.
-        max_length=KEY_BYTES_MAX,
-        pattern=PRINTABLE,
-        description="At most 512 bytes of UTF-8.",
-    ),
-]
-# Identities of steps and ids of children have a # behind the name.
-FlowName = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=limits.NAME_LENGTH_MAX,
-        pattern=r"^[^#\x00-\x1f\x7f-\x9f\u2028\u2029]+" + END,
-    ),
-]
+FlowName = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX, pattern=WITHOUT_HASH)]
 Reason = Annotated[str, Meta(min_length=1, max_length=REASON_LENGTH_MAX, pattern=PRINTABLE)]
 Attributes = Annotated[
     dict[Name, bool | int | float | str],
@@ -56,7 +38,7 @@ class StartFlow(Request):
     """
 
     input: dict[str, Any] = field(default_factory=dict[str, Any])
-    id: FlowId | None = None
+    id: Name | None = None
     delay: Seconds | None = None
     at: Annotated[datetime, Meta(tz=True)] | None = None
     attributes: Attributes = field(default_factory=dict[str, Any])
@@ -79,9 +61,9 @@ class Fork(Request):
         id: Of the new flow.
     """
 
-    at: Annotated[float, Meta(ge=0, le=_VERSION_MAX, multiple_of=1)] | FlowId
+    at: Annotated[float, Meta(ge=0, le=_VERSION_MAX, multiple_of=1)] | Name
     input: dict[str, Any] | None = None
-    id: FlowId | None = None
+    id: Name | None = None
 
 
 class WithReason(Request):
@@ -128,15 +110,15 @@ class FlowsQuery(Request, rename={"show_input": "showInput"}):
         default_factory=list[InstanceStatus]
     )
     name: Name | None = None
-    prefix: FlowId | None = None
+    prefix: Name | None = None
     attribute: Annotated[
-        list[Annotated[str, Meta(max_length=1024, pattern=r"^[^=]+=[^\x00-\x1f]*" + END)]],
+        list[Annotated[str, Meta(max_length=1024, pattern=PAIR)]],
         Meta(max_length=ATTRIBUTES_MAX),
     ] = field(default_factory=list[str])
     stuck: bool = False
     show_input: bool = False
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_MAX)] = limits.PAGE_DEFAULT
-    after: FlowId | None = None
+    after: Name | None = None
 
 
 class StartedFlow(Answer):

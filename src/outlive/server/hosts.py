@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outlive.errors import ConfigurationError
+from outlive.server.limits import HEAD_BYTES_MAX
 from outlive.server.problems import Problem, problem_response
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -59,7 +60,16 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request, or refuse it before anybody looks at it."""
         headers = Headers(scope=scope)
-        if _host_of(headers.get("host", "")) not in self._allowed:
+        hosts = headers.getlist("host")
+        if _head_bytes(scope) > HEAD_BYTES_MAX:
+            problem = Problem(
+                "head-too-large",
+                f"The head of a request must have at most {HEAD_BYTES_MAX} bytes.",
+                Connection="close",
+            )
+        elif len(hosts) != 1 or not hosts[0]:
+            problem = Problem("invalid-request", "A request must have exactly one Host header.")
+        elif _host_of(hosts[0]) not in self._allowed:
             problem = Problem(
                 "misdirected",
                 "The Host header does not name this server. To allow a name, start the server with "
@@ -77,6 +87,12 @@ class HostCheck:
             return True
         origin = headers.get("origin")
         return origin is not None and _authority_of(origin) != headers.get("host", "")
+
+
+def _head_bytes(scope: Scope) -> int:
+    """The size of the target and the headers, with a colon, a space and a line end for each."""
+    target = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    return target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
 
 
 def _authority_of(origin: str) -> str:

@@ -59,8 +59,8 @@ TTL_DEFAULT_S = 30.0
 # Queues that one worker asks for at a time: each is looked at in the same step of the store.
 QUEUES_MAX = 32
 
-# Characters, so that four bytes each stay within what a store takes for a key.
-NAME_LENGTH_MAX = 128
+# The name of a class of errors, as a retry policy has it.
+TYPE_LENGTH_MAX = 128
 
 # A claim that has lived for a day is a worker that hangs: the next heartbeat that names it gives
 # the item to others.

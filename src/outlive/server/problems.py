@@ -52,6 +52,7 @@ TITLES = {
     "misdirected": (421, "Unknown host name"),
     "unsupported": (422, "Not supported by the store"),
     "too-many-requests": (429, "Too many requests"),
+    "head-too-large": (431, "The head of the request is too large"),
     "internal": (500, "Internal server error"),
     "server-stopping": (503, "The server is stopping"),
     "store-unavailable": (503, "The store does not answer"),
@@ -112,12 +113,11 @@ def problem_of(error: OutliveError) -> Problem:
             "Nothing was changed. Repeat the request in a moment.",
             Retry_After="1",
         )
-    if isinstance(error, NotFound):
+    if isinstance(error, NotFound | Conflict):
         # Our own sentence about an id that the client sent.
         said = str(error)
-        return Problem("not-found", f"{said[:1].upper()}{said[1:]}.")
-    if isinstance(error, Conflict):
-        return Problem("conflict", "Another request changed it first: read it again, then decide.")
+        code = "not-found" if isinstance(error, NotFound) else "conflict"
+        return Problem(code, f"{said[:1].upper()}{said[1:]}.")
     if isinstance(error, UnsupportedByDriver):
         return Problem("unsupported", "The store of this server does not support this request.")
     if isinstance(error, MailboxFull):

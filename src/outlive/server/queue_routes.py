@@ -27,7 +27,7 @@ from outlive.model.job import (
     QueueRecord,
 )
 from outlive.model.retry import Retry
-from outlive.names import JobId, check_queue
+from outlive.names import JobId, check_key, check_queue
 from outlive.ports.job_desk import JobDesk
 from outlive.serialization import METADATA_BYTES_MAX, PAYLOAD_BYTES_MAX, encode_json
 from outlive.server import limits, schemas
@@ -277,6 +277,9 @@ def job_of(queue: str, fresh_id: str, new: schemas.NewItem, carried: Mapping[str
         UsageError: What is said does not fit together.
     """
     retry, attempts = _retry(new)
+    for name in (new.id, new.unique_key, new.ordering_key):
+        # A type counts characters, a store bytes.
+        check_key(name or fresh_id)
     job = NewJob(
         id=JobId(new.id or fresh_id),
         queue=queue,

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from outlive.model.job import PRIORITY_MAX
+from outlive.names import KEY_BYTES_MAX
 from outlive.runtime.hosts import HOSTS_MAX, HostInfo
 from outlive.server import limits
 
@@ -21,13 +22,36 @@ from outlive.server import limits
 END = r"$(?!\n)"
 # As in outlive.names: what breaks terminals and logs is no part of a name.
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+" + END
+# As a name of a flow: identities of steps and ids of children have a # behind it.
+WITHOUT_HASH = r"^[^#\x00-\x1f\x7f-\x9f\u2028\u2029]+" + END
+PAIR = r"^[^=]+=[^\x00-\x1f]*" + END
 # A nonce or a request id is random text in a few safe characters.
 _PLAIN = r"^[A-Za-z0-9_.:-]+" + END
+_ASCII = r"^[\x20-\x7e]+" + END
+_CURSOR = r"^[0-9]{1,18}" + END
+PATTERNS = {
+    PRINTABLE: "without control characters",
+    WITHOUT_HASH: "without control characters and #",
+    PAIR: "of the form NAME=VALUE",
+    _PLAIN: "of A-Z, a-z, 0-9, '_', '.', ':' and '-'",
+    _ASCII: "of printable ASCII characters",
+    _CURSOR: "from `next_after`",
+}
+"""How a refusal describes what must match; a choice between words is listed."""
 
 # Ten years: above it a number of seconds is a mistake in its unit.
 _SECONDS_MAX = 315_360_000.0
 
-Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_LENGTH_MAX, pattern=PRINTABLE)]
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=KEY_BYTES_MAX,
+        pattern=PRINTABLE,
+        description=f"At most {KEY_BYTES_MAX} bytes of UTF-8.",
+    ),
+]
+ErrorType = Annotated[str, Meta(min_length=1, max_length=limits.TYPE_LENGTH_MAX, pattern=PRINTABLE)]
 WorkerId = Annotated[
     str,
     Meta(
@@ -43,7 +67,7 @@ ClaimId = Annotated[
     Meta(
         min_length=1,
         max_length=2048,
-        pattern=r"^[\x20-\x7e]+" + END,
+        pattern=_ASCII,
         description="From the answer to next; proves the claim.",
     ),
 ]
@@ -97,7 +121,7 @@ class Fail(Request):
 
     claim_id: ClaimId
     error: Reason
-    error_type: Name | None = None
+    error_type: ErrorType | None = None
     retry_in: Seconds | None = None
     dead: bool = False
 
@@ -138,8 +162,8 @@ class RetryPolicy(Request):
     factor: Annotated[float, Meta(ge=1, le=1000)] | None = None
     longest: Seconds | None = None
     jitter: Annotated[float, Meta(ge=0, le=1)] | None = None
-    on: Annotated[list[Name], Meta(max_length=50)] | None = None
-    never: Annotated[list[Name], Meta(max_length=50)] | None = None
+    on: Annotated[list[ErrorType], Meta(max_length=50)] | None = None
+    never: Annotated[list[ErrorType], Meta(max_length=50)] | None = None
 
 
 class NewItem(Request):
@@ -190,7 +214,7 @@ class ItemsQuery(Request):
         | None
     ) = None
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_MAX)] = limits.PAGE_DEFAULT
-    after: Annotated[str, Meta(pattern="^[0-9]{1,18}" + END)] | None = None
+    after: Annotated[str, Meta(pattern=_CURSOR)] | None = None
 
 
 class Answer(msgspec.Struct, kw_only=True):

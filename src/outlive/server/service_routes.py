@@ -28,16 +28,17 @@ _REF = "#/components/schemas/{name}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 # What any endpoint may answer before its own code runs.
-_COMMON = ("misdirected", "internal", "store-unavailable", "outcome-unknown")
+_COMMON = (
+    *("invalid-request", "head-too-large", "misdirected"),
+    *("internal", "store-unavailable", "outcome-unknown"),
+)
 
 _AUTHENTICATED = ("unauthenticated", "forbidden", "too-many-requests")
 
 _WITH_BODY = (
-    *("invalid-request", "request-timeout", "too-large", "unsupported-media-type"),
+    *("request-timeout", "too-large", "unsupported-media-type"),
     "server-stopping",
 )
-
-_WITH_QUERY = ("invalid-request",)
 
 
 class ServiceRoutes:
@@ -240,7 +241,6 @@ def _responses(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     codes = [*endpoint.problems, *_COMMON]
     codes += _AUTHENTICATED if endpoint.scope is not None else ()
     codes += _WITH_BODY if endpoint.body is not None else ()
-    codes += _WITH_QUERY if endpoint.query is not None or "{" in endpoint.path else ()
     problem = {"content": {MEDIA_TYPE: {"schema": known[repr(ProblemDocument)]}}}
     for status in sorted({TITLES[code][0] for code in codes}):
         of = sorted(code for code in codes if TITLES[code][0] == status)

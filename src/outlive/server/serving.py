@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -117,7 +118,13 @@ def _names(plan: ServePlan) -> tuple[str, ...]:
     return (*own, *plan.allowed_hosts)
 
 
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """Whether ``Connection`` does not log the same, with the address."""
+    return record.msg != "Invalid HTTP request received."
+
+
 def _config(application: Application) -> uvicorn.Config:
+    logging.getLogger("uvicorn.error").addFilter(_is_not_ours)
     return uvicorn.Config(
         # The type of uvicorn names its own form of ASGI.
         application,  # pyright: ignore[reportArgumentType]
