@@ -418,3 +418,34 @@ def test_a_name_that_no_policy_can_know_is_not_sent():
     assert worker_module._type_of(ValueError()) == "ValueError"
     assert worker_module._type_of(type("x" * 200, (Exception,), {})()) is None
     assert worker_module._type_of(type("a\nb", (Exception,), {})()) is None
+
+
+async def test_a_request_is_repeated_for_as_long_as_the_client_has_patience(caplog):
+    async with Client("http://127.0.0.1:1", patience=0.3) as client:
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
+            await client.enqueue("mail", 1)
+        assert asyncio.get_running_loop().time() - begun < 5
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("POST /queues/mail/items: no answer, repeating for up to")
+
+
+async def test_a_worker_logs_what_fails_with_its_traceback(real, caplog):
+    url, token, _ = real
+
+    async def fails(item):
+        raise ValueError("no such mailbox")
+
+    async with Client(url, token) as client:
+        worker = HttpWorker(client, "mail", fails)
+        working = asyncio.create_task(worker.run())
+        item = await client.enqueue("mail", 1, max_attempts=1)
+        await until(lambda: caplog.records)
+        worker.stop()
+        await working
+    (record,) = caplog.records
+    assert (record.levelname, record.job, record.queue) == ("WARNING", item, "mail")
+    assert record.getMessage().startswith(f"item {item} of queue 'mail' failed in attempt 1:\n")
+    assert "ValueError: no such mailbox" in record.getMessage()
+    assert "in fails" in record.getMessage()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from outlive.client import Client, HttpWorker, client, worker
+from outlive.client import Client, HttpWorker, worker
 from outlive.model.bearer import Scope
 from outlive.server.serving import ServePlan, serve
 from tests.server.api import make_token, open_memory
@@ -74,7 +74,6 @@ async def shop(request):
 @pytest.fixture
 async def relay(request, shop, monkeypatch):
     """A real server behind a relay, and a client that is patient for a short time only."""
-    monkeypatch.setattr(client, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(worker, "_WAIT_S", 0.1)
     address = asyncio.get_running_loop().create_future()
     plan = ServePlan(url=f"memory://{request.node.name[:30]}", namespaces=("shop",), port=0)
@@ -91,7 +90,7 @@ async def relay(request, shop, monkeypatch):
 @contextlib.asynccontextmanager
 async def working(relay, shop, work, ttl=TTL_S):
     _, token = await make_token(shop, "shop", *Scope)
-    async with Client(relay.url, token, worker_id="w1", ttl=ttl) as speaking:
+    async with Client(relay.url, token, worker_id="w1", ttl=ttl, patience=0.2) as speaking:
         worked = HttpWorker(speaking, ["mail"], work, grace=0)
         running = asyncio.create_task(worked.run())
         yield speaking
@@ -167,7 +166,7 @@ async def test_an_item_that_was_cancelled_before_it_was_begun_ends(relay, shop):
 
     relay.delays["/worker/next"] = 2.0
     _, token = await make_token(shop, "shop", *Scope)
-    async with Client(relay.url, token) as asking:
+    async with Client(relay.url, token, patience=0.2) as asking:
         item = await asking.enqueue("mail", 1)
     async with working(relay, shop, work, ttl=5.0):
         await until_state(shop, item, "claimed")

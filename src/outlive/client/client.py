@@ -6,12 +6,14 @@ was lost, with growing pauses, until their time is up; ids chosen here make ever
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
+from outlive.client.flows import Flows
 from outlive.client.http import Answer, Http
 from outlive.errors import (
     ClaimLost,
@@ -22,14 +24,14 @@ from outlive.errors import (
     StoreUnavailable,
     UsageError,
 )
+from outlive.model.options import Duration, seconds
 from outlive.names import check_queue
 from outlive.runtime.runtime import Runtime
 
+_log = logging.getLogger("outlive.client")
+
 # One request, beside the time that it may wait for work.
 _TIMEOUT_S = 15.0
-
-# How long a repeatable request is repeated: as long as a server takes to be restarted.
-_PATIENCE_S = 30.0
 
 # First and longest pause between attempts; each varies, so that a fleet does not return at once.
 _PAUSE_S = (0.1, 5.0)
@@ -58,6 +60,9 @@ class Client:
             own machine.
         worker_id: The name of this worker, for people.
         ttl: How long claims outlive the last heartbeat, in seconds.
+        patience: How long a request that may be repeated is repeated while the server does not
+            answer; by default, as long as a server takes to be restarted. The first repeat is
+            logged as a warning.
     """
 
     def __init__(
@@ -67,12 +72,14 @@ class Client:
         *,
         worker_id: str = "worker",
         ttl: float = 30.0,
+        patience: Duration = 30.0,
         runtime: Runtime | None = None,
     ) -> None:
         self._http = Http(url, token)
         self._runtime = runtime or Runtime()
         self.worker_id = worker_id
         self.ttl = ttl
+        self._patience_s = seconds(patience, "patience")
         # With a nonce of its own, every server of a fleet knows this worker's session.
         self._session = self._runtime.new_id()
 
@@ -80,6 +87,11 @@ class Client:
     def runtime(self) -> Runtime:
         """Where its time comes from."""
         return self._runtime
+
+    @property
+    def flows(self) -> Flows:
+        """The flows of the token's namespace."""
+        return Flows(self._asked, self._runtime.new_id)
 
     @property
     def sent(self) -> int:
@@ -250,10 +262,38 @@ class Client:
             raise ClaimLost(item.id, "fenced")
         _expect(answer, 200)
 
-    async def _repeat(self, method: str, path: str, document: Any, *, wait: float = 0.0) -> Answer:
-        """Send a request that may be repeated until it is answered, for ``_PATIENCE_S``."""
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        wait: float = 0.0,
+        once: bool = False,
+    ) -> Answer:
+        """The answer to a request about flows; parameters that are ``None`` are left out."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        path = f"{path}?{urlencode(given, doseq=True)}" if given else path
+        patience_s = 0.0 if once else self._patience_s
+        answer = await self._repeat(method, path, document, wait=wait, patience_s=patience_s)
+        if answer.status >= 400:  # noqa: PLR2004 - the family of refusals
+            raise _refusal(answer)
+        return answer
+
+    async def _repeat(
+        self,
+        method: str,
+        path: str,
+        document: Any,
+        *,
+        wait: float = 0.0,
+        patience_s: float | None = None,
+    ) -> Answer:
+        """Send a request that may be repeated until it is answered, for ``patience_s``."""
         clock, pause_s = self._runtime.clock, _PAUSE_S[0]
-        until = clock.monotonic() + wait + _PATIENCE_S
+        patience_s = self._patience_s if patience_s is None else patience_s
+        until = clock.monotonic() + wait + patience_s
         while True:
             try:
                 answer = await self._http.request(method, path, document, timeout=wait + _TIMEOUT_S)
@@ -264,6 +304,11 @@ class Client:
                 failure = error
             if clock.monotonic() + pause_s > until:
                 raise failure
+            if pause_s == _PAUSE_S[0]:
+                _log.warning(
+                    "%s %s: no answer, repeating for up to %g s: %s",
+                    *(method, path.partition("?")[0], patience_s, failure),
+                )
             await clock.sleep(pause_s * self._runtime.random.uniform(0.5, 1.0))
             pause_s = min(_PAUSE_S[1], pause_s * 2)
 

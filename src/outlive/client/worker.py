@@ -19,12 +19,14 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from outlive.client.calling import Calls, Order
 from outlive.client.client import Client, Item, queues_of
 from outlive.errors import ClaimLost, OutliveError, StoreError, UsageError
 from outlive.model.options import Duration, seconds
 from outlive.runtime.tasks import is_current
-from outlive.serialization import name_of, printable
+from outlive.serialization import describe, name_of, printable
 from outlive.telemetry import plural
 
 _log = logging.getLogger("outlive.client")
@@ -330,6 +332,13 @@ class HttpWorker:
         return self._main is None or self._main.done() or self._main.cancelling() > 0
 
     async def _fail(self, item: Item, error: BaseException, *, dead: bool = False) -> None:
+        # As a store keeps it: without the secrets that can be recognised, and never too long.
+        where = msgspec.json.decode(describe(error))["traceback"]
+        _log.warning(
+            "item %s of queue %r failed in attempt %d:\n%s",
+            *(item.id, item.queue, item.attempt, where),
+            extra={"job": item.id, "queue": item.queue, "attempt": item.attempt},
+        )
         await self._client.fail(item, _said(error), error_type=_type_of(error), dead=dead)
 
     async def _complete(self, item: Item, result: Any) -> None:
