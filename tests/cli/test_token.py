@@ -64,6 +64,9 @@ def test_wrong_use_is_said_with_its_code(shell):
     assert shell("token", "revoke", "nope").code == 66
     assert shell("token", "create", "ci").code == 2
     assert shell("token", "create", "ci", "--scope", "all").code == 2
+    missing = shell("token", "create", "ci")
+    assert missing.code == 2
+    assert "Choose from: read, enqueue, work, admin, payload:read\n" in missing.stderr
     assert shell("token", "create", "c\x1bi", "--scope", "read").code == 2
     assert shell("token", "create", "x" * 101, "--scope", "read").code == 2
     done = shell("token", "ls", "--url", "redis://127.0.0.1:1")

@@ -82,7 +82,16 @@ def start(
     async def begin(_: signals.Signals) -> FlowHandle[Any]:
         async with invocation.host(app=loaded) as host:
             attributes = attributes_of(attribute)
-            return await host.flows.start(name, *given, id=id_, attributes=attributes, **options)
+            handle = await host.flows.start(name, *given, id=id_, attributes=attributes, **options)
+            created = handle.entry is Entry.CREATED
+            if created and loaded is None and len(await host.flows.list(name=name, limit=2)) == 1:
+                # The store knows the names of what was started before, and no others.
+                names = {info.name: info for info in await host.flows.list() if info.name != name}
+                say(
+                    f"note: this is the first flow named {name!r} in this namespace"
+                    f"{near(name, names)}; it waits until a host runs an app with this flow"
+                )
+            return handle
 
     handle = signals.run(begin)
     emit_fields(invocation.output, {"id": handle.id, "name": name, "entry": handle.entry})

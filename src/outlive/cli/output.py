@@ -73,6 +73,11 @@ def emit_rows(output: str, name: str, rows: Sequence[Row], columns: Mapping[str,
     else:
         table = [[cell(row.get(field)) for field in columns] for row in rows]
         _table([*columns.values()], table)
+    context = click.get_current_context(silent=True)
+    typed: str | None = getattr(context and context.obj, "namespace", None)
+    if not rows and typed is not None:
+        # No store keeps a list of namespaces: one that is mistyped is empty.
+        say(f"note: namespace {typed!r} has no {name}")
 
 
 def emit_fields(output: str, document: Row) -> None:

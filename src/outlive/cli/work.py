@@ -17,7 +17,7 @@ from outlive.cli.invocation import current, global_options
 from outlive.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
 from outlive.cli.work_claim import claim, complete, fail, release
 from outlive.cli.work_enqueue import enqueue
-from outlive.cli.work_operate import cancel, drain, limit, pause, resume, retry
+from outlive.cli.work_operate import cancel, check_known, drain, limit, pause, resume, retry
 from outlive.cli.work_top import queue_row, top
 from outlive.model.job import JobState
 from outlive.serialization import decode_plain
@@ -170,6 +170,7 @@ def stats(queue: str | None) -> None:
 
     async def ask(_: signals.Signals) -> list[dict[str, Any]]:
         async with invocation.host() as host:
+            await check_known(host, queue)
             return [queue_row(each) for each in await host.work.queues()]
 
     rows = [row for row in signals.run(ask) if queue is None or row["queue"] == queue]
@@ -181,7 +182,10 @@ def _page(**wanted: Any) -> tuple[list[JobInfo], str | None]:
 
     async def ask(_: signals.Signals) -> list[JobInfo]:
         async with invocation.host() as host:
-            return await host.work.list(**wanted)
+            found = await host.work.list(**wanted)
+            if not found:
+                await check_known(host, wanted["queue"])
+            return found
 
     found = signals.run(ask)
     return found, found[-1].cursor if len(found) >= wanted["limit"] else None

@@ -10,13 +10,31 @@ import click
 from outlive.cli import audit, signals
 from outlive.cli.invocation import current, global_options
 from outlive.cli.output import emit_fields, say
-from outlive.errors import JobNotFound, UsageError
+from outlive.errors import JobNotFound, NotFound, UsageError
+from outlive.flows.checking import near
 from outlive.host import Host
 from outlive.model.job import JobState
 from outlive.names import check_key, check_queue, check_reason
 from outlive.work.handler import LIMIT_MAX, rate_of
 
 _STATES = [state.value for state in JobState]
+
+_CREATE = click.option(
+    "--create", is_flag=True, help="Also a queue that has no jobs and no settings yet."
+)
+
+
+async def check_known(host: Host, queue: str | None, more: str = "") -> None:
+    """Refuse a queue that has neither jobs nor settings: a mistyped name must not pass for one.
+
+    Raises:
+        NotFound: It names the nearest queue.
+    """
+    if queue is not None:
+        names = {info.name: info for info in await host.work.queues()}
+        if check_queue(queue) not in names:
+            known = f"no queue {queue!r} in this namespace{near(queue, names)}"
+            raise NotFound(f"{known}{more}")
 
 
 def _which(command: Any) -> Any:
@@ -98,6 +116,7 @@ def _change(
     async def change(_: signals.Signals) -> int:
         async with invocation.host() as host:
             if matching:
+                await check_known(host, queue)
                 queues = [] if queue is None else [f"queue {check_queue(queue)}"]
                 all_of = ", ".join(["all", *queues, *(f"state {each}" for each in state)])
                 return await one(host, all_of, queue=queue, state=state or None)
@@ -115,10 +134,11 @@ def _change(
 
 @click.command()
 @click.argument("queue")
+@_CREATE
 @global_options
-def pause(queue: str) -> None:
+def pause(queue: str, create: bool) -> None:
     """Pause QUEUE in the whole fleet: no job is claimed. Running jobs continue."""
-    _steer("pause", queue, lambda host: host.work.pause(queue))
+    _steer("pause", queue, lambda host: host.work.pause(queue), create=create)
     say(f"queue {queue!r} is paused")
 
 
@@ -133,10 +153,11 @@ def resume(queue: str) -> None:
 
 @click.command()
 @click.argument("queue")
+@_CREATE
 @global_options
-def drain(queue: str) -> None:
+def drain(queue: str, create: bool) -> None:
     """Drain QUEUE: new jobs are refused, the jobs in it are run."""
-    _steer("drain", queue, lambda host: host.work.drain(queue))
+    _steer("drain", queue, lambda host: host.work.drain(queue), create=create)
     say(f"queue {queue!r} is draining")
 
 
@@ -165,8 +186,15 @@ class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 @click.option("--rate", type=_Rate(), help="At most N jobs start in any SECONDS (default 1).")
 @click.option("--lift", is_flag=True, help="Remove all limits.")
 @click.argument("queue")
+@_CREATE
 @global_options
-def limit(queue: str, concurrency: int | None, rate: tuple[int, float] | None, lift: bool) -> None:
+def limit(
+    queue: str,
+    concurrency: int | None,
+    rate: tuple[int, float] | None,
+    lift: bool,
+    create: bool,
+) -> None:
     """Limit QUEUE in the whole fleet, regardless of its handler, until --lift.
 
     An omitted limit means no limit. After --lift, the next worker that starts sets the limits of
@@ -185,18 +213,26 @@ def limit(queue: str, concurrency: int | None, rate: tuple[int, float] | None, l
         return host.work.limit(queue, concurrency=concurrency, rate=number, per=per_s)
 
     said = ", ".join(words)
-    _steer("limit", queue, act, said)
+    _steer("limit", queue, act, said, create=create)
     say(f"queue {queue!r}: {said}")
 
 
 def _steer(
-    verb: str, queue: str, act: Callable[[Host], Awaitable[None]], how: str | None = None
+    verb: str,
+    queue: str,
+    act: Callable[[Host], Awaitable[None]],
+    how: str | None = None,
+    *,
+    create: bool = False,
 ) -> None:
     invocation = current()
 
     async def steer(_: signals.Signals) -> None:
         async with invocation.host() as host:
             subject = check_queue(queue) if how is None else f"{check_queue(queue)}, {how}"
+            if not create:
+                more = "" if verb == "resume" else f"; --create to {verb} it all the same"
+                await check_known(host, queue, more)
             await audit.record(host, f"work {verb}", subject)
             await act(host)
 
