@@ -12,7 +12,7 @@ def test_living_hosts_are_listed_with_what_they_own(shell):
         host.leases.acquire("printer")
         (row,) = shell("host", "ls", "-o", "json").document["hosts"]
         table = shell("host", "ls").stdout.split()
-    assert (row["name"], row["state"], row["leases"], row["jobs"]) == ("web-1", "alive", 1, 0)
+    assert (row["name"], row["alive"], row["leases"], row["jobs"]) == ("web-1", True, 1, 0)
     assert row["version"] == library.__version__
-    assert table[:3] == ["NAME", "STATE", "VERSION"]
+    assert table[:3] == ["NAME", "ALIVE", "DRAINING"]
     assert shell("host", "ls", "-o", "json").document == {"hosts": []}

@@ -19,7 +19,6 @@ from outlive import host as host_module
 from outlive.blocking.calls import awaited, parameters_of
 from outlive.blocking.flows import FlowHandle, Flows
 from outlive.blocking.leases import Lease, Leases
-from outlive.blocking.schedules import Schedules
 from outlive.blocking.work import Claim, Job, Work
 from outlive.connect import connect as connect_async
 from outlive.model.options import Duration
@@ -28,6 +27,7 @@ from outlive.ports.capabilities import Capabilities
 from outlive.runtime import hosts as hosts_module
 from outlive.runtime.outside import check_outside
 from outlive.runtime.portal import Portal
+from outlive.work import schedules as schedules_module
 from outlive.work.worker import GRACE_S
 
 __all__ = [
@@ -43,6 +43,26 @@ __all__ = [
     "Work",
     "connect",
 ]
+
+
+class Schedules:
+    """The schedules of one namespace; see ``outlive.Schedules``."""
+
+    def __init__(self, schedules: schedules_module.Schedules, portal: Portal) -> None:
+        self._twin = schedules
+        self._portal = portal
+
+    create = awaited(schedules_module.Schedules.create)
+    get = awaited(schedules_module.Schedules.get)
+    list = awaited(schedules_module.Schedules.list)
+    pause = awaited(schedules_module.Schedules.pause)
+    resume = awaited(schedules_module.Schedules.resume)
+
+    def run_now(self, name: str) -> Job[Any]:
+        """Enqueue a job of a schedule now."""
+        return Job(self._portal.run(self._twin.run_now(name)), self._portal)
+
+    delete = awaited(schedules_module.Schedules.delete)
 
 
 class Hosts:

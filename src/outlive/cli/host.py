@@ -13,7 +13,8 @@ from outlive.runtime.hosts import HOSTS_MAX, HostInfo
 
 _COLUMNS = {
     "name": "NAME",
-    "state": "STATE",
+    "alive": "ALIVE",
+    "draining": "DRAINING",
     "version": "VERSION",
     "pid": "PID",
     "hostname": "MACHINE",
@@ -47,15 +48,4 @@ def list_hosts(limit: int) -> None:
         async with invocation.host() as connected:
             return await connected.hosts.list(limit=limit)
 
-    rows = [
-        {**asdict(info), "state": state_of(info), "heartbeat_age_s": round(info.heartbeat_age_s, 1)}
-        for info in signals.run(ask)
-    ]
-    emit_rows(invocation.output, "hosts", rows, _COLUMNS)
-
-
-def state_of(info: HostInfo) -> str:
-    """What a person looks for first."""
-    if not info.alive:
-        return "dead"
-    return "draining" if info.draining else "alive"
+    emit_rows(invocation.output, "hosts", [asdict(info) for info in signals.run(ask)], _COLUMNS)

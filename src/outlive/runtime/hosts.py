@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from outlive.errors import UnsupportedByDriver
 from outlive.model.job import JobFilter, JobState
@@ -13,6 +15,8 @@ from outlive.model.session import HostSession
 from outlive.names import HostId
 from outlive.ports.driver import Driver
 from outlive.serialization import decode_metadata
+
+T = TypeVar("T")
 
 HOSTS_MAX = 1000
 
@@ -78,30 +82,28 @@ class Hosts:
 
     async def _leases(self) -> Counter[str]:
         """How many leases each host owns: the end of an owner is its host's id and a number."""
-        found: Counter[str] = Counter()
-        after: str | None = None
-        while True:
-            page = await self._driver.leases.list(
-                prefix="", owner=None, active=True, after=after, limit=_LEASES_READ
-            )
-            for record in page:
-                found[(record.owner or "").rpartition("/")[2].rpartition("-")[0]] += 1
-            if len(page) < _LEASES_READ:
-                return found
-            after = page[-1].key
+        read = partial(self._driver.leases.list, prefix="", owner=None, active=True)
+        found = _each(read, lambda record: record.key, _LEASES_READ)
+        owners = [record.owner or "" async for record in found]
+        return Counter(owner.rpartition("/")[2].rpartition("-")[0] for owner in owners)
 
     async def _jobs(self) -> Counter[str | None] | None:
         if self._driver.jobs is None:
             return None
-        found: Counter[str | None] = Counter()
-        after: str | None = None
-        wanted = JobFilter(states=(JobState.CLAIMED,))
-        while True:
-            page = await self._driver.jobs.list(wanted, after=after, limit=_JOBS_READ)
-            found.update(record.session for record in page)
-            if len(page) < _JOBS_READ:
-                return found
-            after = page[-1].cursor
+        read = partial(self._driver.jobs.list, JobFilter(states=(JobState.CLAIMED,)))
+        found = _each(read, lambda record: record.cursor, _JOBS_READ)
+        return Counter([record.session async for record in found])
+
+
+async def _each(
+    read: Callable[..., Awaitable[Sequence[T]]], cursor: Callable[[T], str], size: int
+) -> AsyncGenerator[T, None]:
+    """Each record, page by page; ``cursor`` is where the page behind a record begins."""
+    page: Sequence[T] = await read(after=None, limit=size)
+    while page:
+        for record in page:
+            yield record
+        page = await read(after=cursor(page[-1]), limit=size) if len(page) >= size else ()
 
 
 def _info(session: HostSession, leases: Counter[str], jobs: Counter[str | None] | None) -> HostInfo:

@@ -27,8 +27,7 @@ from outlive.runtime.runtime import Runtime
 from outlive.server.access import Authenticator, Principal, nobody
 from outlive.server.bodies import Bodies, check_path, decode, decode_name, decode_query
 from outlive.server.endpoints import Call, Endpoint
-from outlive.server.flow_acts import FlowActs
-from outlive.server.flow_routes import FlowRoutes
+from outlive.server.flow_routes import FlowActs, FlowRoutes
 from outlive.server.hosts import HostCheck
 from outlive.server.limits import Limits
 from outlive.server.problems import Problem, problem_of, problem_response
