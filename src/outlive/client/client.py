@@ -91,7 +91,7 @@ class Client:
     @property
     def flows(self) -> Flows:
         """The flows of the token's namespace."""
-        return Flows(self._asked, self._runtime.new_id)
+        return Flows(self._asked, self._runtime)
 
     @property
     def sent(self) -> int:

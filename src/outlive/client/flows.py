@@ -7,6 +7,7 @@ are not offered. What users wrote is seen by a token with the scope ``payload:re
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -19,11 +20,15 @@ from outlive.errors import ConfigurationError, FlowCancelled, FlowFailed, FlowTe
 from outlive.model.instance import FINAL, InstanceStatus
 from outlive.model.options import Duration, seconds
 from outlive.names import check_key
+from outlive.runtime.runtime import Runtime
 
 _ROOT = "/runtime/orchestrations"
 
 # How long one request waits for the end of a flow: most of what a server allows.
 _WAIT_S = 50.0
+
+# Between two of them: a server that stops, or was told not to let requests wait, answers at once.
+_PAUSE_S = 0.2
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -60,20 +65,18 @@ class FlowHandle:
 
     def __init__(
         self,
-        ask: Ask,
-        new_id: Callable[[], str],
+        flows: Flows,
         id: str,  # noqa: A002 - it is one
-        entry: str | None,
+        entry: str | None = None,
     ) -> None:
-        self._ask = ask
-        self._new_id = new_id
+        self._flows = flows
         self._path = _path_of(id)
         self.id = id
         self.entry = entry
 
     async def status(self) -> FlowInfo:
         """What the store knows of it now."""
-        return await self._look({"showInput": "true"})
+        return msgspec.convert(await self._look(showInput="true"), FlowInfo)
 
     async def result(self, timeout: Duration | None = None) -> Any:
         """Wait for its end, and return what its code returned; needs ``payload:read``.
@@ -83,25 +86,24 @@ class FlowHandle:
             TimeoutError: It did not end in time. It goes on.
         """
         async with asyncio.timeout(None if timeout is None else seconds(timeout, "timeout")):
-            while True:
-                info = await self._look({"wait": _WAIT_S}, wait=_WAIT_S, shown=True)
-                if info.status in FINAL:
-                    break
-        if info.status is InstanceStatus.COMPLETED:
-            return info.outcome
-        said: Any = info.outcome or _NOTHING
-        kind, message = str(said.get("type", "")), str(said.get("message", ""))
-        if info.status is InstanceStatus.CANCELLED:
+            while (found := await self._look(wait=_WAIT_S))["status"] not in FINAL:
+                await self._flows.runtime.clock.sleep(_PAUSE_S)
+        if "outcome" not in found:
+            raise ConfigurationError("results of flows need a token with the scope payload:read")
+        outcome = found["outcome"]
+        if found["status"] == InstanceStatus.COMPLETED:
+            return outcome
+        message = str(outcome.get("message", ""))
+        if found["status"] == InstanceStatus.CANCELLED:
             raise FlowCancelled(self.id, message)
-        if info.status is InstanceStatus.TERMINATED:
+        if found["status"] == InstanceStatus.TERMINATED:
             raise FlowTerminated(self.id, message)
-        raise FlowFailed(self.id, kind, message)
+        raise FlowFailed(self.id, str(outcome.get("type", "")), message)
 
     async def history(self, *, after: int = 0) -> list[dict[str, Any]]:
         """A page of its commits behind the version ``after``, the oldest first."""
-        query = {"showHistory": "true", "showHistoryOutput": "true", "historyAfter": after}
-        answer = await self._ask("GET", self._path, query=query)
-        return answer.document["history"]
+        found = await self._look(showHistory="", showHistoryOutput="", historyAfter=after)
+        return found["history"]
 
     async def signal(
         self,
@@ -112,15 +114,17 @@ class FlowHandle:
     ) -> None:
         """Send a signal; sent again under the same ``id``, it is nothing."""
         path = f"{self._path}/raiseEvent/{quote(check_key(name), safe='')}"
-        await self._ask("POST", path, {"payload": payload, "id": id or self._new_id()})
+        await self._flows.ask(
+            "POST", path, {"payload": payload, "id": id or self._flows.runtime.new_id()}
+        )
 
     async def cancel(self, reason: str = "cancelled") -> None:
         """Ask its code to stop; it may clean up. Repeatable."""
-        await self._act("cancel", {"reason": reason})
+        await self._act("cancel", reason=reason)
 
     async def terminate(self, reason: str = "terminated") -> None:
         """End it without asking its code. Repeatable."""
-        await self._act("terminate", {"reason": reason})
+        await self._act("terminate", reason=reason)
 
     async def suspend(self) -> None:
         """Let it begin nothing new until it is resumed. Repeatable."""
@@ -132,7 +136,7 @@ class FlowHandle:
 
     async def retry(self, *, rerun_unknown: bool = False) -> None:
         """Let it go on from before what ended it. Sent once: a repeat would be a ``Conflict``."""
-        await self._act("retry", {"rerunUnknown": str(rerun_unknown).lower()}, once=True)
+        await self._act("retry", once=True, rerunUnknown=str(rerun_unknown).lower())
 
     async def fork(
         self,
@@ -142,30 +146,24 @@ class FlowHandle:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - it is one
     ) -> FlowHandle:
         """Start a new flow from a part of this one's history."""
-        document = {"at": at, "id": id or self._new_id(), "input": input}
-        found = (await self._ask("POST", f"{self._path}/fork", document)).document
-        return FlowHandle(self._ask, self._new_id, found["id"], found["entry"])
+        document = {"at": at, "id": id or self._flows.runtime.new_id(), "input": input}
+        found = (await self._flows.ask("POST", f"{self._path}/fork", document)).document
+        return FlowHandle(self._flows, found["id"], found["entry"])
 
-    async def _act(
-        self, act: str, query: Mapping[str, Any] = _NOTHING, *, once: bool = False
-    ) -> None:
-        await self._ask("POST", f"{self._path}/{act}", query=query, once=once)
+    async def _act(self, act: str, *, once: bool = False, **query: str) -> None:
+        await self._flows.ask("POST", f"{self._path}/{act}", query=query, once=once)
 
-    async def _look(
-        self, query: Mapping[str, Any], *, wait: float = 0.0, shown: bool = False
-    ) -> FlowInfo:
-        document = (await self._ask("GET", self._path, query=query, wait=wait)).document
-        if shown and document["ended_at"] and "outcome" not in document:
-            raise ConfigurationError("results of flows need a token with the scope payload:read")
-        return msgspec.convert(document, FlowInfo)
+    async def _look(self, **query: Any) -> Any:
+        wait = query.get("wait", 0.0)
+        return (await self._flows.ask("GET", self._path, query=query, wait=wait)).document
 
 
 class Flows:
     """The flows of the namespace that the client's token belongs to."""
 
-    def __init__(self, ask: Ask, new_id: Callable[[], str]) -> None:
-        self._ask = ask
-        self._new_id = new_id
+    def __init__(self, ask: Ask, runtime: Runtime) -> None:
+        self.ask = ask
+        self.runtime = runtime
 
     async def start(
         self,
@@ -185,18 +183,18 @@ class Flows:
         """
         document: dict[str, Any] = {
             "input": arguments,
-            "id": id or self._new_id(),
+            "id": id or self.runtime.new_id(),
             "at": at,
             "delay": None if delay is None else seconds(delay, "delay"),
             "attributes": attributes,
         }
         path = f"{_ROOT}/start/{quote(check_key(flow), safe='')}"
-        found = (await self._ask("POST", path, document)).document
-        return FlowHandle(self._ask, self._new_id, found["id"], found["entry"])
+        found = (await self.ask("POST", path, document)).document
+        return FlowHandle(self, found["id"], found["entry"])
 
     def get(self, id: str) -> FlowHandle:  # noqa: A002 - it is one
         """A handle to the flow of this id; nothing is asked."""
-        return FlowHandle(self._ask, self._new_id, id, None)
+        return FlowHandle(self, id)
 
     async def list(
         self,
@@ -214,23 +212,19 @@ class Flows:
             "name": name,
             "status": status,
             "prefix": prefix,
-            "attribute": [f"{key}={_scalar(value)}" for key, value in attributes.items()],
+            # Text in quotes, so that the server does not read it as a number.
+            "attribute": [f"{key}={json.dumps(value)}" for key, value in attributes.items()],
             "stuck": "true" if stuck else None,
             "after": after.id if isinstance(after, FlowInfo) else after,
             "limit": limit,
         }
-        found = (await self._ask("GET", _ROOT, query=query)).document
+        found = (await self.ask("GET", _ROOT, query=query)).document
         return msgspec.convert(found["flows"], list[FlowInfo])
 
     async def purge(self, id: str) -> None:  # noqa: A002 - it is one
         """Forget a flow that has ended. Sent once: a repeat would be ``NotFound``."""
-        await self._ask("DELETE", _path_of(id), once=True)
+        await self.ask("DELETE", _path_of(id), once=True)
 
 
 def _path_of(flow: str) -> str:
     return f"{_ROOT}/{quote(check_key(flow), safe='')}"
-
-
-def _scalar(value: object) -> str:
-    """A value of an attribute as the server reads it: text in quotes, so that it stays text."""
-    return msgspec.json.encode(value).decode()
