@@ -179,6 +179,7 @@ class Host:
             restore()
 
     health = awaited(host_module.Host.health)
+    measure = awaited(host_module.Host.measure)
 
     def close(self) -> None:
         """Release every lease, end the session, disconnect, end the thread. Repeatable."""
