@@ -61,7 +61,9 @@ _KUBERNETES = re.compile(
     r"OUTLIVE_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
-_SECRET = re.compile(r"pass|secret|token|credential|connection_?string|key$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass(?!file)|secret|token|credential|connection_?string|(?<!ssl)key$", re.IGNORECASE
+)
 # URL and options may name the variable that holds their value, so that a file holds no secret.
 _REFERENCE = "env:"
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from outlive.errors import ConfigurationError
 from outlive.model.location import Location
 
-OPTIONS = frozenset(
+_OWN = frozenset(
     {
         "schema",
         "pool_size",
@@ -24,6 +25,32 @@ OPTIONS = frozenset(
         "listen_url",
     }
 )
+
+# The parameters that asyncpg reads from a DSN, and two that it passes on to the server. It would
+# pass on any other name too, and the server would refuse the connection for it.
+_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
+LIBPQ = _FILES | {
+    "application_name",
+    "database",
+    "dbname",
+    "gsslib",
+    "host",
+    "krbsrvname",
+    "options",
+    "passfile",
+    "password",
+    "port",
+    "service",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslmode",
+    "sslnegotiation",
+    "sslpassword",
+    "target_session_attrs",
+    "user",
+}
+
+OPTIONS = _OWN | LIBPQ
 
 # The schema becomes part of statements, so it is held to plain identifiers; 48 bytes leave room
 # for the names of indexes below PostgreSQL's 63.
@@ -83,11 +110,8 @@ def read_settings(location: Location, options: dict[str, Any], *, role: str) -> 
     Raises:
         ConfigurationError: A value is not one the driver can use.
     """
-    parts = urlsplit(location.url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    given: dict[str, Any] = {name: value for name, value in query if name in OPTIONS}
-    given.update({name: value for name, value in options.items() if name in OPTIONS})
-    rest = urlencode([(name, value) for name, value in query if name not in OPTIONS])
+    given: dict[str, Any] = {**location.options, **options}
+    passed = {name: str(value) for name, value in options.items() if name in LIBPQ}
     schema = str(given.get("schema", "outlive"))
     if _SCHEMA.fullmatch(schema) is None or schema.startswith("pg_"):
         raise ConfigurationError(
@@ -99,8 +123,8 @@ def read_settings(location: Location, options: dict[str, Any], *, role: str) -> 
         raise ConfigurationError("listen_url must start with postgresql:// or postgres://")
     size = _number(given, "pool_size", _POOL_SIZE, 1, _POOL_SIZE_MAX)
     return PostgresSettings(
-        dsn=urlunsplit((parts.scheme, parts.netloc, parts.path, rest, "")),
-        listen_dsn=None if listen_url is None else str(listen_url),
+        dsn=_dsn(location.url, passed),
+        listen_dsn=None if listen_url is None else _dsn(str(listen_url), passed),
         shown=location.shown,
         schema=schema,
         pool_size=int(size) if role == "host" else _KEEPER_POOL_SIZE,
@@ -117,6 +141,21 @@ def read_settings(location: Location, options: dict[str, Any], *, role: str) -> 
         ),
         pooler=_switch(given, "pooler"),
     )
+
+
+def _dsn(url: str, passed: dict[str, str]) -> str:
+    """``url`` with ``passed``, and without the options that are not libpq's.
+
+    Raises:
+        ConfigurationError: A file of a certificate or key is missing.
+    """
+    parts = urlsplit(url)
+    query = {n: v for n, v in parse_qsl(parts.query, keep_blank_values=True) if n not in _OWN}
+    query |= passed
+    for name in _FILES & query.keys():
+        if query[name] and not Path(query[name]).is_file():
+            raise ConfigurationError(f"{name}: there is no file {query[name]!r}")
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(query), ""))
 
 
 def _number(given: dict[str, Any], name: str, default: float, least: float, most: float) -> float:

@@ -6,6 +6,8 @@ may have been committed. Messages name the error's class and SQLSTATE, never a D
 
 from __future__ import annotations
 
+import ssl
+
 from outlive.errors import (
     ConfigurationError,
     OutcomeUnknown,
@@ -92,10 +94,22 @@ def translate_connect(error: BaseException, shown: str) -> OutliveError:
         return ConfigurationError(f"cannot connect to {shown}: {what} ({code})")
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"cannot connect to {shown}: no answer in time")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConfigurationError(
+            f"cannot connect to {shown}: the certificate of the server was not accepted "
+            f"({error.verify_message})"
+        )
+    if "rejected SSL upgrade" in str(error):
+        return ConfigurationError(
+            f"cannot connect to {shown}: the server does not offer TLS, which sslmode requires"
+        )
     if isinstance(error, OSError) or code is not None:
         reason = name if code is None else f"{name}, {code}"
         return StoreUnavailable(f"cannot connect to {shown} ({reason})")
-    if name in {"ClientConfigurationError", "InterfaceError"} or isinstance(error, ValueError):
+    if name == "ClientConfigurationError":
+        # asyncpg's own words name the parameter, and never quote the DSN.
+        return ConfigurationError(f"cannot connect to {shown}: {error}")
+    if name == "InterfaceError" or isinstance(error, ValueError):
         # The text may quote the DSN, so it is not repeated.
         return ConfigurationError(f"the URL of {shown} or one of its parameters is not valid")
     return StoreUnavailable(f"cannot connect to {shown} ({name})")
