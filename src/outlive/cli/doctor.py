@@ -1,7 +1,7 @@
 """``outlive doctor``: everything worth knowing about this installation and its store, judged.
 
-Looks and says; changes nothing but, like any connection, the schema of an empty store. One that
-is older is left as it is, whatever the settings allow.
+Looks and says; changes nothing. A store that is not there is not made, and a schema that is older
+is left as it is, whatever the settings allow.
 """
 
 from __future__ import annotations
@@ -97,15 +97,17 @@ def _platform() -> Finding:
 
 async def _look(invocation: Invocation) -> list[Finding]:
     findings: list[Finding] = []
+    across = ""
     try:
-        target = invocation.target(migrate=False)
+        target = invocation.target(migrate=False, create=False)
+        across = target.factory.capabilities.across
         findings.append(_sources(target.settings.origins))
         async with invocation.open(target) as driver:
             findings.append(Finding(level="ok", what=f"connected to {target.location}"))
             findings += await driver.check()
             findings += await _hosts(driver)
     except OutliveError as error:
-        findings.append(Finding(level="error", what=str(error), advice=_advice(error)))
+        findings.append(Finding(level="error", what=str(error), advice=_advice(error, across)))
     return findings
 
 
@@ -139,10 +141,11 @@ async def _hosts(driver: Driver) -> list[Finding]:
     return findings
 
 
-def _advice(error: OutliveError) -> str:
+def _advice(error: OutliveError, across: str) -> str:
+    """What to do about ``error``; that of a file says it itself."""
     code = errors.exit_code_of(error)
     if code == errors.SCHEMA:
         return "run `outlive migrate`"
-    if code == errors.UNAVAILABLE:
+    if code == errors.UNAVAILABLE and across == "network":
         return "check that the store is running, and that this machine can reach it"
     return ""

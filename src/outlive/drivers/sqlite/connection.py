@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from outlive.drivers.sqlite.files import obstacle_in
 from outlive.drivers.sqlite.lending import WriterConnection
 from outlive.drivers.sqlite.translate import code_of, is_busy, translate
 from outlive.errors import ConfigurationError, StoreUnavailable
@@ -18,6 +19,11 @@ _VERSION_MIN = (3, 35, 0)
 
 # Readers run on the event loop; this is the longest they may hold it up.
 _READER_WAIT_MS = 50
+
+# Codes behind which a read-only or full file system may be, which SQLite does not name.
+_BY_FILE_SYSTEM = frozenset(
+    {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY}
+)
 
 # Serialized: one connection may be used from several threads, one at a time.
 _THREADSAFE = 3
@@ -105,4 +111,6 @@ def refusal(path: Path, error: sqlite3.Error) -> Exception:
         return error
     if code_of(error) == sqlite3.SQLITE_NOTADB:
         return ConfigurationError(f"{path} is not an SQLite database; name another file")
+    if code_of(error) in _BY_FILE_SYSTEM and (obstacle := obstacle_in(path.parent)) is not None:
+        return StoreUnavailable(f"SQLite cannot open {path} ({error}): {obstacle}")
     return translate(error)

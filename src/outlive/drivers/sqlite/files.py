@@ -25,6 +25,8 @@ _NETWORK_TYPES = frozenset(
     {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "virtiofs", "ceph", "glusterfs", "afs"}
     | {"lustre", "gpfs", "ocfs2", "gfs2", "beegfs", "ncpfs", "vboxsf", "prl_fs"}
 )
+# Twice the file of shared memory (-shm) that each connection needs, even one that only reads.
+_FREE_BYTES_MIN = 64 * 1024
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -133,6 +135,22 @@ def refuse_links(path: Path) -> None:
 def mode_of(path: Path) -> int:
     """The permission bits of ``path``."""
     return stat.S_IMODE(path.lstat().st_mode)
+
+
+def obstacle_in(folder: Path) -> str | None:
+    """What keeps SQLite from writing in ``folder``, if its file system says so."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None
+    if status.f_flag & os.ST_RDONLY:
+        return (
+            "the file system is read-only, and SQLite writes files beside the database (-wal, "
+            "-shm) even to read it: mount the file system writable"
+        )
+    if status.f_bavail * status.f_frsize < _FREE_BYTES_MIN:
+        return "the disk is full: free some space"
+    return None
 
 
 def is_network(kind: str) -> bool:
