@@ -161,3 +161,15 @@ def test_the_path_of_a_key_is_no_secret(shell: Shell) -> None:
     paths = {"OUTLIVE_OPTIONS_SSLKEY": "/keys/own.key", "OUTLIVE_OPTIONS_PASSFILE": "/keys/pgpass"}
     shown = shell("config", "show", **paths)
     assert {"/keys/own.key", "/keys/pgpass"} <= set(shown.stdout.split())
+
+
+@pytest.mark.service
+def test_a_right_that_is_missing_is_named(shell: Shell, postgres_url: str) -> None:
+    assert shell("migrate", "--url", postgres_url).code == 0
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS outlive_powerless")
+        connection.execute("CREATE ROLE outlive_powerless LOGIN")
+    done = shell("lease", "ls", "--url", postgres_url.replace("postgres@", "outlive_powerless@"))
+    assert done.code == 2
+    assert "permission denied for schema outlive" in done.stderr
+    assert '"Roles"' in done.stderr

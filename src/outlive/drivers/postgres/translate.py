@@ -72,7 +72,13 @@ def translate(error: BaseException, *, write: bool) -> OutliveError:
             found=0,
             expected=1,
         )
-    if code == "42501" or code.startswith("28"):
+    if code == "42501":
+        # The server names the object, and nothing else.
+        return ConfigurationError(
+            f"PostgreSQL denied the request ({error}): grant it to the user; the page of the "
+            'driver lists the rights under "Roles"'
+        )
+    if code.startswith("28"):
         return ConfigurationError(
             f"PostgreSQL denied the request ({name}, {code}): check the rights of the user"
         )
