@@ -25,7 +25,7 @@ from outlive.host import Host
 from outlive.host_plan import HostPlan
 from outlive.model.flow_options import FlowOptions
 from outlive.model.location import Location, parse_url
-from outlive.model.options import Duration, LeaseOptions
+from outlive.model.options import Duration, LeaseOptions, known_options
 from outlive.names import HostId, check_host, check_namespace
 from outlive.ports.driver import Driver, DriverContext, DriverFactory
 from outlive.runtime.entering import AwaitedBlock
@@ -216,6 +216,7 @@ def _metadata(name: str, host_id: HostId, runtime: Runtime) -> dict[str, Any]:
     }
 
 
+@known_options("connect")
 def connect(  # noqa: PLR0913 - the options are the public promise
     url: str | None = None,
     *,

@@ -8,6 +8,7 @@ nothing but its arguments and the two files, and must never show a secret.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import stat
@@ -21,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 from outlive.errors import ConfigurationError, UsageError
 from outlive.model.flow_options import FlowOptions, check_claim_batch
 from outlive.model.location import parse_url
-from outlive.model.options import TTL_MAX_S, LeaseOptions, seconds
+from outlive.model.options import TTL_MAX_S, LeaseOptions, duration, seconds
 
 T = TypeVar("T")
 
@@ -34,6 +35,9 @@ CLAIM_BATCH_DEFAULT = 100
 # Peers take over this long after a host dies. 10 s rides out two lost heartbeats, a pause of the
 # collector and most failovers of a database; shorter trades that for a faster takeover.
 SESSION_TTL_DEFAULT_S = 10.0
+
+# A heartbeat three times per ttl over a network needs some tens of milliseconds each.
+_LEAST_S = {"session_ttl": 0.1}
 
 FILE = "outlive.toml"
 FILE_LOCAL = "outlive.local.toml"
@@ -60,6 +64,9 @@ NOT_SETTINGS = frozenset(
 _KUBERNETES = re.compile(
     r"OUTLIVE_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
+
+# One or two letters that are missing or wrong.
+_RESEMBLANCE = 0.8
 
 _SECRET = re.compile(
     r"pass(?!file)|secret|token|credential|connection_?string|(?<!ssl)key$", re.IGNORECASE
@@ -253,9 +260,19 @@ def _from_environ(environ: Mapping[str, str]) -> _Found:
             if text.strip():
                 value = _parse(_KINDS[name], text.strip(), name, variable)
                 found[name] = _checked(_KINDS[name], value, name, variable), variable
-        elif _KUBERNETES.fullmatch(variable) is None:
+        elif _resembles_a_setting(variable):
             raise _unknown(f"variable {variable[:100]!r}", variable, names)
     return found
+
+
+def _resembles_a_setting(variable: str) -> bool:
+    """Whether ``variable`` was meant as a setting; other programs may use our prefix too."""
+    if _KUBERNETES.fullmatch(variable) is not None:
+        return False
+    name = variable.removeprefix(PREFIX).lower()
+    known = [each.replace(".", "_") for each in _KINDS]
+    table = name.startswith(tuple(f"{each}_" for each in (*_TABLES, "options")))
+    return table or bool(difflib.get_close_matches(name, known, n=1, cutoff=_RESEMBLANCE))
 
 
 def _from_file(path: Path) -> _Found:
@@ -392,12 +409,12 @@ def _flag(text: str) -> bool:
 
 def _pair(text: str) -> tuple[float, float]:
     first, longest = text.split(",")
-    return float(first), float(longest)
+    return duration(first), duration(longest)
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,
-    "seconds": float,
+    "seconds": duration,
     "number": float,
     "count": int,
     "flag": _flag,
@@ -405,7 +422,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 }
 _WANTED = {
     "text": "a string",
-    "seconds": "a number of seconds",
+    "seconds": "a number of seconds, or a duration such as 30s, 1h30m or 00:00:30",
     "number": "a number",
     "count": "a whole number",
     "flag": "true or false",
@@ -445,8 +462,11 @@ def _checked(kind: str, value: Any, name: str, source: str) -> Any:
 
 
 def _seconds(value: Any, name: str, source: str) -> float:
+    written = isinstance(value, str) and source != "argument"
+    given: Any = _parse("seconds", value, name, source) if written else value
     try:
-        result = seconds(value, name, zero=name != "session_ttl")
+        # What belongs to a table is held to its range there.
+        result = seconds(given, name, least=_LEAST_S.get(name, -math.inf))
     except UsageError as error:
         raise ConfigurationError(f"{source}: {error}") from None
     if result > TTL_MAX_S:

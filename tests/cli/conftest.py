@@ -183,6 +183,12 @@ def shell(
     return Shell(tmp_path, monkeypatch, capsys)
 
 
+@pytest.fixture
+def made_store(shell: Shell) -> None:
+    """The store of ``shell`` and ``outlive``, made: commands that add something make none."""
+    assert shell("migrate").code == 0
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts processes: all that ask for ``outlive``."""

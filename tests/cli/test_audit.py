@@ -11,6 +11,8 @@ import pytest
 from outlive.cli import audit
 from tests.cli.conftest import Shell
 
+pytestmark = pytest.mark.usefixtures("made_store")
+
 HERE = socket.gethostname()
 
 

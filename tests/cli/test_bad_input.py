@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from contextlib import closing
 
+import psycopg
 import pytest
 
 CANARY = "hunter2-canary"
@@ -22,7 +23,7 @@ CANARY = "hunter2-canary"
         (("lease", "acquire", "k", "--ttl", "-1"), "above 0"),
         (("lease", "acquire", "k", "--ttl", "nan"), "finite"),
         (("lease", "acquire", "k", "--ttl", "1e300"), "ten years"),
-        (("lease", "acquire", "k", "--ttl", "soon"), "not a valid float"),
+        (("lease", "acquire", "k", "--ttl", "soon"), "is no duration"),
         (("lease", "acquire", "k", "--timeout", "-1"), "'forever'"),
         (("lease", "acquire", "k", "--limit", "0"), "limit"),
         (("lease", "run", "k"), "COMMAND"),
@@ -125,14 +126,48 @@ def test_a_password_is_never_printed(shell, url):
         ("lease", "break", "k", "--reason", "r"),
         ("lease", "release", "k", "--owner", "x/1", "--token", "1"),
         ("migrate", "--check"),
+        ("work", "enqueue", "mails"),
+        ("token", "create", "ops", "--scope", "read"),
+        ("flow", "start", "shop"),
     ],
 )
 def test_who_only_looks_makes_no_store_out_of_a_mistyped_url(shell, arguments):
     done = shell(*arguments)
     assert (done.code, done.stdout) == (78, "")
-    assert "check the URL" in done.stderr
+    assert "is the URL right?" in done.stderr
     assert "so does any program that connects, such as `outlive worker`" in done.stderr
     assert list(shell.folder.iterdir()) == []
+
+
+def test_a_doctor_makes_no_store_out_of_a_mistyped_url(shell):
+    done = shell("doctor", "--json")
+    assert done.code == 1
+    assert "is the URL right?" in done.document["findings"][-1]["what"]
+    assert list(shell.folder.iterdir()) == []
+
+
+@pytest.mark.service
+def test_a_mistyped_database_gets_no_schema(shell, postgres_url):
+    done = shell("work", "enqueue", "mails", "--url", postgres_url)
+    assert done.code == 78
+    assert "is the URL right?" in done.stderr
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute("SELECT FROM pg_namespace WHERE nspname = 'outlive'")
+        assert found.fetchall() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("work", "enqueue", "mails"),
+        ("token", "create", "ops", "--scope", "read"),
+        ("flow", "start", "shop"),
+    ],
+)
+def test_a_command_that_adds_something_makes_a_store_when_told_to(shell, arguments):
+    done = shell(*arguments, "--create")
+    assert done.code == 0, done.stderr
+    assert (shell.folder / "leases.db").exists()
 
 
 def test_a_file_of_somebody_else_is_left_as_it_is(shell):

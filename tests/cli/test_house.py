@@ -51,6 +51,7 @@ def test_a_schema_of_a_newer_release_is_a_mismatch(shell):
 
 
 def test_doctor_finds_a_healthy_store(shell):
+    shell("migrate")
     done = shell("doctor", "-o", "json")
     assert done.code == 0, done.stdout
     assert done.document["ok"] is True

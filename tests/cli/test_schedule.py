@@ -9,6 +9,8 @@ import pytest
 import outlive as library
 from tests.cli.conftest import wait_until
 
+pytestmark = pytest.mark.usefixtures("made_store")
+
 APP = """
 import outlive
 

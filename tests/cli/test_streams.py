@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.conftest import COMMAND, PATIENCE_S, Outcome
 
+pytestmark = pytest.mark.usefixtures("made_store")
+
 SLOW_APP = """
 import pathlib, time, outlive
 app = outlive.App("slow")

@@ -10,6 +10,8 @@ import pytest
 
 from outlive.model.bearer import bearer_digest, claimed_namespace
 
+pytestmark = pytest.mark.usefixtures("made_store")
+
 
 def created(outlive, *arguments):
     done = outlive("token", "create", *arguments, "-o", "json")
@@ -84,8 +86,9 @@ def test_a_life_that_no_calendar_has_is_refused_and_leaves_no_token(shell, days)
 
 
 def test_who_only_looks_makes_no_store(shell):
-    assert shell("token", "ls").code == 78
-    assert shell("token", "audit").code == 78
+    for verb in ("ls", "audit"):
+        assert shell("token", verb, "--url", "sqlite:///other.db").code == 78
+    assert not (shell.folder / "other.db").exists()
 
 
 def test_serve_refuses_what_it_cannot_serve_or_bind(outlive):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("made_store")
+
 CLAIM_FIELDS = {
     "id",
     "queue",

@@ -17,7 +17,7 @@ import click
 
 from outlive.charts.orchestrator.monitor import SUFFIX, folder
 from outlive.cli import signals
-from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.invocation import SECONDS, Invocation, current, global_options
 from outlive.cli.output import cell, emit_document, emit_fields, emit_line, emit_rows
 from outlive.errors import NotFound, UsageError
 from outlive.model.options import seconds
@@ -38,7 +38,9 @@ _COLUMNS = {"id": "ID", "name": "GROUP", "machines": "MACHINES", "created_at": "
 @click.command()
 @click.argument("process", required=False)
 @click.option("--once", is_flag=True, help="Show the present state once and end.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
+@click.option(
+    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
+)
 @global_options
 def top(process: str | None, once: bool, interval: float) -> None:
     """Watch the machines of a process, named by its pid or its socket; default the only one.

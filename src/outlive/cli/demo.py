@@ -17,7 +17,7 @@ import click
 
 from outlive.cli import errors, signals
 from outlive.cli.configure import Answers, can_ask, run_wizard
-from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.invocation import SECONDS, Invocation, current, global_options
 from outlive.cli.output import clean, clean_lines, emit_line, say
 from outlive.connect import connect, find_factory
 from outlive.demo import __main__ as story_module
@@ -102,10 +102,20 @@ def story(context: click.Context) -> None:
 @click.option("--region", default="local", show_default=True, help="Region that it reports.")
 @click.option("--store", help="Store URL; the same as --url.")
 @click.option("--key", default=KEY, show_default=True, help="Key of the lock.")
-@click.option("--work", default=_WORK_S, show_default=True, help="Seconds of work for the winner.")
-@click.option("--ttl", type=float, help="Seconds until others may take over; default 10.")
 @click.option(
-    "--wait", default=0.0, show_default=True, help="Seconds that a loser waits for the lock."
+    "--work",
+    type=SECONDS,
+    default=_WORK_S,
+    show_default=True,
+    help="Seconds of work for the winner.",
+)
+@click.option("--ttl", type=SECONDS, help="Seconds until others may take over; default 10.")
+@click.option(
+    "--wait",
+    type=SECONDS,
+    default=0.0,
+    show_default=True,
+    help="Seconds that a loser waits for the lock.",
 )
 @click.option(
     "--race", type=click.IntRange(1, RACE_MAX), help="Start this many processes together."

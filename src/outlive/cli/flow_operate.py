@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from outlive.cli import audit, errors, signals
-from outlive.cli.invocation import current, global_options
+from outlive.cli.invocation import SECONDS, current, global_options
 from outlive.cli.output import emit_fields
 from outlive.cli.work_enqueue import json_value
 from outlive.errors import Conflict, OutliveError, StoreError, UsageError
@@ -109,7 +109,7 @@ def retry(flow_ids: tuple[str, ...], rerun_unknown: bool) -> None:
     help="Select flows that ended with this status.",
 )
 @click.option(
-    "--older-than", type=float, help="Select flows that ended at least this many seconds ago."
+    "--older-than", type=SECONDS, help="Select flows that ended at least this many seconds ago."
 )
 @global_options
 def purge(flow_ids: tuple[str, ...], status: tuple[str, ...], **wanted: Any) -> None:

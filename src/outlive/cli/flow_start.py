@@ -10,7 +10,7 @@ import click
 
 from outlive.app import App
 from outlive.cli import audit, signals
-from outlive.cli.invocation import current, global_options
+from outlive.cli.invocation import SECONDS, create_option, current, global_options
 from outlive.cli.output import emit_fields, say
 from outlive.cli.work_enqueue import instant, json_value
 from outlive.cli.worker import load_app
@@ -48,10 +48,11 @@ def _scalar(text: str) -> str | float | bool:
 @click.argument("name")
 @click.argument("arguments", metavar="[JSON]...", nargs=-1)
 @click.option("--id", "id_", help="Id of the flow; a second start with this id starts nothing.")
-@click.option("--delay", type=float, help="Seconds until the flow may begin.")
+@click.option("--delay", type=SECONDS, help="Seconds until the flow may begin.")
 @click.option("--at", help="Instant instead of a delay, in ISO 8601 with its offset.")
 @click.option("--attribute", multiple=True, help="Attribute to find the flow by, as NAME=VALUE.")
 @click.option("--app", help="MODULE:NAME of its app; checks name and arguments.")
+@create_option
 @global_options
 def start(
     name: str,
@@ -60,6 +61,7 @@ def start(
     at: str | None,
     attribute: tuple[str, ...],
     app: str | None,
+    create: bool,
     **options: Any,
 ) -> None:
     """Start the flow NAME; a host that runs its app executes it.
@@ -80,7 +82,7 @@ def start(
     options["at"] = None if at is None else instant(at)
 
     async def begin(_: signals.Signals) -> FlowHandle[Any]:
-        async with invocation.host(app=loaded) as host:
+        async with invocation.host(app=loaded, create=create) as host:
             attributes = attributes_of(attribute)
             handle = await host.flows.start(name, *given, id=id_, attributes=attributes, **options)
             created = handle.entry is Entry.CREATED

@@ -12,7 +12,7 @@ import click
 
 from outlive.cli import errors, signals
 from outlive.cli.flow_words import commit_row, outcome_lines
-from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.invocation import SECONDS, Invocation, current, global_options
 from outlive.cli.output import cell, clean, emit_document, emit_line
 from outlive.errors import FlowError, StoreUnavailable
 from outlive.flows.info import FlowInfo
@@ -34,7 +34,9 @@ _CODES = {
 
 @click.command()
 @click.argument("flow_id", metavar="FLOW")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
+@click.option(
+    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
+)
 @global_options
 @click.pass_context
 def watch(context: click.Context, /, flow_id: str, interval: float) -> None:

@@ -25,6 +25,7 @@ from outlive.connect import check_options, connect, find_factory, load_settings
 from outlive.errors import ConfigurationError
 from outlive.host import Host
 from outlive.model.location import Location, parse_url
+from outlive.model.options import duration
 from outlive.names import HostId, check_namespace
 from outlive.ports.driver import Driver, DriverContext, DriverFactory
 from outlive.runtime.runtime import Runtime
@@ -189,6 +190,31 @@ def global_options(command: F) -> F:
         if parameter.name in Invocation.__slots__:
             parameter.callback, parameter.expose_value = keep, False
     return command
+
+
+class Seconds(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
+    """A duration, in seconds."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | None:
+        """Read a number of seconds, or a text such as ``1h30m``."""
+        try:
+            return duration(value)
+        except ValueError:
+            message = f"{value!r} is no duration: give seconds, or 30s, 1h30m, 00:00:30"
+            self.fail(message, param, ctx)
+
+
+SECONDS = Seconds()
+
+# A mistyped URL must not become a store that no worker looks at: one that adds something to a store
+# makes none, unless told to.
+create_option = click.option(
+    "--create", is_flag=True, help="Create the store if there is none at the URL."
+)
 
 
 def _refuse_windows() -> None:

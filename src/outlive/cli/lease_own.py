@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from outlive.cli import signals
-from outlive.cli.invocation import Invocation, Target, current, global_options
+from outlive.cli.invocation import SECONDS, Invocation, Seconds, Target, current, global_options
 from outlive.cli.output import emit_fields, say
 from outlive.errors import UsageError
 from outlive.leases.acquiring import Acquirer
@@ -20,25 +20,23 @@ from outlive.leases.ownership import Ownership
 from outlive.leases.requesting import Requests
 from outlive.leases.waiting import Waiters
 from outlive.model.lease import Grant
-from outlive.model.options import seconds
+from outlive.model.options import duration, seconds
 from outlive.names import Owner, Token, check_key
 from outlive.ports.driver import Driver
 from outlive.telemetry import Telemetry
 
 
-class Timeout(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
+class Timeout(Seconds):
     """Seconds to wait, or ``forever``."""
-
-    name = "seconds"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | None:
-        """Read a number, or ``forever`` as ``None``."""
+        """Read a duration, or ``forever`` as ``None``."""
         if value == "forever":
             return None
         try:
-            return seconds(float(value), "timeout")
+            return seconds(duration(value), "timeout")
         except (ValueError, UsageError):
             self.fail(f"{value!r} is neither a number of seconds nor 'forever'", param, ctx)
 
@@ -61,7 +59,7 @@ limit_option = click.option(
 
 @click.command()
 @click.argument("key")
-@click.option("--ttl", type=float, help="Seconds until the lease expires.")
+@click.option("--ttl", type=SECONDS, help="Seconds until the lease expires.")
 @timeout_option
 @limit_option
 @global_options

@@ -13,7 +13,7 @@ import click
 
 from outlive.cli import errors, signals
 from outlive.cli.child import Child, exit_code_of
-from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.invocation import SECONDS, Invocation, current, global_options
 from outlive.cli.lease_own import limit_option, timeout_option
 from outlive.errors import StoreError
 from outlive.leases.events import Lost, Renewed
@@ -44,11 +44,12 @@ class _Run(click.Command):
 @click.command(cls=_Run)
 @click.argument("key")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--ttl", type=float, help="Seconds until others take over if this machine dies.")
+@click.option("--ttl", type=SECONDS, help="Seconds until others take over if this machine dies.")
 @timeout_option
 @limit_option
 @click.option(
     "--stop-grace",
+    type=SECONDS,
     default=STOP_GRACE_S,
     show_default=True,
     help="Seconds between SIGTERM and SIGKILL, limited to a third of the ttl.",

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from outlive.cli import signals
-from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.invocation import SECONDS, Invocation, current, global_options
 from outlive.cli.output import cell, emit_line
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.leases.info import LeaseInfo
@@ -36,7 +36,9 @@ _Seen = dict[tuple[str, int], LeaseInfo]
 @click.command()
 @click.argument("key", required=False)
 @click.option("--prefix", help="Watch every key with this prefix.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
+@click.option(
+    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
+)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many lines.")
 @global_options
 def watch(key: str | None, prefix: str | None, interval: float, count: int | None) -> None:

@@ -14,7 +14,7 @@ import click
 
 from outlive.cli import audit as audit_log
 from outlive.cli import signals
-from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.invocation import Invocation, create_option, current, global_options
 from outlive.cli.output import emit_fields, emit_rows, say
 from outlive.errors import TokenNotFound, UnsupportedByDriver, UsageError
 from outlive.model.bearer import (
@@ -81,8 +81,9 @@ def token() -> None:
     show_default=True,
     help="Days until the token expires; 0 is never.",
 )
+@create_option
 @global_options
-def create(name: str, scopes: tuple[str, ...], days: float) -> None:
+def make(name: str, scopes: tuple[str, ...], days: float, create: bool) -> None:
     """Create a token called NAME for the namespace, and print it to stdout, once.
 
     The token is all that a client needs to use its scopes: keep it like a password.
@@ -108,7 +109,7 @@ def create(name: str, scopes: tuple[str, ...], days: float) -> None:
         await tokens.create(new, actor=audit_log.actor())
         return await tokens.find(new.digest)
 
-    record = _run(invocation, work, make=True)
+    record = _run(invocation, work, create=create)
     assert record is not None
     emit_fields(invocation.output, {**_shown(record), "token": text})
     say("this token is not shown again; keep it like a password")
@@ -153,12 +154,12 @@ def _run(
     invocation: Invocation,
     work: Callable[[TokenStore], Awaitable[T]],
     *,
-    make: bool = False,
+    create: bool = False,
 ) -> T:
-    """Do ``work`` on the tokens of this call's store; ``make`` lets it create the store."""
+    """Do ``work`` on the tokens of this call's store; ``create`` lets it make the store."""
 
     async def main(_: signals.Signals) -> T:
-        async with invocation.open(invocation.target(create=make)) as driver:
+        async with invocation.open(invocation.target(create=create)) as driver:
             if driver.tokens is None:
                 raise UnsupportedByDriver(
                     f"{driver.capabilities.backend} does not support jobs and tokens; use "

@@ -16,7 +16,7 @@ import click
 from msgspec.structs import replace
 
 from outlive.cli import errors, signals
-from outlive.cli.invocation import Target, current, global_options
+from outlive.cli.invocation import SECONDS, Target, current, global_options
 from outlive.cli.output import emit_rows, say
 from outlive.cli.work_enqueue import json_value
 from outlive.errors import ClaimLost, JobNotFound, UnsupportedByDriver, UsageError
@@ -74,11 +74,11 @@ _COLUMNS = {
     help="Maximum number of jobs.",
 )
 @click.option(
-    "--wait", type=float, default=0.0, show_default=True, help="Seconds to wait for a job."
+    "--wait", type=SECONDS, default=0.0, show_default=True, help="Seconds to wait for a job."
 )
 @click.option(
     "--ttl",
-    type=float,
+    type=SECONDS,
     default=60.0,
     show_default=True,
     help="Seconds until the claim expires.",
@@ -248,7 +248,7 @@ def complete(job: str, token: int, claim: str | None, result: str) -> None:
 @click.option("--kind", help="Class name of the error, for the retry policy.")
 @click.option(
     "--retry-in",
-    type=float,
+    type=SECONDS,
     help="Seconds until the next attempt, instead of the policy's, if attempts are left.",
 )
 @click.option("--dead", is_flag=True, help="Do not retry: move the job to the dead letters.")
@@ -293,7 +293,7 @@ async def _retry_us(
 
 @click.command()
 @click.option(
-    "--delay", type=float, default=0.0, help="Seconds until the job may be claimed again."
+    "--delay", type=SECONDS, default=0.0, help="Seconds until the job may be claimed again."
 )
 @_settling
 def release(job: str, token: int, claim: str | None, delay: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from outlive.cli import signals
-from outlive.cli.invocation import current, global_options
+from outlive.cli.invocation import SECONDS, create_option, current, global_options
 from outlive.cli.output import emit_fields, emit_rows
 from outlive.errors import UsageError
 from outlive.model.job import ENQUEUE_MAX, OnDuplicate
@@ -47,7 +47,7 @@ def _refuse(name: str) -> None:
 @click.option(
     "--priority", default=0, show_default=True, help="Jobs of higher priority are claimed first."
 )
-@click.option("--delay", type=float, default=0.0, help="Seconds until the job may be claimed.")
+@click.option("--delay", type=SECONDS, default=0.0, help="Seconds until the job may be claimed.")
 @click.option("--at", help="Instant instead of a delay, in ISO 8601 with its offset.")
 @click.option("--unique-key", help="Key of at most one live job in the queue.")
 @click.option(
@@ -60,14 +60,16 @@ def _refuse(name: str) -> None:
 @click.option("--ordering-key", help="Jobs with the same key run one at a time, in order.")
 @click.option("--max-attempts", type=int, help="Failures after which the job is dead.")
 @click.option("--retry", help="Retry policy as JSON, such as '{\"first\": 5}'.")
-@click.option("--expires", type=float, help="Seconds after which an unclaimed job is dead.")
-@click.option("--retention", type=float, help="Seconds to keep the job after its end.")
+@click.option("--expires", type=SECONDS, help="Seconds after which an unclaimed job is dead.")
+@click.option("--retention", type=SECONDS, help="Seconds to keep the job after its end.")
 @click.option("--header", multiple=True, help="Header of the job, as NAME=VALUE.")
+@create_option
 @global_options
 def enqueue(
     queue: str,
     payload: str,
     lines: bool,
+    create: bool,
     id_: str | None,
     at: str | None,
     retry: str | None,
@@ -88,7 +90,7 @@ def enqueue(
     payloads = _payloads(payload, lines=lines)
 
     async def add(_: signals.Signals) -> Sequence[Job[Any]]:
-        async with invocation.host(create=True) as host:
+        async with invocation.host(create=create) as host:
             if lines:
                 return await host.work.enqueue_many(queue, payloads, **options)
             return [await host.work.enqueue(queue, payloads[0], **options)]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from outlive.cli import signals
-from outlive.cli.invocation import Invocation, current, global_options
+from outlive.cli.invocation import SECONDS, Invocation, current, global_options
 from outlive.cli.output import cell, emit_line, emit_rows
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.host import Host
@@ -50,7 +50,9 @@ def queue_row(queue: QueueInfo) -> dict[str, Any]:
 @click.command()
 @click.option("--queue", help="Only this queue.")
 @click.option("--once", is_flag=True, help="Show the present state once and end.")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between updates.")
+@click.option(
+    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
+)
 @global_options
 def top(queue: str | None, once: bool, interval: float) -> None:
     """Watch the queues: jobs by state, and jobs that end per second."""

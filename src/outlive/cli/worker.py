@@ -19,7 +19,7 @@ import click
 from outlive.app import App
 from outlive.charts.orchestrator import orchestrator
 from outlive.cli import probes, signals
-from outlive.cli.invocation import current, global_options
+from outlive.cli.invocation import SECONDS, current, global_options
 from outlive.connect import connect
 from outlive.errors import OutliveError, UsageError
 from outlive.telemetry import installed
@@ -30,11 +30,11 @@ from outlive.work.worker import GRACE_S
 @click.argument("app")
 @click.option("--name", help="Name of this host; default the name of the app.")
 @click.option(
-    "--session-ttl", type=float, help="Seconds until other hosts take over if this host dies."
+    "--session-ttl", type=SECONDS, help="Seconds until other hosts take over if this host dies."
 )
 @click.option(
     "--grace",
-    type=float,
+    type=SECONDS,
     default=GRACE_S,
     show_default=True,
     help="Seconds for running jobs and flows to end after SIGTERM, before their release.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -28,6 +29,28 @@ TTL_MAX_S = 10 * 365 * 86_400.0
 # The holder's and the store's clock may differ in rate by this much before safe intervals could
 # overlap: 0.5 % is fifty times what a quartz clock drifts.
 CLOCK_DRIFT = 0.005
+
+
+# 1h30m, 2d, 1.5s, 250ms; and 00:00:30 or 1.00:00:00, as .NET writes a TimeSpan.
+_UNITS = re.compile(
+    r"(?=.)((?P<d>[\d.]+)d)?((?P<h>[\d.]+)h)?((?P<m>[\d.]+)m)?((?P<s>[\d.]+)s)?((?P<ms>[\d.]+)ms)?"
+)
+_CLOCK = re.compile(r"((?P<d>\d+)\.)?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d(\.\d+)?)")
+_UNIT_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def duration(value: object) -> float:
+    """The seconds that a setting, a URL or a command line gives: a number, or a text.
+
+    Raises:
+        TypeError, ValueError: It says none.
+    """
+    if isinstance(value, str) and (
+        found := _UNITS.fullmatch(value.strip()) or _CLOCK.fullmatch(value.strip())
+    ):
+        parts = found.groupdict().items()
+        return sum(float(number) * _UNIT_S[unit] for unit, number in parts if number)
+    return float(cast("Any", value))
 
 
 def seconds(

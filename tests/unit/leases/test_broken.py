@@ -43,6 +43,6 @@ async def test_on_postgres(postgres_url: str) -> None:
 @pytest.mark.service
 async def test_an_empty_database_is_left_empty_by_one_who_only_looks(postgres_url: str) -> None:
     for _ in range(2):
-        with pytest.raises(outlive.SchemaMismatch, match="check the URL") as caught:
+        with pytest.raises(outlive.SchemaMismatch, match="is the URL right") as caught:
             await outlive.connect(postgres_url, create=False)
         assert caught.value.found == 0

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from outlive.azure import ACCESS_OPTIONS, BLOB, AzureAccess, read_access
 from outlive.errors import ConfigurationError
 from outlive.model.location import Location
+from outlive.model.options import duration
 
 OPTIONS = ACCESS_OPTIONS | {"request_timeout", "connect_timeout", "proxy"}
 
@@ -88,7 +89,7 @@ def _proxy(value: Any) -> str | None:
 def _seconds(given: dict[str, Any], name: str, default: float) -> float:
     value = given.get(name, default)
     try:
-        number = float(value)
+        number = duration(value)
     except (TypeError, ValueError):
         raise ConfigurationError(f"{name} must be a number of seconds, not {value!r}") from None
     if isinstance(value, bool) or not 0 < number <= _TIMEOUT_MAX_S:

@@ -99,7 +99,7 @@ async def _container_properties(
         if not create:
             raise SchemaMismatch(
                 f"there is no container {settings.container!r} in database {settings.database!r} "
-                f"at {settings.shown}; `outlive migrate` creates both",
+                f"at {settings.shown}: is the URL right? `outlive migrate` creates both",
                 found=0,
                 expected=SCHEMA,
             )

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from outlive.azure import ACCESS_OPTIONS, COSMOS, AzureAccess, read_access
 from outlive.errors import ConfigurationError
 from outlive.model.location import Location
+from outlive.model.options import duration
 
 OPTIONS = ACCESS_OPTIONS | {
     "throughput",
@@ -148,7 +149,7 @@ def _number(
 ) -> float:
     value = given.get(name, default)
     try:
-        number = float(value)
+        number = float(value) if name == "throughput" else duration(value)
     except (TypeError, ValueError):
         raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
     if not least <= number <= most:

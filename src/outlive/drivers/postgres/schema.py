@@ -76,8 +76,8 @@ async def prepare(
     found = await _found(connections, settings)
     if found is None and not create:
         raise SchemaMismatch(
-            f"the database has no Outlive schema {settings.schema!r}: check the URL; `outlive "
-            "migrate` creates the schema, and so does any program that connects, such as "
+            f"the database has no Outlive schema {settings.schema!r}: is the URL right? "
+            "`outlive migrate` creates the schema, and so does any program that connects, such as "
             "`outlive worker`",
             found=0,
             expected=expected,

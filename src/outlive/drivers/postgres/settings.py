@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from outlive.errors import ConfigurationError
 from outlive.model.location import Location
+from outlive.model.options import duration
 
 _OWN = frozenset(
     {
@@ -161,7 +162,7 @@ def _dsn(url: str, passed: dict[str, str]) -> str:
 def _number(given: dict[str, Any], name: str, default: float, least: float, most: float) -> float:
     value = given.get(name, default)
     try:
-        number = float(value)
+        number = duration(value) if name.endswith("_timeout") else float(value)
     except (TypeError, ValueError):
         raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
     if not least <= number <= most:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from outlive.errors import ConfigurationError
 from outlive.model.location import Location
+from outlive.model.options import duration
 
 OPTIONS = frozenset(
     {
@@ -166,7 +167,7 @@ def _database(given: dict[str, Any], path: str) -> int:
 def _number(given: dict[str, Any], name: str, default: float) -> float:
     value = given.get(name, default)
     try:
-        number = float(value)
+        number = duration(value)
     except (TypeError, ValueError):
         raise ConfigurationError(f"{name} must be a number of seconds, not {value!r}") from None
     if not 0.05 <= number <= _TIMEOUT_MAX_S:  # noqa: PLR2004 - below, no network answers

@@ -99,7 +99,7 @@ def _bring_up(
 def nothing_there(what: str, newest: int) -> SchemaMismatch:
     """The error of a path that holds no store, met by those who may not make one."""
     return SchemaMismatch(
-        f"{what}: check the URL; `outlive migrate` creates the store, and so does any program "
+        f"{what}: is the URL right? `outlive migrate` creates a store, and so does any program "
         "that connects, such as `outlive worker`",
         found=0,
         expected=newest,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlive.errors import ConfigurationError
+from outlive.model.options import duration
 
 OPTIONS = frozenset({"allow_network_fs", "busy_timeout", "synchronous", "transact_limit"})
 
@@ -65,7 +66,7 @@ def read_settings(url_options: Mapping[str, str], arguments: Mapping[str, Any]) 
 
 def _seconds(name: str, value: Any) -> float:
     try:
-        result = float(value)
+        result = duration(value)
     except (TypeError, ValueError):
         result = math.nan
     if isinstance(value, bool) or not 0 < result <= _MOST_S:
