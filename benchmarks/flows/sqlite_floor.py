@@ -27,12 +27,12 @@ CREATE TABLE flow_history (
     at_us INTEGER, events TEXT, PRIMARY KEY (namespace, id, version)
 ) WITHOUT ROWID;
 """
-_START = "INSERT INTO flow VALUES ('default', ?1, 'steps', ?2, 'running', NULL, 'h', 1, 0, ?3, ?3)"
+_START = "INSERT INTO flow VALUES ('default', ?, 'steps', ?, 'running', NULL, 'h', 1, 0, ?, ?)"
 _ADVANCE = """
-UPDATE flow SET version = ?2, status = ?3, outcome = ?4, updated_at_us = ?5
-WHERE namespace = 'default' AND id = ?1 AND token = 1 AND version = ?2 - 1
+UPDATE flow SET version = ?, status = ?, outcome = ?, updated_at_us = ?
+WHERE namespace = 'default' AND id = ? AND token = 1 AND version = ? - 1
 """
-_RECORD = "INSERT INTO flow_history VALUES ('default', ?1, ?2, ?3, 1, 'bench', ?4, ?5)"
+_RECORD = "INSERT INTO flow_history VALUES ('default', ?, ?, ?, 1, 'bench', ?, ?)"
 
 
 class SqliteFloor:
@@ -64,15 +64,16 @@ class SqliteFloor:
 
     def _flow(self, steps: int) -> None:
         execute, name = self._cursor.execute, f"flow-{next(self._numbers)}"
+        now_us = _now_us()
         execute("BEGIN IMMEDIATE")
-        execute(_START, (name, PAYLOAD, _now_us()))
+        execute(_START, (name, PAYLOAD, now_us, now_us))
         execute("COMMIT")
         for version in range(1, steps + 1):
             last = version == steps
             status, outcome = ("completed", PAYLOAD) if last else ("running", None)
             now_us = _now_us()
             execute("BEGIN IMMEDIATE")
-            execute(_ADVANCE, (name, version, status, outcome, now_us))
+            execute(_ADVANCE, (version, status, outcome, now_us, name, version))
             execute(_RECORD, (name, version, f"c{version}", now_us, PAYLOAD))
             execute("COMMIT")
 

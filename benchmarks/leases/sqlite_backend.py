@@ -227,7 +227,7 @@ def _acquire(cursor: sqlite3.Cursor, key: str, owner: str) -> int:
     )
     token, *_, endings = cursor.execute(sql.ACQUIRE_AS_NEWCOMER, values).fetchone()
     if endings and endings % sql.PRUNE_EVERY == 0:
-        cursor.execute(sql.PRUNE_HISTORY, (_NAMESPACE, key, 0, HISTORY_MAX))
+        cursor.execute(sql.PRUNE_HISTORY, (_NAMESPACE, key, 0, _NAMESPACE, key, HISTORY_MAX))
     return token
 
 

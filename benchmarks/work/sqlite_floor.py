@@ -22,20 +22,20 @@ _FILL = 5000
 
 _CLAIM = """
 UPDATE outlive_job
-SET state = 'claimed', token = token + 1, session = ?1, host = ?1, worker = 'bench', request = ?2,
-    claimed_at_us = ?3, claim_ended = NULL
+SET state = 'claimed', token = token + 1, session = ?, host = ?, worker = 'bench', request = ?,
+    claimed_at_us = ?, claim_ended = NULL
 WHERE number IN (
     SELECT number FROM outlive_job
-    WHERE namespace = 'default' AND queue = ?4 AND state = 'ready' AND blocked = 0
-    ORDER BY priority DESC, seq LIMIT ?5
+    WHERE namespace = 'default' AND queue = ? AND state = 'ready' AND blocked = 0
+    ORDER BY priority DESC, seq LIMIT ?
 )
 RETURNING id, queue, token, payload, attempts, losses, max_attempts, retry, priority, headers,
     enqueued_at_us, unique_key, ordering_key
 """
 _COMPLETE = """
 UPDATE outlive_job
-SET state = 'done', claim_ended = 'done', ended_at_us = ?1, prune_at_us = ?1 + retention_us
-WHERE namespace = 'default' AND id = ?2 AND token = ?3 AND state = 'claimed'
+SET state = 'done', claim_ended = 'done', ended_at_us = ?, prune_at_us = ? + retention_us
+WHERE namespace = 'default' AND id = ? AND token = ? AND state = 'claimed'
 """
 
 
@@ -70,7 +70,8 @@ class SqliteFloor:
             while self._ready and time.perf_counter() < started + seconds - spent:
                 ((name, _, token, *_),) = self._claim(1)
                 self._cursor.execute("BEGIN IMMEDIATE")
-                ended = self._cursor.execute(_COMPLETE, (_now_us(), name, token)).rowcount
+                now_us = _now_us()
+                ended = self._cursor.execute(_COMPLETE, (now_us, now_us, name, token)).rowcount
                 self._cursor.execute("COMMIT")
                 if ended != 1:
                     raise RuntimeError("the floor completed nothing: it measures nothing")
@@ -80,7 +81,8 @@ class SqliteFloor:
         return done / spent
 
     def _claim(self, limit: int) -> list[tuple[str, str, int, str]]:
-        values = (self._jobs.session, self._jobs.request(), _now_us(), _QUEUE, limit)
+        session = self._jobs.session
+        values = (session, session, self._jobs.request(), _now_us(), _QUEUE, limit)
         self._cursor.execute("BEGIN IMMEDIATE")
         claimed = self._cursor.execute(_CLAIM, values).fetchall()
         self._cursor.execute("COMMIT")

@@ -6,6 +6,7 @@ A name is followed through its import, so that ``from time import monotonic as m
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -182,3 +183,17 @@ def test_shields_stand_only_where_nobody_takes_the_error() -> None:
         if any(name == "asyncio.shield" for _, name in names_used(module.tree))
     }
     assert shields == set(MAY_SHIELD)
+
+
+def test_no_statement_of_sqlite_has_numbered_parameters() -> None:
+    # Python 3.12.0 to 3.12.3 takes them for named ones and warns of each statement.
+    numbered = re.compile(r"\?\d")
+    found = [
+        f"{module.name}:{node.lineno}"
+        for module in modules("src/outlive/drivers/sqlite", "benchmarks")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and numbered.search(node.value)
+    ]
+    assert not found

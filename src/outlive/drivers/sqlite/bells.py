@@ -17,27 +17,27 @@ from outlive.names import HostId
 # whose time to wait is over is not rung, and one that was called already need not be.
 _CHOSEN = """
     SELECT w.note FROM {table} AS w
-    WHERE w.namespace = ?1 AND w.{place} = ?2 AND w.until_at_us > ?3 AND w.called = 0
+    WHERE w.namespace = ? AND w.{place} = ? AND w.until_at_us > ? AND w.called = 0
       AND {gives}
     ORDER BY w.note <> (
-        SELECT note FROM {table} WHERE namespace = ?1 AND {place} = ?2 AND called = 0
+        SELECT note FROM {table} WHERE namespace = ? AND {place} = ? AND called = 0
         ORDER BY until_at_us DESC, note DESC LIMIT 1
-    ), w.note LIMIT ?4
+    ), w.note LIMIT ?
 """
 _TAKE = "DELETE FROM {table} WHERE note IN ({chosen}) RETURNING host"
-_CALL = "UPDATE {table} SET called = ?5 WHERE note IN ({chosen})"
+_CALL = "UPDATE {table} SET called = ? WHERE note IN ({chosen})"
 
 # A host that is noted already keeps its place, and may be called anew. For a JSON list of places;
 # without its WHERE the clause behind it would be taken for a part of the join.
 _LEAVE = """
 INSERT INTO {table} (namespace, {place}, host, until_at_us)
-SELECT ?1, j.value, ?3, ?4 FROM json_each(?2) AS j WHERE true
+SELECT ?, j.value, ?, ? FROM json_each(?) AS j WHERE true
 ON CONFLICT (namespace, {place}, host) DO UPDATE
 SET until_at_us = max(until_at_us, excluded.until_at_us), called = 0
 """
 _FORGET_OLD = """
 DELETE FROM {table}
-WHERE namespace = ?1 AND {place} IN (SELECT value FROM json_each(?2)) AND until_at_us <= ?3
+WHERE namespace = ? AND {place} IN (SELECT value FROM json_each(?)) AND until_at_us <= ?
 """
 
 
@@ -69,7 +69,7 @@ FOR_JOBS = _notes(
     "queue",
     """NOT EXISTS (
           SELECT 1 FROM outlive_queue AS q
-          WHERE q.namespace = ?1 AND q.name = ?2 AND q.mode = 'paused'
+          WHERE q.namespace = w.namespace AND q.name = w.queue AND q.mode = 'paused'
       )""",
 )
 
@@ -92,7 +92,8 @@ class Bells:
         leave old notes behind, and may be all of the first; so one is the host that asked last.
         """
         for place, count in fresh.items():
-            values = (self._namespace, place, turn.wall_us, count + 1)
+            at = (self._namespace, place)
+            values = (*at, turn.wall_us, *at, count + 1)
             for (host,) in turn.cursor.execute(self._notes.take, values).fetchall():
                 turn.freed.append(Bell(HostId(host), self._notes.topic + place))
 
@@ -103,12 +104,13 @@ class Bells:
         one call from the next, and is not 0.
         """
         for place, count in fresh.items():
-            values = (self._namespace, place, now_us, count + 1, mark)
+            at = (self._namespace, place)
+            values = (mark, *at, now_us, *at, count + 1)
             yield Statement(self._notes.call, values)
 
     def leave(self, turn: Turn, places: Iterable[str], wait_us: int) -> None:
         """Note that this host waits for what comes to ``places``."""
         now_us, listed = turn.wall_us, as_json(list(places))
         turn.cursor.execute(self._notes.forget_old, (self._namespace, listed, now_us))
-        values = (self._namespace, listed, self._host, now_us + wait_us)
+        values = (self._namespace, self._host, now_us + wait_us, listed)
         turn.cursor.execute(self._notes.leave, values)

@@ -102,7 +102,7 @@ class Contention:
             sql.STILL_WAITING,
             (
                 *(now + request.queue_us, turn.wall_us, request.host, request.waiter),
-                *(self._namespace, request.key, request.owner, self._domain, now),
+                *(self._namespace, request.key, request.owner, self._domain, now, now, now),
             ),
         ).fetchone()
         if row is None:

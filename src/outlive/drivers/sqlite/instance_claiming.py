@@ -72,14 +72,14 @@ class InstanceClaiming:
     ) -> tuple[_Rows, frozenset[int]]:
         """Rows that are this session's now, and the numbers of those that nobody had before."""
         names = as_json(request.names)
-        values = (self._namespace, request.kind, names, turn.wall_us, limit)
-        found = turn.cursor.execute(sql.CLAIMABLE, values).fetchall()
+        values = (names, self._namespace, request.kind, turn.wall_us, limit)
+        found = turn.cursor.execute(sql.CLAIMABLE, (*values, *values)).fetchall()
         if not found:
             return [], frozenset()
         turn.savepoint()
         order = {number: place for place, (number, _) in enumerate(found)}
         who = (request.session, self._host, request.worker, request.request, turn.wall_us)
-        rows = turn.cursor.execute(sql.TAKE, (*who, as_json(list(order)))).fetchall()
+        rows = turn.cursor.execute(sql.TAKE, (*who, turn.wall_us, as_json(list(order)))).fetchall()
         rows.sort(key=lambda row: order[row[0]])
         return rows, frozenset([number for number, token in found if not token])
 
@@ -113,7 +113,7 @@ class InstanceClaiming:
         turn.savepoint()
         handbacks = [item for batch in batches for item in batch]
         asked = [(item.id, item.token, item.due) for item in handbacks]
-        values = (as_json(asked), self._namespace, turn.wall_us)
+        values = (*(turn.wall_us,) * 3, as_json(asked), self._namespace)
         rows = turn.cursor.execute(sql.RELEASE, values).fetchall()
         if rows:
             self._ring(turn, rows)

@@ -113,7 +113,7 @@ class InstanceCommitting:
 
     def _repeated(self, turn: Turn, commit: Commit) -> Committed:
         """The answer to a commit that changed nothing: it was made before, or is refused."""
-        values = (commit.id, self._namespace, commit.version)
+        values = (commit.version, commit.id, self._namespace)
         rows = turn.cursor.execute(sql.COMMITTED, values).fetchall()
         if not rows or rows[0][0] != commit.commit:
             return Committed(False, turn.wall_us)
@@ -143,7 +143,7 @@ class InstanceCommitting:
         # Nobody else writes before this transaction ends: what was read stays true.
         if token != commit.token or before != version - 1:
             return None
-        statement, values = _change_of(commit, (number, token, version, now), bare=bare)
+        statement, values = _change_of(commit, (number, token, version), now, bare=bare)
         execute(statement, values)
         execute(
             sql.ADD_HISTORY, (number, version, commit.commit, token, worker, now, commit.events)
@@ -168,7 +168,7 @@ class InstanceCommitting:
             version = commit.version
             changed[commit.id] = (number, bool(suspended and commit.status is _RUNNING))
             history.append((number, version, commit.commit, token, worker, now, commit.events))
-            statement, values = _change_of(commit, (number, token, version, now), bare=bare)
+            statement, values = _change_of(commit, (number, token, version), now, bare=bare)
             changes.setdefault(statement, []).append(values)
         for statement, rows in changes.items():
             _write(turn, statement, rows)
@@ -262,18 +262,19 @@ class InstanceCommitting:
             self._bells.ring(turn, Counter(definition for _, definition in rows))
 
 
-def _change_of(commit: Commit, fence: _Row, *, bare: bool) -> tuple[str, _Row]:
+def _change_of(commit: Commit, fence: _Row, now: int, *, bare: bool) -> tuple[str, _Row]:
     """The statement that changes the row of an instance, and its values.
 
     ``bare``: the row has no due time, and nothing of the request that claimed it.
     """
+    written = (commit.version, now)
     if commit.status is not _RUNNING:
-        return sql.END, (*fence, str(commit.status), commit.outcome)
+        return sql.END, (*written, str(commit.status), commit.outcome, now, now, *fence)
     if commit.release:
-        return sql.GIVE_UP, (*fence, str(commit.status), commit.due_at_us)
+        return sql.GIVE_UP, (*written, str(commit.status), commit.due_at_us, *fence)
     if commit.due_at_us is None:
-        return sql.ONLY_GO_ON if bare else sql.GO_ON, fence
-    return sql.GO_ON_UNTIL, (*fence, commit.due_at_us)
+        return sql.ONLY_GO_ON if bare else sql.GO_ON, (*written, *fence)
+    return sql.GO_ON_UNTIL, (*written, commit.due_at_us, *fence)
 
 
 def _write(turn: Turn, statement: str, rows: Sequence[_Row]) -> None:

@@ -107,16 +107,16 @@ FROM outlive_instance AS i WHERE i.id = ? AND i.namespace = ?
 
 TERMINATE = """
 UPDATE outlive_instance
-SET status = 'terminated', suspended = 0, outcome = ?2, token = token + 1, session = NULL,
-    claim = NULL, due_at_us = NULL, updated_at_us = ?1, ended_at_us = ?1,
-    prune_at_us = ?1 + retention_us
-WHERE number = ?3
+SET status = 'terminated', suspended = 0, outcome = ?, token = token + 1, session = NULL,
+    claim = NULL, due_at_us = NULL, updated_at_us = ?, ended_at_us = ?,
+    prune_at_us = ? + retention_us
+WHERE number = ?
 """
 # Those that the runs of a JSON list of numbers have started and that are not to outlive them. A run
 # that began anew has left those of the run before alone.
 BELOW = """
 SELECT c.number, c.id, CASE WHEN c.session IS NOT NULL THEN c.host END
-FROM json_each(?1) AS j JOIN outlive_instance AS p ON p.number = j.value
+FROM json_each(?) AS j JOIN outlive_instance AS p ON p.number = j.value
 JOIN outlive_instance AS c ON c.parent = p.id AND c.namespace = p.namespace
 WHERE c.parent IS NOT NULL AND c.ended_at_us IS NULL AND c.outlives = 0
     AND (p.base = 0 OR c.created_at_us > p.began_at_us)
@@ -126,19 +126,19 @@ SUSPEND = "UPDATE outlive_instance SET suspended = 1, updated_at_us = ? WHERE nu
 # has left nothing, and keeps its time.
 RESUME = """
 UPDATE outlive_instance
-SET suspended = 0, updated_at_us = ?1,
-    due_at_us = CASE WHEN session IS NULL AND token > 0 THEN min(?1, coalesce(due_at_us, ?1))
+SET suspended = 0, updated_at_us = ?,
+    due_at_us = CASE WHEN session IS NULL AND token > 0 THEN min(?, coalesce(due_at_us, ?))
         ELSE due_at_us END
-WHERE number = ?2
+WHERE number = ?
 """
 # One that was to begin later begins now, and so does its time; where something is recorded, that
 # was computed from the time there is.
 REOPEN = """
 UPDATE outlive_instance
-SET status = 'running', version = ?2, outcome = NULL, due_at_us = ?1, updated_at_us = ?1,
+SET status = 'running', version = ?, outcome = NULL, due_at_us = ?, updated_at_us = ?,
     ended_at_us = NULL, prune_at_us = NULL,
-    began_at_us = CASE WHEN version = base THEN min(began_at_us, ?1) ELSE began_at_us END
-WHERE number = ?3
+    began_at_us = CASE WHEN version = base THEN min(began_at_us, ?) ELSE began_at_us END
+WHERE number = ?
 """
 REOPENED = """
 SELECT events FROM outlive_history WHERE instance = ? AND version = ? AND commit_id = ?
@@ -147,18 +147,18 @@ SELECT events FROM outlive_history WHERE instance = ? AND version = ? AND commit
 REMOVE = "DELETE FROM outlive_instance WHERE number IN (SELECT value FROM json_each(?))"
 ENDED = """
 SELECT j.value, i.number, i.ended_at_us IS NOT NULL
-FROM json_each(?1) AS j JOIN outlive_instance AS i ON i.id = j.value AND i.namespace = ?2
+FROM json_each(?) AS j JOIN outlive_instance AS i ON i.id = j.value AND i.namespace = ?
 """
-# As many as those before them leave room for: ?4 rows of histories, which go with them.
+# As many as those before them leave room for: so many rows of histories, which go with them.
 PRUNE = """
 DELETE FROM outlive_instance WHERE number IN (
     SELECT number FROM (
         SELECT number, rows, sum(rows) OVER (ORDER BY prune_at_us, number) AS together FROM (
             SELECT number, prune_at_us, version - base AS rows FROM outlive_instance
-            WHERE namespace = ?1 AND prune_at_us IS NOT NULL AND prune_at_us <= ?2
-            ORDER BY prune_at_us LIMIT ?3
+            WHERE namespace = ? AND prune_at_us IS NOT NULL AND prune_at_us <= ?
+            ORDER BY prune_at_us LIMIT ?
         )
-    ) WHERE together - rows < ?4
+    ) WHERE together - rows < ?
 )
 """
 
@@ -169,13 +169,13 @@ WHERE namespace = ? AND ended_at_us IS NULL AND session IS NOT NULL
 """
 RECLAIM = """
 UPDATE outlive_instance
-SET session = NULL, claim = NULL, token = token + 1, updated_at_us = ?1,
-    due_at_us = min(?1, coalesce(due_at_us, ?1))
+SET session = NULL, claim = NULL, token = token + 1, updated_at_us = ?,
+    due_at_us = min(?, coalesce(due_at_us, ?))
 WHERE number IN (
     SELECT i.number FROM outlive_instance AS i INDEXED BY outlive_instance_live
-    WHERE i.namespace = ?2 AND i.ended_at_us IS NULL
-      AND i.session IN (SELECT value FROM json_each(?3))
-    LIMIT ?4
+    WHERE i.namespace = ? AND i.ended_at_us IS NULL
+      AND i.session IN (SELECT value FROM json_each(?))
+    LIMIT ?
 )
 RETURNING id, kind, name, suspended
 """

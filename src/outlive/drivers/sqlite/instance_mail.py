@@ -123,7 +123,7 @@ class InstanceMail:
         Of those that ended the mailbox is emptied, and nobody watches them any more.
         """
         question, asked = sql.ATTACHED.of(list(ids))
-        rows = turn.cursor.execute(question, (asked,)).fetchall()
+        rows = turn.cursor.execute(question, (asked, asked)).fetchall()
         if not rows:
             return
         for number, host, until in rows:

@@ -69,7 +69,7 @@ class InstanceMoves:
         turn.savepoint()
         if below is not None:
             self._terminate_below(turn, found.number, below)
-        turn.cursor.execute(desk.TERMINATE, (turn.wall_us, outcome, found.number))
+        turn.cursor.execute(desk.TERMINATE, (outcome, *_now_thrice(turn), found.number))
         if sends:
             self._mail.put(turn, sends, room=None)
         self._tell_owner(turn, id_, found.host)
@@ -82,7 +82,7 @@ class InstanceMoves:
         while level:
             rows = turn.cursor.execute(desk.BELOW, (as_json(level),)).fetchall()
             level = [number for number, _, _ in rows]
-            values = [(turn.wall_us, outcome, number) for number in level]
+            values = [(outcome, *_now_thrice(turn), number) for number in level]
             turn.cursor.executemany(desk.TERMINATE, values)
             for _, id_, host in rows:
                 self._tell_owner(turn, id_, host)
@@ -105,11 +105,10 @@ class InstanceMoves:
         if bool(found.suspended) == suspended:
             return Opened.CHANGED
         turn.savepoint()
-        values = (turn.wall_us, found.number)
         if suspended:
-            turn.cursor.execute(desk.SUSPEND, values)
+            turn.cursor.execute(desk.SUSPEND, (turn.wall_us, found.number))
         else:
-            turn.cursor.execute(desk.RESUME, values)
+            turn.cursor.execute(desk.RESUME, (*_now_thrice(turn), found.number))
             if found.host is None:
                 # It may be due, or have letters: whoever looks will see.
                 self._bells.ring(turn, {found.definition: 1})
@@ -127,7 +126,7 @@ class InstanceMoves:
             rows = turn.cursor.execute(desk.REOPENED, (found.number, version, _REOPENED)).fetchall()
             return Opened.CHANGED if rows == [(events,)] else Opened.REFUSED
         turn.savepoint()
-        turn.cursor.execute(desk.REOPEN, (turn.wall_us, version, found.number))
+        turn.cursor.execute(desk.REOPEN, (version, *_now_thrice(turn), found.number))
         row = (found.number, version, _REOPENED, found.token, None, turn.wall_us, events)
         turn.cursor.execute(sql.ADD_HISTORY, row)
         self._bells.ring(turn, {found.definition: 1})
@@ -156,7 +155,7 @@ class InstanceMoves:
         if not gone:
             return []
         turn.savepoint()
-        values = (turn.wall_us, self._namespace, as_json(gone), max(0, limit))
+        values = (*_now_thrice(turn), self._namespace, as_json(gone), max(0, limit))
         rows: list[tuple[Any, ...]] = cursor.execute(desk.RECLAIM, values).fetchall()
         fresh = Counter(f"{kind}/{name}" for _, kind, name, suspended in rows if not suspended)
         self._bells.ring(turn, fresh)
@@ -169,3 +168,7 @@ class InstanceMoves:
     def _tell_owner(self, turn: Turn, id_: str, host: str | None) -> None:
         if host is not None:
             turn.freed.append(Bell(HostId(host), f"operate/{id_}"))
+
+
+def _now_thrice(turn: Turn) -> tuple[int, int, int]:
+    return turn.wall_us, turn.wall_us, turn.wall_us

@@ -13,9 +13,9 @@ from outlive.drivers.sqlite.statements import Lookup
 # A write that changes nothing: a lazy connection of the user's begins its transaction with it.
 LOCK = "UPDATE outlive_instance_waiter SET called = called WHERE note = 0"
 
-_ONE = "FROM outlive_instance AS i WHERE i.id = ?1 AND i.namespace = ?2"
+_ONE = "FROM outlive_instance AS i WHERE i.id = ? AND i.namespace = ?"
 _MANY = """
-FROM json_each(?1) AS j JOIN outlive_instance AS i ON i.id = j.value AND i.namespace = ?2
+FROM json_each(?) AS j JOIN outlive_instance AS i ON i.id = j.value AND i.namespace = ?
 """
 
 # Of some ids, those that are there.
@@ -28,22 +28,22 @@ INSERT INTO outlive_instance (
     session, host, worker, due_at_us, retention_us, request, headers, attributes, input,
     first_token, parent, outlives
 ) SELECT
-    ?1, {began}, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?7,
+    ?, {began}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
     {family}
 """
 
 # Namespace and instant; then what is told of each instance. Its time begins when it is due: a nap
 # of one that is started for tomorrow is as long as that of any other.
-START = _START.format(began="max(?2, ?12)", family="?18, ?19")
+START = _START.format(began="max(?, ?)", family="?, ?")
 
 # One that its session owns from the beginning and that has no parent, unless the id is there, or
 # the token is none that a new one may have. To tell SQLite of a null takes longer than to write it
 # here.
 _UNLESS = """
-WHERE ?7 > coalesce((SELECT f.token FROM outlive_instance_floor AS f WHERE f.namespace = ?1), 0)
+WHERE ? > coalesce((SELECT f.token FROM outlive_instance_floor AS f WHERE f.namespace = ?), 0)
 ON CONFLICT (id, namespace) DO NOTHING
 """
-START_OWNED = _START.format(began="?2", family="NULL, 0") + _UNLESS
+START_OWNED = _START.format(began="?", family="NULL, 0") + _UNLESS
 
 # The greatest token of what was removed; no row if nothing was.
 FLOOR = "SELECT token FROM outlive_instance_floor WHERE namespace = ?"
@@ -84,20 +84,20 @@ STANDING_LAST = f"{_STANDING} {_HUNG_ON} {_ONE} AND i.session IS NOT NULL"
 # statements, because one writes the entries of every index whose columns it names: an instance that
 # goes on with its owner has none to be written. Nulls stand in them: to tell SQLite of a null takes
 # longer than of a number or a text.
-_FENCE = "WHERE number = ?1 AND token = ?2 AND version = ?3 - 1 AND session IS NOT NULL"
+_FENCE = "WHERE number = ? AND token = ? AND version = ? - 1 AND session IS NOT NULL"
 _GO_ON = """
-UPDATE outlive_instance SET version = ?3, updated_at_us = ?4, due_at_us = ?5, claim = NULL
+UPDATE outlive_instance SET version = ?, updated_at_us = ?, due_at_us = ?, claim = NULL
 """
 GO_ON_UNTIL = _GO_ON + _FENCE
-GO_ON = GO_ON_UNTIL.replace("?5", "NULL")
+GO_ON = GO_ON_UNTIL.replace("due_at_us = ?", "due_at_us = NULL")
 # The usual one. To write a null over a null takes as long as all else: its index is looked at.
 ONLY_GO_ON = GO_ON.replace(", due_at_us = NULL, claim = NULL", "")
 _GIVE_UP = """
 UPDATE outlive_instance
-SET version = ?3, updated_at_us = ?4, claim = NULL, session = NULL, status = ?5
+SET version = ?, updated_at_us = ?, claim = NULL, session = NULL, status = ?
 """
-GIVE_UP = f"{_GIVE_UP}, due_at_us = ?6 {_FENCE}"
-_END = """, due_at_us = NULL, outcome = ?6, ended_at_us = ?4, prune_at_us = ?4 + retention_us,
+GIVE_UP = f"{_GIVE_UP}, due_at_us = ? {_FENCE}"
+_END = """, due_at_us = NULL, outcome = ?, ended_at_us = ?, prune_at_us = ? + retention_us,
     suspended = 0
 """
 END = _GIVE_UP + _END + _FENCE
@@ -105,16 +105,16 @@ END = _GIVE_UP + _END + _FENCE
 # The commit that made a version, and when, for callers who ask again.
 COMMITTED = """
 SELECT h.commit_id, i.suspended, h.at_us FROM outlive_instance AS i
-JOIN outlive_history AS h ON h.instance = i.number AND h.version = ?3
-WHERE i.id = ?1 AND i.namespace = ?2
+JOIN outlive_history AS h ON h.instance = i.number AND h.version = ?
+WHERE i.id = ? AND i.namespace = ?
 """
 
 DESCRIBE = """
 UPDATE outlive_instance
-SET custom = coalesce(?1, custom), attributes = coalesce(?2, attributes) WHERE number = ?3
+SET custom = coalesce(?, custom), attributes = coalesce(?, attributes) WHERE number = ?
 """
 RESTART = """
-UPDATE outlive_instance SET base = version - 1, began_at_us = ?1, input = ?2 WHERE number = ?3
+UPDATE outlive_instance SET base = version - 1, began_at_us = ?, input = ? WHERE number = ?
 """
 FORGET_HISTORY = "DELETE FROM outlive_history WHERE instance = ? AND version < ?"
 ADD_REPLY = """
@@ -122,17 +122,17 @@ INSERT INTO outlive_reply (instance, message, payload) VALUES (?, ?, ?)
 ON CONFLICT (instance, message) DO UPDATE SET payload = excluded.payload
 """
 HAVE_MAIL = """
-SELECT m.instance FROM json_each(?1) AS j JOIN outlive_mailbox AS m ON m.instance = j.value
+SELECT m.instance FROM json_each(?) AS j JOIN outlive_mailbox AS m ON m.instance = j.value
 """
 DEFINITIONS = """
 SELECT i.number, i.kind || '/' || i.name
-FROM json_each(?1) AS j JOIN outlive_instance AS i ON i.number = j.value
+FROM json_each(?) AS j JOIN outlive_instance AS i ON i.number = j.value
 """
 
 
 # -- claims ---------------------------------------------------------------------------------------
 
-_DUE = """d.namespace = ?1 AND d.kind = ?2 AND d.name = j.value AND d.session IS NULL
+_DUE = """d.namespace = ? AND d.kind = ? AND d.name = j.value AND d.session IS NULL
           AND d.ended_at_us IS NULL AND d.suspended = 0 AND d.due_at_us IS NOT NULL"""
 
 # The longest due of each name, and those that have letters; one may be both. One that nobody has
@@ -141,22 +141,22 @@ _DUE = """d.namespace = ?1 AND d.kind = ?2 AND d.name = j.value AND d.session IS
 _CLAIMABLE = """
 SELECT number, token FROM (
     SELECT i.number AS number, i.token AS token, i.due_at_us AS since
-    FROM json_each(?3) AS j CROSS JOIN outlive_instance AS i ON i.number IN (
+    FROM json_each(?) AS j CROSS JOIN outlive_instance AS i ON i.number IN (
         SELECT d.number FROM outlive_instance AS d INDEXED BY outlive_instance_due
-        WHERE {due} AND d.due_at_us <= ?4 ORDER BY d.due_at_us LIMIT ?5
+        WHERE {due} AND d.due_at_us <= ? ORDER BY d.due_at_us LIMIT ?
     )
     UNION ALL
     SELECT i.number, i.token, m.since_at_us
-    FROM json_each(?3) AS j
-    CROSS JOIN outlive_mailbox AS m ON m.namespace = ?1 AND m.kind = ?2 AND m.name = j.value
+    FROM json_each(?) AS j
+    CROSS JOIN outlive_mailbox AS m ON m.namespace = ? AND m.kind = ? AND m.name = j.value
     CROSS JOIN outlive_instance AS i ON i.number = m.instance
         AND i.session IS NULL AND i.ended_at_us IS NULL AND i.suspended = 0
-        AND (i.token > 0 OR i.due_at_us IS NULL OR i.due_at_us <= ?4 OR EXISTS (
+        AND (i.token > 0 OR i.due_at_us IS NULL OR i.due_at_us <= ? OR EXISTS (
             SELECT 1 FROM outlive_letter AS l
             WHERE l.instance = i.number AND l.payload IS NOT NULL AND l.kind = 'cancel'
         ))
 )
-GROUP BY number ORDER BY min(since), number LIMIT ?5
+GROUP BY number ORDER BY min(since), number LIMIT ?
 """
 CLAIMABLE = _CLAIMABLE.format(due=_DUE)
 
@@ -164,7 +164,7 @@ _NEXT_DUE = """
 SELECT min((
     SELECT d.due_at_us FROM outlive_instance AS d INDEXED BY outlive_instance_due
     WHERE {due} ORDER BY d.due_at_us LIMIT 1
-)) FROM json_each(?3) AS j
+)) FROM json_each(?) AS j
 """
 NEXT_DUE = _NEXT_DUE.format(due=_DUE)
 
@@ -176,13 +176,13 @@ _COLUMNS = """number, id, kind, name, token, version, base,
 # its time; where something is recorded, that was computed from the time there is.
 _TAKE = """
 UPDATE outlive_instance
-SET session = ?1, host = ?2, worker = ?3, claim = ?4, status = 'running', updated_at_us = ?5,
-    began_at_us = CASE WHEN version = base THEN min(began_at_us, ?5) ELSE began_at_us END,
+SET session = ?, host = ?, worker = ?, claim = ?, status = 'running', updated_at_us = ?,
+    began_at_us = CASE WHEN version = base THEN min(began_at_us, ?) ELSE began_at_us END,
     token = 1 + max(token, coalesce((
         SELECT f.token FROM outlive_instance_floor AS f
         WHERE f.namespace = outlive_instance.namespace
     ), 0))
-WHERE number IN (SELECT value FROM json_each(?6))
+WHERE number IN (SELECT value FROM json_each(?))
 RETURNING {columns}
 """
 TAKE = _TAKE.format(columns=_COLUMNS)
@@ -195,16 +195,16 @@ CLAIMED_BEFORE = _BEFORE.format(columns=_COLUMNS)
 # Instances of a session whose mailboxes are not empty, except those of a JSON list of numbers.
 OWN_MAIL = """
 SELECT i.id FROM outlive_mailbox AS m CROSS JOIN outlive_instance AS i ON i.number = m.instance
-WHERE m.namespace = ?1 AND i.session = ?2 AND i.number NOT IN (SELECT value FROM json_each(?3))
+WHERE m.namespace = ? AND i.session = ? AND i.number NOT IN (SELECT value FROM json_each(?))
 """
 
 RELEASE = """
 UPDATE outlive_instance AS i
-SET session = NULL, claim = NULL, updated_at_us = ?3,
-    due_at_us = CASE WHEN json_extract(j.value, '$[2]') THEN min(?3, coalesce(i.due_at_us, ?3))
+SET session = NULL, claim = NULL, updated_at_us = ?,
+    due_at_us = CASE WHEN json_extract(j.value, '$[2]') THEN min(?, coalesce(i.due_at_us, ?))
         ELSE i.due_at_us END
-FROM json_each(?1) AS j
-WHERE i.id = json_extract(j.value, '$[0]') AND i.namespace = ?2
+FROM json_each(?) AS j
+WHERE i.id = json_extract(j.value, '$[0]') AND i.namespace = ?
   AND i.token = json_extract(j.value, '$[1]') AND i.session IS NOT NULL
 RETURNING id, number, suspended, due_at_us, token
 """

@@ -60,10 +60,11 @@ def start_owned(
     namespace, host, now_us = where
     due = instance.due_at_us
     values = (
-        *(namespace, now_us, instance.id, instance.kind, instance.name),
+        *(namespace, now_us, now_us, now_us, instance.id, instance.kind, instance.name),
         *(_RUNNING, first, 0, instance.session, host, instance.worker),
         *(now_us + instance.delay_us if due is None else due, instance.retention_us),
         *(instance.request, instance.headers, instance.attributes, instance.input),
+        *(first, first, namespace),
     )
     if cursor.execute(sql.START_OWNED, values).rowcount < 1:
         return None
@@ -115,19 +116,16 @@ class Starting:
 
     def _row(self, instance: NewInstance) -> tuple[Any, ...]:
         due = instance.due_at_us
+        due = self._now_us + instance.delay_us if due is None else due
         owned = instance.session is not None
+        token = self.first if owned else 0
         return (
-            *(self._namespace, self._now_us, instance.id, instance.kind, instance.name),
-            _RUNNING if owned else _PENDING,
-            *(
-                0 if instance.session is None else self.first,
-                len(instance.history),
-                instance.session,
-            ),
+            *(self._namespace, self._now_us, due, self._now_us, self._now_us),
+            *(instance.id, instance.kind, instance.name, _RUNNING if owned else _PENDING),
+            *(token, len(instance.history), instance.session),
             *((self._host, instance.worker) if owned else (None, None)),
-            self._now_us + instance.delay_us if due is None else due,
-            *(instance.retention_us, instance.request, instance.headers, instance.attributes),
-            *(inline(instance.input), instance.parent, instance.outlives),
+            *(due, instance.retention_us, instance.request, instance.headers, instance.attributes),
+            *(inline(instance.input), token, instance.parent, instance.outlives),
         )
 
     def _add_texts(self, instances: Sequence[NewInstance]) -> Operation[None]:

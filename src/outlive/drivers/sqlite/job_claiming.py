@@ -140,7 +140,8 @@ class _Taking:
         return rows
 
     def _look(self, queue: str) -> tuple[Any, ...]:
-        return self._turn.cursor.execute(sql.LOOK, (self._namespace, queue)).fetchall()[0]
+        namespace, at = self._namespace, (self._namespace, queue)
+        return self._turn.cursor.execute(sql.LOOK, (*at, namespace, *at)).fetchall()[0]
 
     def _look_closer(self, queue: str, limit: int, plain: list[_Row]) -> list[_Row]:
         """Why a queue gave fewer jobs than wanted, and what it gives after all.
@@ -215,12 +216,13 @@ def _take(turn: Turn, read: str, who: _Row, namespace: str, queue: str, limit: i
     """Take the first ``limit`` jobs of those that ``read`` finds, in their order."""
     if limit <= 0:
         return []
-    execute = turn.cursor.execute
-    rows = execute(read, (namespace, queue, turn.wall_us, limit)).fetchall()
+    execute, now, at = turn.cursor.execute, turn.wall_us, (namespace, queue)
+    unless = (*at, *at, now, namespace, now) if read is sql.READ_PLAIN else ()
+    rows = execute(read, (*at, now, *unless, limit)).fetchall()
     if len(rows) == 1:
         execute(sql.TAKE_ONE, (*who, rows[0][_FIELDS]))
     elif rows:
-        execute(sql.TAKE_NEXT, (*who, namespace, queue, len(rows)))
+        execute(sql.TAKE_NEXT, (*who, *at, now, len(rows)))
     return rows
 
 

@@ -103,9 +103,12 @@ class Enqueueing:
             self._has_ordered = True
         elif state == "ready":
             self.fresh[job.queue] += 1
+        key = job.ordering_key
         return (
-            *(number, self._namespace, job.id, job.queue, state, job.priority, due),
-            *(job.expires_us, job.ordering_key, job.unique_key, job.max_attempts),
+            *(number, self._namespace, job.id, job.queue, state),
+            *(key, self._namespace, job.queue, key),
+            *(job.priority, number, number, due, job.expires_us, self._now_us, job.expires_us),
+            *(key, job.unique_key, job.max_attempts),
             *(job.max_losses, self._now_us, job.retention_us, job.retry, job.headers),
             *(job.payload, job.instance, job.step),
         )
@@ -129,7 +132,7 @@ class Enqueueing:
     def _answer(self, job: NewJob) -> Operation[None]:
         """Tell its instance that the job was not taken."""
         if job.instance is not None:
-            values = (job.instance, self._namespace, job.id, job.step, self._now_us)
+            values = (job.id, job.step, self._now_us, job.instance, self._namespace)
             yield Statement(sql.ANSWER_REFUSED, values)
             self.answered.append(job.instance)
 
@@ -164,11 +167,11 @@ class Enqueueing:
         if token is not None:
             values = (number, token, "expired", None, None, self._now_us, None)
             yield Statement(sql.ADD_ATTEMPT, values)
-            yield Statement(sql.PRUNE_ATTEMPTS, (number, ATTEMPTS_KEPT_MAX))
+            yield Statement(sql.PRUNE_ATTEMPTS, (number, number, ATTEMPTS_KEPT_MAX))
 
     def _end(self, how: str, queue: str, number: int) -> Operation[int | None]:
         """End the job that has a unique key; gives the token of its last claim if it is kept."""
-        ended = yield Statement(how, (self._now_us, number))
+        ended = yield Statement(how, (self._now_us, self._now_us, number))
         key, retention_us, instance, token = ended[0]
         if instance is not None:
             self.answered.append(text(instance))

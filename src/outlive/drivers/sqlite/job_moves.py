@@ -102,12 +102,12 @@ class JobMoves:
             [(*trouble[:5], now, trouble[5]) for trouble in troubles],
         )
         turn.cursor.executemany(
-            sql.PRUNE_ATTEMPTS, [(trouble[0], ATTEMPTS_KEPT_MAX) for trouble in troubles]
+            sql.PRUNE_ATTEMPTS, [(job, job, ATTEMPTS_KEPT_MAX) for job, *_ in troubles]
         )
 
     def expire(self, turn: Turn, limit: int, fresh: Counter[str]) -> int:
         """End up to ``limit`` unclaimed jobs whose time to be claimed has passed."""
-        values = (turn.wall_us, self._namespace, limit)
+        values = (turn.wall_us, turn.wall_us, self._namespace, turn.wall_us, limit)
         rows = turn.cursor.execute(upkeep.EXPIRE, values).fetchall()
         if rows:
             self.keep_troubles(

@@ -41,7 +41,7 @@ class JobSettling:
     def complete(self, turn: Turn, batches: Sequence[Sequence[Completion]]) -> list[list[Settled]]:
         """End claimed jobs as done."""
         asked = [(item.id, item.token, item.result) for batch in batches for item in batch]
-        rows = self._write(turn, sql.COMPLETE, asked)
+        rows = self._write(turn, sql.COMPLETE, asked, instants=2)
         if rows:
             self._conclude(turn, rows, Counter())
         return self._answers(turn, batches, rows, "done")
@@ -50,7 +50,7 @@ class JobSettling:
         """End claims whose handler failed, and keep why."""
         failures = [item for batch in batches for item in batch]
         asked = [(item.id, item.token, item.error, item.retry_us) for item in failures]
-        rows = self._write(turn, sql.FAIL, asked)
+        rows = self._write(turn, sql.FAIL, asked, instants=3)
         if rows:
             fresh: Counter[str] = Counter()
             errors = {(item.id, item.token): item for item in failures}
@@ -75,7 +75,7 @@ class JobSettling:
     def release(self, turn: Turn, batches: Sequence[Sequence[Return]]) -> list[list[Settled]]:
         """Give claims back unrun."""
         asked = [(item.id, item.token, item.delay_us) for batch in batches for item in batch]
-        rows = self._write(turn, sql.RELEASE, asked)
+        rows = self._write(turn, sql.RELEASE, asked, instants=3)
         if rows:
             fresh = Counter(row[3] for row in rows if row[2] == "ready")
             unbegun = {(item.id, item.token) for batch in batches for item in batch if item.unbegun}
@@ -103,9 +103,12 @@ class JobSettling:
         }
         return _split(batches, lambda item: held.get((item.id, item.token), Settled.LOST))
 
-    def _write(self, turn: Turn, statement: str, asked: Sequence[tuple[Any, ...]]) -> _Rows:
+    def _write(
+        self, turn: Turn, statement: str, asked: Sequence[tuple[Any, ...]], *, instants: int
+    ) -> _Rows:
+        """Run a statement that names the present so many times."""
         turn.savepoint()
-        values = (as_json(asked), self._namespace, turn.wall_us)
+        values = (*(turn.wall_us,) * instants, as_json(asked), self._namespace)
         return turn.cursor.execute(statement, values).fetchall()
 
     def _conclude(self, turn: Turn, rows: _Rows, fresh: Counter[str]) -> None:

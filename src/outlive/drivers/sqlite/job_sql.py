@@ -19,13 +19,13 @@ INSERT INTO outlive_job (
     expires_at_us, ordering_key, unique_key, max_attempts, max_losses, enqueued_at_us,
     retention_us, retry, headers, payload, instance, step
 ) VALUES (
-    ?1, ?2, ?3, ?4, ?5,
-    CASE WHEN ?9 IS NULL THEN 0 ELSE EXISTS (
+    ?, ?, ?, ?, ?,
+    CASE WHEN ? IS NULL THEN 0 ELSE EXISTS (
         SELECT 1 FROM outlive_job AS o
-        WHERE o.namespace = ?2 AND o.queue = ?4 AND o.ordering_key = ?9
+        WHERE o.namespace = ? AND o.queue = ? AND o.ordering_key = ?
           AND o.state IN ('scheduled', 'ready', 'claimed', 'retrying')
     ) END,
-    ?6, ?1, ?1, ?7, ?8, ?13 + ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
+    ?, ?, ?, ?, ?, ? + ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 )
 """
 # An id that is there already in the same queue means that this very call was made before.
@@ -51,16 +51,16 @@ WHERE namespace = ? AND queue = ? AND unique_key = ?
 """
 REPLACE = """
 UPDATE outlive_job
-SET state = 'cancelled', ended_at_us = ?1, prune_at_us = ?1 + retention_us, blocked = 0
-WHERE number = ?2 RETURNING ordering_key, retention_us, instance, token
+SET state = 'cancelled', ended_at_us = ?, prune_at_us = ? + retention_us, blocked = 0
+WHERE number = ? RETURNING ordering_key, retention_us, instance, token
 """
 EXPIRE_ONE = REPLACE.replace("'cancelled'", "'dead'")
 # An instance would wait for ever for a job that never was.
 ANSWER_REFUSED = """
 INSERT INTO outlive_letter (instance, id, kind, name, sent_at_us, payload)
-SELECT i.number, 'job/' || ?3, 'step', ?4, ?5,
+SELECT i.number, 'job/' || ?, 'step', ?, ?,
     '{"state":"cancelled","outcome":"the queue rejected the job: draining or duplicate unique key"}'
-FROM outlive_instance AS i WHERE i.id = ?1 AND i.namespace = ?2 AND i.ended_at_us IS NULL
+FROM outlive_instance AS i WHERE i.id = ? AND i.namespace = ? AND i.ended_at_us IS NULL
 ON CONFLICT (instance, id) DO NOTHING
 """
 REMOVE = "DELETE FROM outlive_job WHERE number = ?"
@@ -72,11 +72,11 @@ UPDATE outlive_job SET blocked = 0
 WHERE blocked = 1 AND number IN (
     SELECT (
         SELECT o.number FROM outlive_job AS o
-        WHERE o.namespace = ?1 AND o.queue = json_extract(j.value, '$[0]')
+        WHERE o.namespace = ? AND o.queue = json_extract(j.value, '$[0]')
           AND o.ordering_key = json_extract(j.value, '$[1]')
           AND o.state IN ('scheduled', 'ready', 'claimed', 'retrying')
         ORDER BY o.blocked, o.number LIMIT 1
-    ) FROM json_each(?2) AS j
+    ) FROM json_each(?) AS j
 )
 RETURNING queue, state, due_at_us
 """
@@ -86,15 +86,15 @@ RETURNING queue, state, due_at_us
 LOOK = """
 SELECT
     (SELECT d.due_at_us FROM outlive_job AS d
-     WHERE d.namespace = ?1 AND d.queue = ?2
+     WHERE d.namespace = ? AND d.queue = ?
        AND d.state IN ('scheduled', 'retrying') AND d.blocked = 0
      ORDER BY d.due_at_us LIMIT 1),
     (SELECT e.expires_at_us FROM outlive_job AS e
-     WHERE e.namespace = ?1 AND e.expires_at_us IS NOT NULL
+     WHERE e.namespace = ? AND e.expires_at_us IS NOT NULL
        AND e.state IN ('scheduled', 'ready', 'retrying')
      ORDER BY e.expires_at_us LIMIT 1),
     q.mode, q.concurrency, q.rate, q.rate_period_us
-FROM (SELECT 1) LEFT JOIN outlive_queue AS q ON q.namespace = ?1 AND q.name = ?2
+FROM (SELECT 1) LEFT JOIN outlive_queue AS q ON q.namespace = ? AND q.name = ?
 """
 
 # Numbers follow the due times, not the order of enqueueing.
@@ -120,7 +120,7 @@ WHERE namespace = ? AND queue = ? AND at_us > ? AND at_us <= ? AND claims > 0
 """
 RATE_FORGET = """
 DELETE FROM outlive_queue_claims
-WHERE namespace = ?1 AND queue = ?2 AND (at_us <= ?3 OR at_us > ?4)
+WHERE namespace = ? AND queue = ? AND (at_us <= ? OR at_us > ?)
 """
 RATE_COUNT = """
 INSERT INTO outlive_queue_claims (namespace, queue, at_us, claims) VALUES (?, ?, ?, ?)
@@ -130,27 +130,27 @@ ON CONFLICT DO UPDATE SET claims = claims + excluded.claims
 # A claim of which nothing was begun; its window has the very instant of the claim.
 RATE_UNCOUNT = """
 UPDATE outlive_queue_claims SET claims = claims - 1
-WHERE namespace = ?1 AND queue = ?2 AND at_us = ?3 AND claims > 0
+WHERE namespace = ? AND queue = ? AND at_us = ? AND claims > 0
 """
 
 # What can be claimed from a queue now, in the order in which it is.
 _NEXT = """FROM outlive_job INDEXED BY outlive_job_ready
-    WHERE namespace = {namespace} AND queue = {queue} AND state = 'ready' AND blocked = 0
-      AND (expires_at_us IS NULL OR expires_at_us > {now}) {unless}
-    ORDER BY priority DESC, seq LIMIT {limit}"""
+    WHERE namespace = ? AND queue = ? AND state = 'ready' AND blocked = 0
+      AND (expires_at_us IS NULL OR expires_at_us > ?) {unless}
+    ORDER BY priority DESC, seq LIMIT ?"""
 
 # Nothing must be moved first, and no limit holds: nothing has come due or expired, and nobody set
 # anything for the queue. SQLite asks each of these once, not for each job.
 _PLAIN = """
-      AND NOT EXISTS (SELECT 1 FROM outlive_queue WHERE namespace = ?1 AND name = ?2)
+      AND NOT EXISTS (SELECT 1 FROM outlive_queue WHERE namespace = ? AND name = ?)
       AND NOT EXISTS (
           SELECT 1 FROM outlive_job AS d
-          WHERE d.namespace = ?1 AND d.queue = ?2 AND d.due_at_us <= ?3
+          WHERE d.namespace = ? AND d.queue = ? AND d.due_at_us <= ?
             AND d.state IN ('scheduled', 'retrying') AND d.blocked = 0
       )
       AND NOT EXISTS (
           SELECT 1 FROM outlive_job AS e
-          WHERE e.namespace = ?1 AND e.expires_at_us IS NOT NULL AND e.expires_at_us <= ?3
+          WHERE e.namespace = ? AND e.expires_at_us IS NOT NULL AND e.expires_at_us <= ?
             AND e.state IN ('scheduled', 'ready', 'retrying')
       )"""
 
@@ -162,21 +162,19 @@ _COLUMNS = """id, queue, token, payload, attempts, losses, max_attempts, retry, 
 # RETURNING would keep each of them in a table of its own meanwhile, and forget their order. The
 # number comes last, behind what becomes a ``ClaimedJob``.
 _READ = f"SELECT {_COLUMNS.replace('token', 'token + 1')}, number {_NEXT}"
-_OF_READ = {"namespace": "?1", "queue": "?2", "now": "?3", "limit": "?4"}
-READ_NEXT = _READ.format(**_OF_READ, unless="")
-READ_PLAIN = _READ.format(**_OF_READ, unless=_PLAIN)
+READ_NEXT = _READ.format(unless="")
+READ_PLAIN = _READ.format(unless=_PLAIN)
 
 _TAKE = """
 UPDATE outlive_job
-SET state = 'claimed', token = token + 1, session = ?1, host = ?2, worker = ?3, request = ?4,
-    claimed_at_us = ?5, claim_ended = NULL
+SET state = 'claimed', token = token + 1, session = ?, host = ?, worker = ?, request = ?,
+    claimed_at_us = ?, claim_ended = NULL
 WHERE {which}
 """
-_OF_TAKE = {"now": "?5", "namespace": "?6", "queue": "?7", "limit": "?8", "unless": ""}
 # Takes the same jobs as were read just before: a single one by its number, and many by looking for
 # them again, which costs less than handing their numbers over.
-TAKE_NEXT = _TAKE.format(which=f"number IN (SELECT number {_NEXT.format(**_OF_TAKE)})")
-TAKE_ONE = _TAKE.format(which="number = ?6")
+TAKE_NEXT = _TAKE.format(which=f"number IN (SELECT number {_NEXT.format(unless='')})")
+TAKE_ONE = _TAKE.format(which="number = ?")
 TAKE_TARGET = f"{TAKE_ONE}RETURNING {_COLUMNS}"
 
 TARGET = """
@@ -193,10 +191,10 @@ CLAIMED_BEFORE = _BEFORE.format(columns=_COLUMNS)
 
 # A claim that is still the newest and has not ended; ``j`` is the caller's list. The plus keeps
 # SQLite from walking all claims: each member is looked up by its id.
-_HELD = """b.namespace = ?2 AND b.id = json_extract(j.value, '$[0]')
+_HELD = """b.namespace = ? AND b.id = json_extract(j.value, '$[0]')
   AND b.token = json_extract(j.value, '$[1]') AND +b.state = 'claimed'"""
 _SETTLE = """
-UPDATE outlive_job AS b SET {what} FROM json_each(?1) AS j WHERE {held}
+UPDATE outlive_job AS b SET {what} FROM json_each(?) AS j WHERE {held}
 RETURNING id, token, state, queue, ordering_key, retention_us, number, worker, claimed_at_us,
     instance
 """
@@ -204,7 +202,7 @@ RETURNING id, token, state, queue, ordering_key, retention_us, number, worker, c
 COMPLETE = _SETTLE.format(
     held=_HELD,
     what="""state = 'done', claim_ended = 'done', result = json_extract(j.value, '$[2]'),
-    ended_at_us = ?3, prune_at_us = ?3 + b.retention_us""",
+    ended_at_us = ?, prune_at_us = ? + b.retention_us""",
 )
 
 # A job somebody wants cancelled is not tried again.
@@ -215,11 +213,11 @@ FAIL = _SETTLE.format(
         WHEN json_extract(j.value, '$[3]') IS NULL THEN 'dead' ELSE 'retrying' END,
     claim_ended = 'failed', attempts = b.attempts + 1,
     error = coalesce(b.cancel_reason, json_extract(j.value, '$[2]')),
-    due_at_us = ?3 + coalesce(json_extract(j.value, '$[3]'), 0),
+    due_at_us = ? + coalesce(json_extract(j.value, '$[3]'), 0),
     ended_at_us = CASE WHEN b.cancel_reason IS NOT NULL OR json_extract(j.value, '$[3]') IS NULL
-        THEN ?3 END,
+        THEN ? END,
     prune_at_us = CASE WHEN b.cancel_reason IS NOT NULL OR json_extract(j.value, '$[3]') IS NULL
-        THEN ?3 + b.retention_us END""",
+        THEN ? + b.retention_us END""",
 )
 
 RELEASE = _SETTLE.format(
@@ -229,27 +227,27 @@ RELEASE = _SETTLE.format(
         WHEN json_extract(j.value, '$[2]') > 0 THEN 'scheduled' ELSE 'ready' END,
     claim_ended = 'released', error = coalesce(b.cancel_reason, b.error),
     due_at_us = CASE WHEN json_extract(j.value, '$[2]') > 0
-        THEN ?3 + json_extract(j.value, '$[2]') ELSE b.due_at_us END,
-    ended_at_us = CASE WHEN b.cancel_reason IS NOT NULL THEN ?3 END,
-    prune_at_us = CASE WHEN b.cancel_reason IS NOT NULL THEN ?3 + b.retention_us END""",
+        THEN ? + json_extract(j.value, '$[2]') ELSE b.due_at_us END,
+    ended_at_us = CASE WHEN b.cancel_reason IS NOT NULL THEN ? END,
+    prune_at_us = CASE WHEN b.cancel_reason IS NOT NULL THEN ? + b.retention_us END""",
 )
 
 # Claims that stand, and whether they are to be cancelled; written only where there is progress.
 _STANDING = """
 SELECT b.id, b.token, b.cancel_reason IS NOT NULL
-FROM json_each(?1) AS j JOIN outlive_job AS b ON {held}
+FROM json_each(?) AS j JOIN outlive_job AS b ON {held}
 """
 HELD = _STANDING.format(held=_HELD)
 _TELL = """
-UPDATE outlive_job AS b SET progress = json_extract(j.value, '$[2]') FROM json_each(?1) AS j
+UPDATE outlive_job AS b SET progress = json_extract(j.value, '$[2]') FROM json_each(?) AS j
 WHERE {held} AND json_extract(j.value, '$[2]') IS NOT NULL
 """
 PROGRESS = _TELL.format(held=_HELD)
 
 # How the newest claim of each job of the list ended, for callers who ask again.
 ENDED_AS = """
-SELECT b.id, b.token, b.claim_ended FROM json_each(?1) AS j JOIN outlive_job AS b
-ON b.namespace = ?2 AND b.id = json_extract(j.value, '$[0]')
+SELECT b.id, b.token, b.claim_ended FROM json_each(?) AS j JOIN outlive_job AS b
+ON b.namespace = ? AND b.id = json_extract(j.value, '$[0]')
 WHERE b.state <> 'claimed'
 """
 
@@ -261,7 +259,7 @@ INSERT INTO outlive_job_attempt
 VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 PRUNE_ATTEMPTS = """
-DELETE FROM outlive_job_attempt WHERE job = ?1 AND entry <= (
-    SELECT entry FROM outlive_job_attempt WHERE job = ?1 ORDER BY entry DESC LIMIT 1 OFFSET ?2
+DELETE FROM outlive_job_attempt WHERE job = ? AND entry <= (
+    SELECT entry FROM outlive_job_attempt WHERE job = ? ORDER BY entry DESC LIMIT 1 OFFSET ?
 )
 """

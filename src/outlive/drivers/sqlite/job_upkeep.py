@@ -54,7 +54,7 @@ class JobUpkeep:
         if not gone:
             return []
         turn.savepoint()
-        values = (turn.wall_us, self._namespace, as_json(gone), max(0, limit))
+        values = (turn.wall_us, turn.wall_us, self._namespace, as_json(gone), max(0, limit))
         rows = cursor.execute(upkeep.RECLAIM, values).fetchall()
         self._moves.keep_troubles(
             turn, [(row[3], row[4], "lost", row[7], row[8], None) for row in rows]
@@ -78,7 +78,7 @@ class JobUpkeep:
             turn.cursor.execute(upkeep.REQUEST_CANCEL, (why, _numbers(claimed)))
             turn.freed += [Bell(HostId(row[4]), f"cancel/{row[0]}") for row in claimed]
         if ending:
-            turn.cursor.execute(upkeep.CANCEL, (why, turn.wall_us, _numbers(ending)))
+            turn.cursor.execute(upkeep.CANCEL, (why, turn.wall_us, turn.wall_us, _numbers(ending)))
             fresh: Counter[str] = Counter()
             ended = (Ended(row[1], row[3], row[5], row[6], row[8]) for row in ending)
             self._moves.after_end(turn, ended, fresh)
@@ -102,12 +102,12 @@ class JobUpkeep:
         if state == JobState.READY:
             return Changed.CHANGED
         if state in _WAITING:
-            statement = upkeep.HASTEN
+            statement, values = upkeep.HASTEN, (turn.wall_us, number)
         elif state in _REVIVABLE:
-            statement = upkeep.REVIVE
+            statement, values = upkeep.REVIVE, (turn.wall_us, turn.wall_us, number)
         else:
             return Changed.REFUSED
-        rows = turn.cursor.execute(statement, (turn.wall_us, number)).fetchall()
+        rows = turn.cursor.execute(statement, values).fetchall()
         if not rows:
             # Another live job has its unique key by now.
             return Changed.REFUSED
@@ -161,7 +161,7 @@ class JobUpkeep:
         )
         if settings.mode is not QueueMode.PAUSED:
             values = (self._namespace, name, CLAIM_MAX)
-            count = turn.cursor.execute(upkeep.COUNT_READY, values).fetchall()[0][0]
+            count = turn.cursor.execute(upkeep.COUNT_READY, (*values, *values)).fetchall()[0][0]
             if count:
                 self._bells.ring(turn, {name: count})
 

@@ -12,12 +12,12 @@ SELECT name FROM outlive_queue WHERE namespace = ? AND concurrency IS NOT NULL
 
 EXPIRE = """
 UPDATE outlive_job
-SET state = 'dead', blocked = 0, ended_at_us = ?1, prune_at_us = ?1 + retention_us
+SET state = 'dead', blocked = 0, ended_at_us = ?, prune_at_us = ? + retention_us
 WHERE number IN (
     SELECT number FROM outlive_job
-    WHERE namespace = ?2 AND expires_at_us IS NOT NULL AND expires_at_us <= ?1
+    WHERE namespace = ? AND expires_at_us IS NOT NULL AND expires_at_us <= ?
       AND state IN ('scheduled', 'ready', 'retrying')
-    ORDER BY expires_at_us LIMIT ?3
+    ORDER BY expires_at_us LIMIT ?
 )
 RETURNING number, token, queue, ordering_key, retention_us, instance
 """
@@ -25,8 +25,8 @@ RETURNING number, token, queue, ordering_key, retention_us, instance
 PRUNE = """
 DELETE FROM outlive_job WHERE number IN (
     SELECT number FROM outlive_job
-    WHERE namespace = ?1 AND prune_at_us IS NOT NULL AND prune_at_us <= ?2
-    ORDER BY prune_at_us LIMIT ?3
+    WHERE namespace = ? AND prune_at_us IS NOT NULL AND prune_at_us <= ?
+    ORDER BY prune_at_us LIMIT ?
 )
 """
 
@@ -42,14 +42,14 @@ UPDATE outlive_job
 SET state = CASE WHEN cancel_reason IS NOT NULL THEN 'cancelled'
         WHEN losses >= max_losses THEN 'dead' ELSE 'ready' END,
     claim_ended = 'lost', losses = losses + 1, error = coalesce(cancel_reason, error),
-    ended_at_us = CASE WHEN cancel_reason IS NOT NULL OR losses >= max_losses THEN ?1 END,
+    ended_at_us = CASE WHEN cancel_reason IS NOT NULL OR losses >= max_losses THEN ? END,
     prune_at_us = CASE WHEN cancel_reason IS NOT NULL OR losses >= max_losses
-        THEN ?1 + retention_us END
+        THEN ? + retention_us END
 WHERE number IN (
     SELECT b.number FROM outlive_job AS b
-    WHERE b.namespace = ?2 AND b.state = 'claimed'
-      AND b.session IN (SELECT value FROM json_each(?3))
-    LIMIT ?4
+    WHERE b.namespace = ? AND b.state = 'claimed'
+      AND b.session IN (SELECT value FROM json_each(?))
+    LIMIT ?
 )
 RETURNING id, queue, state, number, token, ordering_key, retention_us, worker, claimed_at_us,
     instance
@@ -59,34 +59,34 @@ RETURNING id, queue, state, number, token, ordering_key, retention_us, worker, c
 STANDING = """
 SELECT b.id, b.number, b.state, b.queue, b.host, b.ordering_key, b.retention_us, b.unique_key,
     b.instance
-FROM json_each(?1) AS j JOIN outlive_job AS b ON b.namespace = ?2 AND b.id = j.value
+FROM json_each(?) AS j JOIN outlive_job AS b ON b.namespace = ? AND b.id = j.value
 """
 
 # The first reason is kept.
 REQUEST_CANCEL = """
-UPDATE outlive_job SET cancel_reason = coalesce(cancel_reason, ?1)
-WHERE number IN (SELECT value FROM json_each(?2))
+UPDATE outlive_job SET cancel_reason = coalesce(cancel_reason, ?)
+WHERE number IN (SELECT value FROM json_each(?))
 """
 CANCEL = """
 UPDATE outlive_job
-SET state = 'cancelled', blocked = 0, error = ?1, ended_at_us = ?2, prune_at_us = ?2 + retention_us
-WHERE number IN (SELECT value FROM json_each(?3))
+SET state = 'cancelled', blocked = 0, error = ?, ended_at_us = ?, prune_at_us = ? + retention_us
+WHERE number IN (SELECT value FROM json_each(?))
 """
 
 # A job that has ended lives again, with nothing counted against it, behind those of its ordering
 # key. Its unique key may belong to another by now, and then nothing is changed.
 REVIVE = """
 UPDATE OR IGNORE outlive_job
-SET state = 'scheduled', due_at_us = ?1, attempts = 0, losses = 0, cancel_reason = NULL,
+SET state = 'scheduled', due_at_us = ?, attempts = 0, losses = 0, cancel_reason = NULL,
     error = NULL, result = NULL, progress = NULL, ended_at_us = NULL, prune_at_us = NULL,
-    expires_at_us = ?1 + expires_us,
+    expires_at_us = ? + expires_us,
     blocked = CASE WHEN ordering_key IS NULL THEN 0 ELSE EXISTS (
         SELECT 1 FROM outlive_job AS o
         WHERE o.namespace = outlive_job.namespace AND o.queue = outlive_job.queue
           AND o.ordering_key = outlive_job.ordering_key
           AND o.state IN ('scheduled', 'ready', 'claimed', 'retrying')
     ) END
-WHERE number = ?2
+WHERE number = ?
 RETURNING blocked
 """
 HASTEN = "UPDATE outlive_job SET due_at_us = ? WHERE number = ? RETURNING blocked"
@@ -106,10 +106,10 @@ ON CONFLICT (namespace, name) DO UPDATE SET
 COUNT_READY = """
 SELECT (SELECT count(*) FROM (
     SELECT 1 FROM outlive_job
-    WHERE namespace = ?1 AND queue = ?2 AND state = 'ready' AND blocked = 0 LIMIT ?3
+    WHERE namespace = ? AND queue = ? AND state = 'ready' AND blocked = 0 LIMIT ?
 )) + (SELECT count(*) FROM (
     SELECT 1 FROM outlive_job INDEXED BY outlive_job_due
-    WHERE namespace = ?1 AND queue = ?2 AND state IN ('scheduled', 'retrying') AND blocked = 0
-    LIMIT ?3
+    WHERE namespace = ? AND queue = ? AND state IN ('scheduled', 'retrying') AND blocked = 0
+    LIMIT ?
 ))
 """

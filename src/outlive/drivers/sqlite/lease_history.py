@@ -23,7 +23,7 @@ class LeaseHistory:
         """Keep the history of a slot bounded, of which so many grants had ended before this one."""
         if endings == 0 or endings % sql.PRUNE_EVERY:
             return
-        values = (self._namespace, key, slot, HISTORY_MAX)
+        values = (self._namespace, key, slot, self._namespace, key, HISTORY_MAX)
         try:
             turn.cursor.execute(sql.PRUNE_HISTORY, values)
         except sqlite3.Error:

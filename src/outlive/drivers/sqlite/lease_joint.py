@@ -53,7 +53,7 @@ class LeaseJoint:
             now, wall = turn.now_us, turn.wall_us
             values = (
                 *(self._namespace, host, self._domain, now + ttl_us, now),
-                *(ttl_us, wall, metadata, _encode(keys).decode()),
+                *(ttl_us, wall, wall, metadata, _encode(keys).decode()),
             )
             rows = turn.cursor.execute(sql.ACQUIRE_MANY, values).fetchall()
             for owner, token, version, state, previous, endings in rows:
@@ -74,7 +74,7 @@ class LeaseJoint:
             [(grant.key, grant.slot, grant.owner, grant.token) for grant in grants]
         ).decode()
         cursor, namespace = turn.cursor, self._namespace
-        cursor.execute(sql.RELEASE_MANY, (turn.now_us, turn.wall_us, namespace, given))
+        cursor.execute(sql.RELEASE_MANY, (given, turn.now_us, turn.wall_us, namespace))
         released, awaited = cursor.execute(sql.RELEASED_MANY, (namespace,)).fetchone()
         if released != len(grants):
             raise _SomeRefused

@@ -95,7 +95,9 @@ class LeaseReader:
         limit = max(0, min(limit, HISTORY_MAX))
         with self._reading() as cursor:
             rows = cursor.execute(sql.PRESENT, (self._namespace, key)).fetchall()
-            rows += cursor.execute(sql.HISTORY, (self._namespace, key, limit)).fetchall()
+            rows += cursor.execute(
+                sql.HISTORY, sql.of_chain(self._namespace, key, limit)
+            ).fetchall()
         rows.sort(key=lambda row: row[1], reverse=True)
         return [
             Tenancy(
@@ -120,7 +122,7 @@ class LeaseReader:
 
     def fenced(self, grant: Grant) -> Fenced:
         """Why ``grant`` is no longer the newest."""
-        values = (self._namespace, grant.key, grant.token)
+        values = sql.of_chain(self._namespace, grant.key, grant.token)
         with self._reading() as cursor:
             return fenced_by(grant, cursor.execute(sql.ENDED_OF, values).fetchone())
 

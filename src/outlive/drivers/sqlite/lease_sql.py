@@ -1,7 +1,8 @@
 """The statements of the lease store.
 
 Owns the SQL of leases, their history and their queues. Every statement carries the namespace.
-Parameters are positional, because binding by name costs a lookup for each of them.
+Parameters are plain ``?``, in the order of the text: binding by
+name costs a lookup for each of them, and Python 3.12 warns of numbered ones.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ ACQUIRE_AS_WAITER = _ACQUIRE.format(**_ONE, before=_BEFORE_WAITER)
 # parser takes ON for a join.
 _MANY = _ONE | {
     "source": """
-SELECT ?1, j.value, 0, 1, 1, 1, j.key, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8
-FROM json_each(?9) AS j WHERE true""",
+SELECT ?, j.value, 0, 1, 1, 1, j.key, ?, ?, ?, ?, ?, ?, ?, ?
+FROM json_each(?) AS j WHERE true""",
     "owner": "owner, ",
 }
 ACQUIRE_MANY = _ACQUIRE.format(**_MANY, before=_BEFORE_NEWCOMER)
@@ -112,13 +113,13 @@ RELEASE_MANY = """
 WITH given AS MATERIALIZED (
     SELECT json_extract(value, '$[0]') AS given_key, json_extract(value, '$[1]') AS given_slot,
         json_extract(value, '$[2]') AS given_owner, json_extract(value, '$[3]') AS given_token
-    FROM json_each(?4)
+    FROM json_each(?)
 )
 UPDATE outlive_lease
-SET owner = NULL, free_us = ?1, renewed_at_us = ?2, version = version + 1,
+SET owner = NULL, free_us = ?, renewed_at_us = ?, version = version + 1,
     ended = 'released', detail = NULL
 FROM given
-WHERE namespace = ?3 AND key = given_key AND slot = given_slot AND owner = given_owner
+WHERE namespace = ? AND key = given_key AND slot = given_slot AND owner = given_owner
   AND token = given_token
 """
 # How many rows the statement before this one changed, and whether anybody waits for any key.
@@ -128,7 +129,7 @@ SELECT changes(), EXISTS (SELECT 1 FROM outlive_waiter WHERE namespace = ?)
 # Of the given keys, those that may be waited for.
 AWAITED = """
 SELECT DISTINCT w.key FROM outlive_waiter AS w
-WHERE w.namespace = ?1 AND w.key IN (SELECT json_extract(value, '$[0]') FROM json_each(?2))
+WHERE w.namespace = ? AND w.key IN (SELECT json_extract(value, '$[0]') FROM json_each(?))
 """
 
 # Why a renewal or release was refused: the row as it is, and how the grant ended.
@@ -141,24 +142,31 @@ SELECT owner, token FROM outlive_lease WHERE namespace = ? AND key = ? AND slot 
 _CHAIN = """
 WITH RECURSIVE chain(id, place) AS (
     SELECT history, 1 FROM outlive_lease
-    WHERE namespace = ?1 AND key = ?2 AND history IS NOT NULL{slot}
+    WHERE namespace = ? AND key = ? AND history IS NOT NULL{slot}
     UNION ALL
     SELECT h.earlier, c.place + 1 FROM chain AS c JOIN outlive_lease_history AS h ON h.id = c.id
-    WHERE h.namespace = ?1 AND h.key = ?2 AND h.earlier IS NOT NULL
+    WHERE h.namespace = ? AND h.key = ? AND h.earlier IS NOT NULL
 )
 """
 _ENTRIES = """
 FROM chain AS c JOIN outlive_lease_history AS h ON h.id = c.id
-WHERE h.namespace = ?1 AND h.key = ?2
+WHERE h.namespace = ? AND h.key = ?
 """
-ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended, h.detail" + _ENTRIES + "AND h.token = ?3"
+
+
+def of_chain(namespace: str, key: str, last: int) -> tuple[str | int, ...]:
+    """The parameters of ``ENDED_OF`` and ``HISTORY``."""
+    return (namespace, key, namespace, key, namespace, key, last)
+
+
+ENDED_OF = _CHAIN.format(slot="") + "SELECT h.ended, h.detail" + _ENTRIES + "AND h.token = ?"
 
 # How many endings of a slot pass between two looks at the length of its history. A look follows the
 # whole chain; at this distance it costs a grant less than a twentieth, and a slot keeps about twice
 # what it shows.
 PRUNE_EVERY = 100
-_PRUNED = "DELETE FROM outlive_lease_history WHERE id IN (SELECT id FROM chain WHERE place > ?4)"
-PRUNE_HISTORY = _CHAIN.format(slot=" AND slot = ?3") + _PRUNED
+_PRUNED = "DELETE FROM outlive_lease_history WHERE id IN (SELECT id FROM chain WHERE place > ?)"
+PRUNE_HISTORY = _CHAIN.format(slot=" AND slot = ?") + _PRUNED
 
 # The token grows past every token of the key, so that the old owners' writes are refused.
 BREAK = """
@@ -236,22 +244,23 @@ WHERE seq = ?
 # owns the key, until when, and how many stand before. One statement, so that a host that only
 # waits stays cheap; whatever is not plain yields no row and is decided in the slow path.
 STILL_WAITING = """
-UPDATE outlive_waiter AS m SET expires_us = ?1, seen_at_us = ?2, host = ?3, passed = 0
-WHERE m.seq = ?4 AND m.namespace = ?5 AND m.key = ?6 AND m.owner = ?7 AND m.domain = ?8
-  AND m.expires_us > ?9
+UPDATE outlive_waiter SET expires_us = ?, seen_at_us = ?, host = ?, passed = 0
+WHERE seq = ? AND namespace = ? AND key = ? AND owner = ? AND domain = ? AND expires_us > ?
   AND EXISTS (
       SELECT 1 FROM outlive_lease AS l
-      WHERE l.namespace = ?5 AND l.key = ?6 AND l.slot = 0 AND l.limit_ = 1
-        AND l.owner <> ?7 AND l.domain = ?8 AND l.expires_us > ?9
+      WHERE l.namespace = outlive_waiter.namespace AND l.key = outlive_waiter.key AND l.slot = 0
+        AND l.limit_ = 1 AND l.owner <> outlive_waiter.owner
+        AND l.domain = outlive_waiter.domain AND l.expires_us > ?
   )
 RETURNING
     (SELECT l.owner FROM outlive_lease AS l
-     WHERE l.namespace = ?5 AND l.key = ?6 AND l.slot = 0),
+     WHERE l.namespace = outlive_waiter.namespace AND l.key = outlive_waiter.key AND l.slot = 0),
     (SELECT l.expires_us FROM outlive_lease AS l
-     WHERE l.namespace = ?5 AND l.key = ?6 AND l.slot = 0),
+     WHERE l.namespace = outlive_waiter.namespace AND l.key = outlive_waiter.key AND l.slot = 0),
     (SELECT count(*) FROM outlive_waiter AS w
-     WHERE w.namespace = ?5 AND w.key = ?6 AND w.seq < ?4 AND w.passed = 0 AND w.domain = ?8
-       AND w.expires_us > ?9 AND w.owner <> ?7)
+     WHERE w.namespace = outlive_waiter.namespace AND w.key = outlive_waiter.key
+       AND w.seq < outlive_waiter.seq AND w.passed = 0 AND w.domain = outlive_waiter.domain
+       AND w.expires_us > ? AND w.owner <> outlive_waiter.owner)
 """
 # Only those for whom no slot was left over have had their chance.
 OVERTAKE = """
@@ -325,7 +334,7 @@ HISTORY = (
     _CHAIN.format(slot="")
     + "SELECT h.slot, h.token, h.owner, h.acquired_at_us, h.ended_at_us, h.ended, h.detail"
     + _ENTRIES
-    + "ORDER BY h.token DESC LIMIT ?3"
+    + "ORDER BY h.token DESC LIMIT ?"
 )
 PRESENT = """
 SELECT slot, token, owner, acquired_at_us, NULL, NULL, NULL

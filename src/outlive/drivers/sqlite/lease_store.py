@@ -209,6 +209,6 @@ class SqliteLeaseStore:
         if row is not None and row[0] == grant.owner and row[1] == grant.token:
             return LeaseExpired(grant.key)
         ended = turn.cursor.execute(
-            sql.ENDED_OF, (self._namespace, grant.key, grant.token)
+            sql.ENDED_OF, sql.of_chain(self._namespace, grant.key, grant.token)
         ).fetchone()
         return fenced_by(grant, ended)

@@ -18,8 +18,8 @@ SELECT j.key, i.number, i.id, i.ended_at_us IS NOT NULL,
         SELECT 1 FROM outlive_letter AS l
         WHERE l.instance = i.number AND l.id = json_extract(j.value, '$[1]')
     )
-FROM json_each(?1) AS j
-JOIN outlive_instance AS i ON i.id = json_extract(j.value, '$[0]') AND i.namespace = ?2
+FROM json_each(?) AS j
+JOIN outlive_instance AS i ON i.id = json_extract(j.value, '$[0]') AND i.namespace = ?
 LEFT JOIN outlive_mailbox AS m ON m.instance = i.number
 """
 PUT = """
@@ -56,7 +56,7 @@ UNION ALL
 SELECT m.instance, NULL, 0 FROM outlive_mailbox AS m WHERE m.instance {is_asked}
 """
 ATTACHED = Lookup(
-    _ATTACHED.format(is_asked="= ?1"),
-    _ATTACHED.format(is_asked="IN (SELECT value FROM json_each(?1))"),
+    _ATTACHED.format(is_asked="= ?"),
+    _ATTACHED.format(is_asked="IN (SELECT value FROM json_each(?))"),
 )
 FORGET_WATCHERS = "DELETE FROM outlive_watcher WHERE instance = ?"

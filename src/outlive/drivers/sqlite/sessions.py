@@ -23,10 +23,10 @@ SELECT ended_at_us, domain, expires_us FROM outlive_session WHERE namespace = ? 
 # Of a JSON list of sessions, those that have ended or were never heard of. One that ran out and
 # was not reaped may still be renewed by nobody, but its jobs are not taken before that.
 _GONE = """
-SELECT j.value FROM json_each(?1) AS j
+SELECT j.value FROM json_each(?) AS j
 WHERE NOT EXISTS (
     SELECT 1 FROM outlive_session AS s
-    WHERE s.namespace = ?2 AND s.id = j.value AND s.ended_at_us IS NULL
+    WHERE s.namespace = ? AND s.id = j.value AND s.ended_at_us IS NULL
 )
 """
 

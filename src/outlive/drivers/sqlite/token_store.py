@@ -48,8 +48,8 @@ _ACT = "INSERT INTO outlive_act (namespace, at_us, actor, action, subject) VALUE
 # The newest ones of this namespace stay; the row that is found is the first to go.
 _ACTS_FORGET = """
 DELETE FROM outlive_act
-WHERE namespace = ?1 AND seq <= (
-    SELECT seq FROM outlive_act WHERE namespace = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2
+WHERE namespace = ? AND seq <= (
+    SELECT seq FROM outlive_act WHERE namespace = ? ORDER BY seq DESC LIMIT 1 OFFSET ?
 )
 """
 _ACTS = """
@@ -128,7 +128,7 @@ class SqliteTokenStore:
     def _append(self, turn: Turn, act: Act) -> None:
         values = (self._namespace, turn.wall_us, act.actor, act.action, act.subject)
         turn.cursor.execute(_ACT, values)
-        turn.cursor.execute(_ACTS_FORGET, (self._namespace, ACTS_MAX))
+        turn.cursor.execute(_ACTS_FORGET, (self._namespace, self._namespace, ACTS_MAX))
 
     def _acts(self, turn: Turn, limit: int) -> list[Act]:
         rows = turn.cursor.execute(_ACTS, (self._namespace, _page(limit))).fetchall()

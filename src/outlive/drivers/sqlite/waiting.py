@@ -21,14 +21,15 @@ _DUE_MAX = 100
 _LOOK = """
 SELECT w.{place}, w.called,
     (SELECT count(*) FROM {notes} AS o
-     WHERE o.namespace = ?1 AND o.{place} = w.{place} AND o.until_at_us > ?3 AND o.note < w.note),
+     WHERE o.namespace = w.namespace AND o.{place} = w.{place} AND o.until_at_us > ?
+       AND o.note < w.note),
     (SELECT count(*) FROM (
-        SELECT 1 FROM {table} AS d WHERE {waits} AND d.due_at_us <= ?3 LIMIT ?4
+        SELECT 1 FROM {table} AS d WHERE {waits} AND d.due_at_us <= ? LIMIT ?
     )),
-    (SELECT d.due_at_us FROM {table} AS d WHERE {waits} AND d.due_at_us > ?3
+    (SELECT d.due_at_us FROM {table} AS d WHERE {waits} AND d.due_at_us > ?
      ORDER BY d.due_at_us LIMIT 1)
 FROM {notes} AS w
-WHERE w.namespace = ?1 AND w.host = ?2 AND w.until_at_us > ?3 AND {gives}
+WHERE w.namespace = ? AND w.host = ? AND w.until_at_us > ? AND {gives}
 """
 
 
@@ -45,11 +46,11 @@ FOR_JOBS = Question(
         place="queue",
         notes="outlive_job_waiter",
         table="outlive_job",
-        waits="""d.namespace = ?1 AND d.queue = w.queue
+        waits="""d.namespace = w.namespace AND d.queue = w.queue
           AND d.state IN ('scheduled', 'retrying') AND d.blocked = 0""",
         gives="""NOT EXISTS (
             SELECT 1 FROM outlive_queue AS q
-            WHERE q.namespace = ?1 AND q.name = w.queue AND q.mode = 'paused'
+            WHERE q.namespace = w.namespace AND q.name = w.queue AND q.mode = 'paused'
         )""",
     ),
 )
@@ -59,7 +60,7 @@ FOR_INSTANCES = Question(
         place="definition",
         notes="outlive_instance_waiter",
         table="outlive_instance",
-        waits="""d.namespace = ?1
+        waits="""d.namespace = w.namespace
           AND d.kind = substr(w.definition, 1, instr(w.definition, '/') - 1)
           AND d.name = substr(w.definition, instr(w.definition, '/') + 1)
           AND d.session IS NULL AND d.ended_at_us IS NULL AND d.suspended = 0
@@ -83,7 +84,7 @@ class Waiting:
     def look(self) -> tuple[Sequence[str], float | None]:
         """The topics that have something for this host, and the seconds until another has."""
         now = microseconds(self._clock.now())
-        values = (self._namespace, self._host, now, _DUE_MAX)
+        values = (now, now, _DUE_MAX, now, self._namespace, self._host, now)
         rows = [
             (question.topic + place, *rest)
             for question in (FOR_JOBS, FOR_INSTANCES)

@@ -107,7 +107,7 @@ def test_a_hundred_thousand_that_sleep_cost_a_claim_nothing(
     connection: sqlite3.Connection,
 ) -> None:
     claims = (
-        (instance_sql.CLAIMABLE, ("default", "flow", '["n0", "n1"]', NOW, 10)),
+        (instance_sql.CLAIMABLE, ('["n0", "n1"]', "default", "flow", NOW, 10) * 2),
         (instance_sql.NEXT_DUE, ("default", "flow", '["n0", "n1"]')),
         (instance_sql.OWN_MAIL, ("default", "host-1", "[]")),
     )
@@ -129,7 +129,7 @@ def test_a_hundred_thousand_that_sleep_cost_a_claim_nothing(
 
 
 def test_a_claim_takes_a_bounded_beginning_of_what_is_due(connection: sqlite3.Connection) -> None:
-    claim = (instance_sql.CLAIMABLE, ("default", "flow", '["n0"]', NOW, 10))
+    claim = (instance_sql.CLAIMABLE, ('["n0"]', "default", "flow", NOW, 10) * 2)
     connection.executemany(SLEEPS, [(f"due{n}", "n0", 0, None, n) for n in range(1, 101)])
     some = cost(connection, *claim)
     connection.executemany(SLEEPS, [(f"due{n}", "n0", 0, None, n) for n in range(101, 5001)])
@@ -142,7 +142,7 @@ def test_what_goes_on_with_its_owner_touches_no_index(
     connection: sqlite3.Connection, until: tuple[int, ...]
 ) -> None:
     statement = instance_sql.GO_ON_UNTIL if until else instance_sql.GO_ON
-    program = connection.execute(f"EXPLAIN {statement}", (1, 1, 2, NOW, *until)).fetchall()
+    program = connection.execute(f"EXPLAIN {statement}", (2, NOW, *until, 1, 1, 2)).fetchall()
     # Entries are written by these; the row itself is written by others.
     written = [row for row in program if row[1] in ("IdxInsert", "IdxDelete")]
     conditional = connection.execute(SLEEPS, ("own", "n0", 0, "host-1", None)).lastrowid
@@ -152,7 +152,7 @@ def test_what_goes_on_with_its_owner_touches_no_index(
         "session IS NULL AND ended_at_us IS NULL AND suspended = 0 AND due_at_us IS NOT NULL",
     )
     before = connection.execute(due).fetchone()
-    connection.execute(statement, (conditional, 1, 2, NOW, *until))
+    connection.execute(statement, (2, NOW, *until, conditional, 1, 2))
     assert connection.execute(due).fetchone() == before
     # Only the index of due times names a column of it, and an owned instance is not in that.
     assert len(written) <= 2

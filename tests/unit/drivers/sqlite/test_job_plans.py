@@ -39,16 +39,19 @@ def connection(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
 def fill(connection: sqlite3.Connection) -> None:
     states = ("ready", "claimed", "done", "scheduled")
     rows = [
-        (n, "default", f"id-{n}", f"q{n % 3}", states[n % 4], 0, 0, *[None] * 3, 1, 1, 0, 1)
+        (
+            *(n, "default", f"id-{n}", f"q{n % 3}", states[n % 4]),
+            *(None, "default", f"q{n % 3}", None),
+            *(0, n, n, 0, None, 0, None, None, None, 1, 1, 0, 1, "{}", "{}", "{}", None, ""),
+        )
         for n in range(1, 401)
     ]
-    connection.executemany(job_sql.INSERT, [(*row, "{}", "{}", "{}", None, "") for row in rows])
+    connection.executemany(job_sql.INSERT, rows)
 
 
 def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
-    numbered = [int(found) for found in re.findall(r"\?(\d+)", statement)]
-    count = max(numbered) if numbered else statement.count("?")
-    rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * count).fetchall()
+    values = [None] * statement.count("?")
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
     return [row[3] for row in rows]
 
 
