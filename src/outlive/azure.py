@@ -231,3 +231,17 @@ def _checked_endpoint(endpoint: str) -> str:
             "connection_string (BlobEndpoint=…;SharedAccessSignature=…)"
         )
     return endpoint
+
+
+def read_proxy(given: Mapping[str, Any]) -> str | None:
+    """The proxy that is asked for.
+
+    Raises:
+        ConfigurationError: It is no address. The message hides it: it may hold a password.
+    """
+    value = given.get("proxy")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        raise ConfigurationError("proxy must be an address of the form http://host:port")
+    return value

@@ -46,20 +46,6 @@ PREFIX = "OUTLIVE_"
 # A settings file is written by a person; a larger one is some other file, and not read into memory.
 FILE_BYTES_MAX = 64 * 1024
 
-# Variables with our prefix that are no settings: those of the build and the tests, and those that
-# ``lease run`` gives to its child, which may well be another Outlive program.
-NOT_SETTINGS = frozenset(
-    {
-        "OUTLIVE_BENCH_PG",
-        "OUTLIVE_LEASE_KEY",
-        "OUTLIVE_LEASE_OWNER",
-        "OUTLIVE_LEASE_TOKEN",
-        "OUTLIVE_PYTHON",
-        "OUTLIVE_SEED",
-        "OUTLIVE_SOAK",
-        "OUTLIVE_VENV",
-    }
-)
 # Kubernetes sets these in every pod beside a service whose name begins with "outlive".
 _KUBERNETES = re.compile(
     r"OUTLIVE_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -249,7 +235,7 @@ def _from_environ(environ: Mapping[str, str]) -> _Found:
     names = {PREFIX + name.upper().replace(".", "_"): name for name in _KINDS}
     found: _Found = {}
     for variable, text in environ.items():
-        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+        if not variable.startswith(PREFIX):
             continue
         option = variable.removeprefix(PREFIX + "OPTIONS_")
         if option != variable and _OPTION.fullmatch(option):

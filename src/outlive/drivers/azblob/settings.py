@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from outlive.azure import ACCESS_OPTIONS, BLOB, AzureAccess, read_access
+from outlive.azure import ACCESS_OPTIONS, BLOB, AzureAccess, read_access, read_proxy
 from outlive.errors import ConfigurationError
+from outlive.model.driver_options import read_seconds
 from outlive.model.location import Location
-from outlive.model.options import duration
 
 OPTIONS = ACCESS_OPTIONS | {"request_timeout", "connect_timeout", "proxy"}
 
@@ -25,7 +25,7 @@ _CONTAINER = re.compile(r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*")
 # partition and short enough that a renewal of the shortest lease, 15 s, is not lost to one reply.
 _REQUEST_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 5.0
-_TIMEOUT_MAX_S = 60.0
+_TIMEOUT_MIN_S, _TIMEOUT_MAX_S = 0.05, 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,29 +71,11 @@ def read_settings(location: Location, options: dict[str, Any]) -> AzureBlobSetti
     return AzureBlobSettings(
         access=access,
         container=container,
-        request_timeout_s=_seconds(given, "request_timeout", _REQUEST_TIMEOUT_S),
-        connect_timeout_s=_seconds(given, "connect_timeout", _CONNECT_TIMEOUT_S),
-        proxy=_proxy(given.get("proxy")),
+        request_timeout_s=read_seconds(
+            given, "request_timeout", _REQUEST_TIMEOUT_S, _TIMEOUT_MIN_S, _TIMEOUT_MAX_S
+        ),
+        connect_timeout_s=read_seconds(
+            given, "connect_timeout", _CONNECT_TIMEOUT_S, _TIMEOUT_MIN_S, _TIMEOUT_MAX_S
+        ),
+        proxy=read_proxy(given),
     )
-
-
-def _proxy(value: Any) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
-        # It may hold a password, so it is not repeated.
-        raise ConfigurationError("proxy must be an address of the form http://host:port")
-    return value
-
-
-def _seconds(given: dict[str, Any], name: str, default: float) -> float:
-    value = given.get(name, default)
-    try:
-        number = duration(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} must be a number of seconds, not {value!r}") from None
-    if isinstance(value, bool) or not 0 < number <= _TIMEOUT_MAX_S:
-        raise ConfigurationError(
-            f"{name} must be above 0 and at most {_TIMEOUT_MAX_S:g} s, not {value!r}"
-        )
-    return number

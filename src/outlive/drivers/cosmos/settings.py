@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from outlive.azure import ACCESS_OPTIONS, COSMOS, AzureAccess, read_access
+from outlive.azure import ACCESS_OPTIONS, COSMOS, AzureAccess, read_access, read_proxy
 from outlive.errors import ConfigurationError
+from outlive.model.driver_options import read_number, read_seconds, read_switch
 from outlive.model.location import Location
-from outlive.model.options import duration
 
 OPTIONS = ACCESS_OPTIONS | {
     "throughput",
@@ -45,9 +45,6 @@ _MAX_SERVER_SKEW_MIN_S = 1.0
 # The least that a container can be given, and what the service allows without a support request.
 _THROUGHPUT_MIN = 400
 _THROUGHPUT_MAX = 1_000_000
-
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +96,15 @@ def read_settings(location: Location, options: Mapping[str, Any]) -> CosmosSetti
         container=container,
         shown=location.shown,
         throughput=_throughput(given),
-        request_timeout_s=_number(
+        request_timeout_s=read_seconds(
             given, "request_timeout", _REQUEST_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
         ),
-        connect_timeout_s=_number(
+        connect_timeout_s=read_seconds(
             given, "connect_timeout", _CONNECT_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
         ),
-        proxy=_proxy(given.get("proxy")),
-        fast_takeover=_switch(given, "fast_takeover", default=False),
-        max_server_skew_s=_number(
+        proxy=read_proxy(given),
+        fast_takeover=read_switch(given, "fast_takeover") is True,
+        max_server_skew_s=read_seconds(
             given, "max_server_skew", _MAX_SERVER_SKEW_S, _MAX_SERVER_SKEW_MIN_S, _TIMEOUT_MAX_S
         ),
     )
@@ -129,41 +126,7 @@ def _names(path: str) -> tuple[str, str]:
     return database, parts[1] if len(parts) > 1 else CONTAINER
 
 
-def _proxy(value: Any) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
-        # It may hold a password, so it is not repeated.
-        raise ConfigurationError("proxy must be an address of the form http://host:port")
-    return value
-
-
 def _throughput(given: Mapping[str, Any]) -> int | None:
     if given.get("throughput") is None:
         return None
-    return int(_number(given, "throughput", _THROUGHPUT_MIN, _THROUGHPUT_MIN, _THROUGHPUT_MAX))
-
-
-def _number(
-    given: Mapping[str, Any], name: str, default: float, least: float, most: float
-) -> float:
-    value = given.get(name, default)
-    try:
-        number = float(value) if name == "throughput" else duration(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
-    if not least <= number <= most:
-        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}, not {value!r}")
-    return number
-
-
-def _switch(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    value = given.get(name, default)
-    if isinstance(value, bool):
-        return value
-    word = str(value).lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise ConfigurationError(f"{name} must be true or false, not {value!r}")
+    return int(read_number(given, "throughput", _THROUGHPUT_MIN, _THROUGHPUT_MIN, _THROUGHPUT_MAX))

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from outlive.errors import ConfigurationError
+from outlive.model.driver_options import read_number, read_seconds, read_switch
 from outlive.model.location import Location
-from outlive.model.options import duration
 
 _OWN = frozenset(
     {
@@ -74,9 +74,6 @@ _TIMEOUT_MAX_S = 600.0
 _STATEMENT_CACHE_SIZE = 64
 _STATEMENT_CACHE_SIZE_MAX = 1000
 
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSettings:
@@ -122,25 +119,25 @@ def read_settings(location: Location, options: dict[str, Any], *, role: str) -> 
     listen_url = given.get("listen_url")
     if listen_url is not None and not str(listen_url).startswith(("postgresql://", "postgres://")):
         raise ConfigurationError("listen_url must start with postgresql:// or postgres://")
-    size = _number(given, "pool_size", _POOL_SIZE, 1, _POOL_SIZE_MAX)
+    size = read_number(given, "pool_size", _POOL_SIZE, 1, _POOL_SIZE_MAX)
     return PostgresSettings(
         dsn=_dsn(location.url, passed),
         listen_dsn=None if listen_url is None else _dsn(str(listen_url), passed),
         shown=location.shown,
         schema=schema,
         pool_size=int(size) if role == "host" else _KEEPER_POOL_SIZE,
-        command_timeout_s=_number(
+        command_timeout_s=read_seconds(
             given, "command_timeout", _COMMAND_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
         ),
-        connect_timeout_s=_number(
+        connect_timeout_s=read_seconds(
             given, "connect_timeout", _CONNECT_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
         ),
         statement_cache_size=int(
-            _number(
+            read_number(
                 given, "statement_cache_size", _STATEMENT_CACHE_SIZE, 0, _STATEMENT_CACHE_SIZE_MAX
             )
         ),
-        pooler=_switch(given, "pooler"),
+        pooler=read_switch(given, "pooler"),
     )
 
 
@@ -157,26 +154,3 @@ def _dsn(url: str, passed: dict[str, str]) -> str:
         if query[name] and not Path(query[name]).is_file():
             raise ConfigurationError(f"{name}: there is no file {query[name]!r}")
     return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(query), ""))
-
-
-def _number(given: dict[str, Any], name: str, default: float, least: float, most: float) -> float:
-    value = given.get(name, default)
-    try:
-        number = duration(value) if name.endswith("_timeout") else float(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
-    if not least <= number <= most:
-        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}, not {value!r}")
-    return number
-
-
-def _switch(given: dict[str, Any], name: str) -> bool | None:
-    value = given.get(name)
-    if value is None or isinstance(value, bool):
-        return value
-    word = str(value).lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise ConfigurationError(f"{name} must be true or false, not {value!r}")

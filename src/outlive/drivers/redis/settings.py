@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from outlive.errors import ConfigurationError
+from outlive.model.driver_options import read_seconds, read_switch
 from outlive.model.location import Location
-from outlive.model.options import duration
 
 OPTIONS = frozenset(
     {
@@ -39,13 +39,11 @@ _PORT = 6379
 # a server that has said nothing for longer.
 _COMMAND_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 5.0
-_TIMEOUT_MAX_S = 600.0
+# Below, no network answers.
+_TIMEOUT_MIN_S, _TIMEOUT_MAX_S = 0.05, 600.0
 
 # Servers have 16 databases by default, and some have more; far beyond is a mistake.
 _DATABASE_MAX = 10_000
-
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +137,17 @@ def read_settings(location: Location, options: dict[str, Any]) -> RedisSettings:
         password=unquote(parts.password) if parts.password else None,
         database=_database(given, "" if unix else location.path),
         prefix=prefix,
-        command_timeout_s=_number(given, "command_timeout", _COMMAND_TIMEOUT_S),
-        connect_timeout_s=_number(given, "connect_timeout", _CONNECT_TIMEOUT_S),
-        restart_wait=_switch(given, "restart_wait"),
+        command_timeout_s=read_seconds(
+            given, "command_timeout", _COMMAND_TIMEOUT_S, _TIMEOUT_MIN_S, _TIMEOUT_MAX_S
+        ),
+        connect_timeout_s=read_seconds(
+            given, "connect_timeout", _CONNECT_TIMEOUT_S, _TIMEOUT_MIN_S, _TIMEOUT_MAX_S
+        ),
+        restart_wait=read_switch(given, "restart_wait") is not False,
         tls_ca=_text(given, "tls_ca"),
         tls_cert=_text(given, "tls_cert"),
         tls_key=_text(given, "tls_key"),
-        tls_verify=_switch(given, "tls_verify"),
+        tls_verify=read_switch(given, "tls_verify") is not False,
     )
 
 
@@ -162,29 +164,6 @@ def _database(given: dict[str, Any], path: str) -> int:
             f"the URL has database {in_path!r}, but db= has {text!r}: give one of them"
         )
     return int(text)
-
-
-def _number(given: dict[str, Any], name: str, default: float) -> float:
-    value = given.get(name, default)
-    try:
-        number = duration(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} must be a number of seconds, not {value!r}") from None
-    if not 0.05 <= number <= _TIMEOUT_MAX_S:  # noqa: PLR2004 - below, no network answers
-        raise ConfigurationError(
-            f"{name} must be between 0.05 and {_TIMEOUT_MAX_S:g}, not {value!r}"
-        )
-    return number
-
-
-def _switch(given: dict[str, Any], name: str) -> bool:
-    value = given.get(name, True)
-    word = str(value).lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise ConfigurationError(f"{name} must be true or false, not {value!r}")
 
 
 def _text(given: dict[str, Any], name: str) -> str | None:

@@ -5,25 +5,22 @@ Pure. A bad value is refused before any file is touched.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from outlive.errors import ConfigurationError
-from outlive.model.options import duration
+from outlive.model.driver_options import read_seconds, read_switch
 
 OPTIONS = frozenset({"allow_network_fs", "busy_timeout", "synchronous", "transact_limit"})
 
 # Longer than any sane write transaction, shorter than a person's patience with a hung program.
 _BUSY_TIMEOUT_S = 30.0
-_MOST_S = 3600.0
+_LEAST_S, _MOST_S = 0.001, 3600.0
 
 # While a transactional step runs, nobody writes to the file: a few times what a sane one takes, and
 # less than others are prepared to wait.
 _TRANSACT_LIMIT_S = 5.0
-
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,32 +54,13 @@ def read_settings(url_options: Mapping[str, str], arguments: Mapping[str, Any]) 
             f"unknown option {unknown[0]!r} for SQLite; known options: {', '.join(sorted(OPTIONS))}"
         )
     return Settings(
-        busy_timeout_s=_seconds("busy_timeout", given.get("busy_timeout", _BUSY_TIMEOUT_S)),
-        allow_network_fs=_boolean("allow_network_fs", given.get("allow_network_fs", False)),
+        busy_timeout_s=read_seconds(given, "busy_timeout", _BUSY_TIMEOUT_S, _LEAST_S, _MOST_S),
+        allow_network_fs=read_switch(given, "allow_network_fs") is True,
         synchronous=_synchronous(given.get("synchronous", "full")),
-        transact_limit_s=_seconds("transact_limit", given.get("transact_limit", _TRANSACT_LIMIT_S)),
+        transact_limit_s=read_seconds(
+            given, "transact_limit", _TRANSACT_LIMIT_S, _LEAST_S, _MOST_S
+        ),
     )
-
-
-def _seconds(name: str, value: Any) -> float:
-    try:
-        result = duration(value)
-    except (TypeError, ValueError):
-        result = math.nan
-    if isinstance(value, bool) or not 0 < result <= _MOST_S:
-        raise ConfigurationError(
-            f"{name} must be a number of seconds above 0 and at most {_MOST_S:g}, not {value!r}"
-        )
-    return result
-
-
-def _boolean(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = _BOOLEANS.get(value.lower()) if isinstance(value, str) else None
-    if known is None:
-        raise ConfigurationError(f"{name} must be true or false, not {value!r}")
-    return known
 
 
 def _synchronous(value: Any) -> str:
