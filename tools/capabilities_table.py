@@ -59,7 +59,7 @@ ROWS: tuple[Row, ...] = (
     ("drift", "clock drift allowed for", _drift),
     ("ttl_min_s", "shortest ttl", lambda c: f"{c.ttl_min_s:g} s"),
     ("ttl_max_s", "longest ttl", _longest),
-    ("observes", "takeover only after watching for one ttl", lambda c: _yes(c.observes)),
+    ("observes", "takeover by a clock of the waiter's own", lambda c: _yes(c.observes)),
 )
 
 DOCUMENTS: dict[str, tuple[str, ...]] = {

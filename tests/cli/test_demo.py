@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +65,27 @@ def test_another_takes_over_from_one_that_was_killed(shared):
     assert int(follower.expect(r"token +(\d+)\n")[1]) > int(token)
     follower.expect(r"taken over from +us-east-1/")
     assert follower.finish() == 0
+
+
+def test_a_late_comer_need_not_wait_for_one_that_was_killed(shared):
+    """Step 3 of the guide: each attempt is a process of its own, which has watched nothing."""
+    ttl = least_ttl(shared)
+    winner = compete(shared, *FIRST, "--work", "60", "--ttl", ttl)
+    token = winner.expect(r"token +(\d+)\n")[1]
+    assert compete(shared, *SECOND, "--work", "0.2", "--ttl", ttl).finish() == 0
+    winner.process.kill()
+
+    def tries() -> list[Any]:
+        arguments = ("--work", "0.2", "--ttl", ttl, "-o", "jsonl")
+        return shared("demo", "compete", *SECOND, *arguments).lines
+
+    # Azure Cosmos DB allows for five seconds between the clocks of the service.
+    until = time.monotonic() + float(ttl) + 15
+    while (told := tries())[0]["event"] == "refused":
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    assert told[0]["token"] > int(token)
+    assert told[0]["previous_owner"].startswith("us-east-1/")
 
 
 def test_of_those_who_start_at_once_one_wins(shared):

@@ -34,8 +34,8 @@ class Capabilities:
         instances: Flows can be kept and taken over (the ``InstanceStore`` port).
         transact: A step's writes can commit with its record: ``sync`` or ``async`` as its body must
             be, or ``""`` for not at all.
-        observes: A key is taken from a silent owner only by who has watched it for one ttl: a
-            newcomer waits that long, whenever the owner died.
+        observes: A host that has watched a key for one ttl may take it from a silent owner, by the
+            host's own clock and without the store's.
     """
 
     backend: str

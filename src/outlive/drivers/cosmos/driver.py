@@ -32,7 +32,7 @@ CAPABILITIES = Capabilities(
     sessions=False,
     guard=(),
     across="network",
-    clock="each host's own, by observing the item",
+    clock="the service, or each host's own by observing the item",
     drift=CLOCK_DRIFT,
     # A renewal three times per ttl over a network needs some tens of milliseconds each.
     ttl_min_s=0.1,

@@ -104,11 +104,11 @@ def _takeover(settings: CosmosSettings) -> Finding:
     if settings.fast_takeover:
         return Finding(
             level="ok",
-            what="fast_takeover: the clocks of the service decide when the lease of a silent "
-            f"owner expires, with {settings.max_server_skew_s:g} s of margin",
+            what="the clocks of the service decide when the lease of a silent owner expires, with "
+            f"{settings.max_server_skew_s:g} s of margin",
         )
     return Finding(
         level="ok",
         what="a silent owner is observed for one ttl before another host acquires its lease",
-        advice="fast_takeover=true uses the clocks of the service instead",
+        advice="without fast_takeover=false the clocks of the service decide, and sooner",
     )

@@ -2,7 +2,7 @@
 
 Owns the lease port. Each step ends in at most one successful write, conditional on the ETag of the
 item it was decided from; a refused write changes nothing, and everything is decided anew. It must
-never write without an ETag, and never take a key because a clock of another machine says so.
+never write without an ETag, and never take a key because a host's wall clock says so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""When a key may be taken from an owner that fell silent, without agreeing on the time.
+"""When a key may be taken from an owner that fell silent. No wall clock of a host is asked.
 
-Owns the memory of what was seen, and when, by this host's own clock. The rule: an item whose ETag
-has not changed for the ttl that it records, and a margin, belongs to an owner that has given up by
-then. No clock of another machine is asked. The memory is bounded; what it forgets costs a waiter
-one more ttl, never safety.
+Owns the memory of what was seen, and when, by this host's own clock. Two rules, either of which is
+enough. The service's clocks: a reply's ``Date`` is past the item's ``_ts``, its ttl and the skew
+that is allowed for; ``fast_takeover=false`` leaves this rule out. Observation: the ETag has not
+changed for the ttl that the item records, and a margin. The memory is bounded; what it forgets
+costs an observer one more ttl, never safety.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Sighting:
 
 
 class Observations:
-    """What one driver has seen. ``fast`` lets the service's clocks decide as well."""
+    """What one driver has seen. ``fast`` is whether the service's clocks decide as well."""
 
     def __init__(
         self, clock: Clock, host: str, *, fast: bool, skew_s: float, most: int = OBSERVED_MAX

@@ -103,7 +103,7 @@ def read_settings(location: Location, options: Mapping[str, Any]) -> CosmosSetti
             given, "connect_timeout", _CONNECT_TIMEOUT_S, 0.05, _TIMEOUT_MAX_S
         ),
         proxy=read_proxy(given),
-        fast_takeover=read_switch(given, "fast_takeover") is True,
+        fast_takeover=read_switch(given, "fast_takeover") is not False,
         max_server_skew_s=read_seconds(
             given, "max_server_skew", _MAX_SERVER_SKEW_S, _MAX_SERVER_SKEW_MIN_S, _TIMEOUT_MAX_S
         ),
