@@ -77,6 +77,11 @@ class Lease:
         return self._twin.previous_owner
 
     @property
+    def acquired_at(self) -> datetime:
+        """When the grant arrived here."""
+        return self._twin.acquired_at
+
+    @property
     def expires_at(self) -> datetime:
         """When others may take the key if no renewal follows."""
         return self._twin.expires_at
@@ -120,7 +125,10 @@ class Lease:
         self, event: type[E], handler: Callable[[E], Awaitable[None] | None]
     ) -> Callable[[], None]: ...
     def on(self, event: type[Any], handler: Handler) -> Callable[[], None]:
-        """Call ``handler`` on the façade's thread for each event of that type."""
+        """Call ``handler`` on the façade's thread for each event of that type.
+
+        The ``lease`` of an event is an ``outlive.Lease``: there, nothing may block.
+        """
         return self._twin.on(event, handler)
 
     def __enter__(self) -> Self:

@@ -22,9 +22,15 @@ _log = logging.getLogger("outlive.leases")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEvent:
-    """What all events say: which grant, and when by the owner's wall clock."""
+    """What all events say: which grant, and when by the owner's wall clock.
+
+    ``id`` is that of the grant. ``lease`` is its handle, an ``outlive.Lease``, or ``None`` if the
+    program has dropped it.
+    """
 
     key: str
+    id: str
+    lease: Any
     token: int
     owner: str
     at: datetime
@@ -32,10 +38,12 @@ class LeaseEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed(LeaseEvent):
-    """A renewal was acknowledged."""
+    """A renewal was acknowledged. The lease now lasts ``ttl_s``, until ``expires_at``."""
 
     version: int
     renewals: int
+    ttl_s: float
+    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

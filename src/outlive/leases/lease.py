@@ -7,8 +7,9 @@ not the process could talk to the store.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from outlive.errors import LeaseLost
@@ -35,6 +36,7 @@ class Lease:
 
     def __init__(self, tenure: Tenure, ownership: Ownership, metadata: str) -> None:
         self.tenure = tenure
+        tenure.handle = weakref.ref(self)
         self._ownership = ownership
         self._metadata = metadata
 
@@ -94,12 +96,14 @@ class Lease:
         return self.tenure.grant.previous_owner
 
     @property
+    def acquired_at(self) -> datetime:
+        """When the grant arrived here, by this machine's wall clock."""
+        return self.tenure.acquired_at
+
+    @property
     def expires_at(self) -> datetime:
         """When others may take the key if no renewal follows, by this machine's wall clock."""
-        tenure = self.tenure
-        clock = self._ownership.runtime.clock
-        left_s = tenure.asked_at + tenure.plan.ttl_s - clock.monotonic()
-        return clock.now() + timedelta(seconds=left_s)
+        return self._ownership.expires_at(self.tenure)
 
     @property
     def remaining_s(self) -> float:

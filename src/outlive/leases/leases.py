@@ -420,6 +420,7 @@ class Leases:
             acquired.grant,
             plan,
             asked_at=acquired.asked_at,
+            acquired_at=self._runtime.clock.now(),
             loop=self._loop,
             pid=self._runtime.pid(),
             origin=origin,

@@ -10,7 +10,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from outlive.errors import Fenced, LeaseLost, OutliveError, StoreError, UsageError
@@ -100,6 +100,11 @@ class Ownership:
             return False
         return True
 
+    def expires_at(self, tenure: Tenure) -> datetime:
+        """When others may take the key if no renewal follows, by this machine's wall clock."""
+        left_s = tenure.asked_at + tenure.plan.ttl_s - self.runtime.clock.monotonic()
+        return self.runtime.clock.now() + timedelta(seconds=left_s)
+
     def why_not(self, tenure: Tenure) -> LeaseLost:
         """The error to raise for a tenure that is not held; a fresh one each time."""
         if tenure.error is not None:
@@ -186,7 +191,14 @@ class Ownership:
         self.log.debug(
             "renewed lease %r", grant.key, extra={"key": grant.key, "token": grant.token}
         )
-        self.tell(tenure, Renewed, version=grant.version, renewals=tenure.renewals)
+        self.tell(
+            tenure,
+            Renewed,
+            version=grant.version,
+            renewals=tenure.renewals,
+            ttl_s=tenure.plan.ttl_s,
+            expires_at=self.expires_at(tenure),
+        )
 
     def renew_failed(self, tenure: Tenure, error: BaseException, *, will_retry: bool) -> None:
         """Book a failed renewal attempt."""
@@ -373,6 +385,8 @@ class Ownership:
         grant = tenure.grant
         return {
             "key": grant.key,
+            "id": grant.owner.rpartition("/")[2],
+            "lease": None if tenure.handle is None else tenure.handle(),
             "token": grant.token,
             "owner": grant.owner,
             "at": self.runtime.clock.now(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from enum import Enum
 
 import msgspec
@@ -63,6 +64,7 @@ class Tenure(msgspec.Struct, eq=False):
     origin: tuple[str, int]
     # Who acquired it: a task, or a thread of the blocking façade. Dropped at the end.
     caller: object
+    acquired_at: datetime
     # The start of the newest acknowledged request, by the monotonic clock.
     asked_at: float
     deadline: float
@@ -78,6 +80,8 @@ class Tenure(msgspec.Struct, eq=False):
     lost_callbacks: list[Callable[[LeaseLost], None]] | None = None
     # Done when the block or function that runs under this lease has ended.
     block: asyncio.Future[None] | None = None
+    # Weak, because a handle that the program drops ends the grant.
+    handle: Callable[[], object] | None = None
 
     @classmethod
     def of(
@@ -86,6 +90,7 @@ class Tenure(msgspec.Struct, eq=False):
         plan: LeasePlan,
         *,
         asked_at: float,
+        acquired_at: datetime,
         loop: asyncio.AbstractEventLoop,
         pid: int,
         origin: tuple[str, int],
@@ -98,6 +103,7 @@ class Tenure(msgspec.Struct, eq=False):
             pid,
             origin,
             caller_now(loop),
+            acquired_at,
             asked_at,
             asked_at + plan.safe_s,
             asked_at + plan.renew_after_s,

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import pickle
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -139,6 +140,30 @@ async def test_a_raising_handler_is_logged_and_harms_nothing(pair, caplog):
     assert [event.renewals for event in heard] == [1]
     assert "a handler's own mistake" in caplog.text
     assert lease.is_held
+
+
+async def test_each_event_says_which_grant_and_until_when(pair):
+    a, _ = pair
+    heard = []
+    a.leases.on(outlive.LeaseEvent, heard.append)
+    before = datetime.now(UTC)
+    lease = await a.leases.acquire("k", ttl=20)
+    acquired_at = lease.acquired_at
+    assert before <= acquired_at <= datetime.now(UTC)
+    await lease.renew()
+    await a.leases.break_lease("k", reason="a test of events")
+    with pytest.raises(LeaseLost):
+        await lease.renew()
+    other = await a.leases.acquire("other")
+    await other.release()
+    await asyncio.sleep(0)
+    renewed, lost, released = heard
+    assert {type(event) for event in heard} == {outlive.Renewed, outlive.Lost, outlive.Released}
+    assert [event.id for event in heard] == [lease.id, lease.id, other.id]
+    assert (renewed.lease, lost.lease, released.lease) == (lease, lease, other)
+    assert renewed.ttl_s == 20
+    assert abs(renewed.expires_at - renewed.at - timedelta(seconds=20)) < timedelta(seconds=1)
+    assert lease.acquired_at == acquired_at
 
 
 async def test_an_unknown_event_is_refused(pair):
