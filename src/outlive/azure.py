@@ -1,13 +1,16 @@
 """Who asks, and where: what the Azure drivers share.
 
-Owns the meaning of the options ``connection_string``, ``account_key`` and ``endpoint``, and the
-identity of the process that speaks where no secret is given. Looks at nothing but its arguments;
-only ``open_identity`` imports a client library. Must never show a secret.
+Owns the meaning of the options ``connection_string``, ``account_key``, ``credential`` and
+``endpoint``, and the identity of the process that speaks where none of them is given; and of
+``proxy`` and the limits of time. Looks at nothing but its arguments; only ``open_identity`` imports
+a client library. Must never show a secret.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +19,24 @@ from urllib.parse import urlsplit
 
 from outlive.errors import ConfigurationError
 
-ACCESS_OPTIONS = frozenset({"connection_string", "account_key", "endpoint"})
+ACCESS_OPTIONS = frozenset({"connection_string", "account_key", "credential", "endpoint", "proxy"})
+
+# What ``UseDevelopmentStorage=true`` stands for in all client libraries. The key is public.
+_EMULATED_STORAGE = {
+    "accountname": "devstoreaccount1",
+    "accountkey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr"
+    "/KBHBeksoGMGw==",
+    "blobendpoint": "http://127.0.0.1:10000/devstoreaccount1",
+}
+
+_PROOFS = ("connection_string", "account_key", "credential")
+
+# Where the credentials of azure-core and azure-storage-blob keep what a connection string names.
+_KEPT_IN = (
+    ("account_name", "accountname"),
+    ("account_key", "accountkey"),
+    ("signature", "sharedaccesssignature"),
+)
 
 # Storage accounts have 3 to 24 lower-case letters and digits, Cosmos accounts up to 44 and hyphens.
 # The name becomes part of a host name, so nothing else may pass.
@@ -64,36 +84,44 @@ class AzureAccess:
     """Where a service is, and what proves who asks. ``repr`` shows no secret.
 
     ``account`` is empty where only an endpoint is known. With neither ``key`` nor ``signature``
-    the identity of the process speaks: see ``open_identity``.
+    it is ``credential`` that speaks, or the identity of the process: see ``open_identity``.
     """
 
     endpoint: str
     account: str
     key: str | None = field(default=None, repr=False)
     signature: str | None = field(default=None, repr=False)
+    credential: Any = field(default=None, repr=False)
 
     @property
     def method(self) -> str:
         """How the caller proves who it is, in words for people."""
         if self.key is not None:
             return "account key"
-        return "identity of the process" if self.signature is None else "shared access signature"
+        if self.signature is not None:
+            return "shared access signature"
+        return "identity of the process" if self.credential is None else "credential of the caller"
 
 
 def read_access(service: AzureService, account: str, options: Mapping[str, Any]) -> AzureAccess:
     """The access that ``account`` (of the URL; may be empty) and ``options`` describe.
 
-    A connection string says everything by itself; an account key needs the account; an endpoint
-    alone, or an account alone, means the identity of the process.
+    A connection string says everything by itself, and so does an SDK client as ``credential``; an
+    account key and another credential need the account or an endpoint; these alone mean the
+    identity of the process.
 
     Raises:
         ConfigurationError: They contradict each other or say too little. Shows no secret.
     """
     text, key = _text(options, "connection_string"), _text(options, "account_key")
     given = None if options.get("endpoint") is None else _text(options, "endpoint")
-    if text is not None and key is not None:
-        raise ConfigurationError("give connection_string or account_key, not both")
-    fields = {} if text is None else _connection_fields(text)
+    given_by = [name for name in _PROOFS if options.get(name) is not None]
+    if len(given_by) > 1:
+        raise ConfigurationError(f"give {given_by[0]} or {given_by[1]}, not both")
+    fields = {} if text is None else _connection_fields(service, text)
+    credential = options.get("credential")
+    if credential is not None:
+        fields, credential = _credential_fields(service, credential)
     named = fields.get("accountname", "")
     if account and named and account != named:
         raise ConfigurationError(
@@ -106,6 +134,7 @@ def read_access(service: AzureService, account: str, options: Mapping[str, Any])
         account=account,
         key=_checked_key(key or fields.get("accountkey")),
         signature=fields.get("sharedaccesssignature"),
+        credential=credential,
     )
     if text is not None and access.key is None and access.signature is None:
         raise ConfigurationError(
@@ -119,20 +148,37 @@ def read_access(service: AzureService, account: str, options: Mapping[str, Any])
     return access
 
 
-def open_identity(service: AzureService) -> Any:
-    """The identity of this process, found as azure-identity finds it; the caller closes it.
+def open_identity(service: AzureService, access: AzureAccess) -> Any:
+    """The caller's credential, or the identity of this process; whoever opened it closes it.
 
-    In turn: the environment, workload identity, managed identity, and the developer's ``az login``.
-    Nothing is sent until a token is needed. It belongs to the event loop that uses it first.
+    azure-identity finds the latter, in turn: the environment, workload identity, managed identity,
+    and the developer's ``az login``. Nothing is sent until a token is needed. It belongs to the
+    event loop that uses it first.
 
     Raises:
         ConfigurationError: The client library is not installed.
     """
+    if access.credential is not None:
+        return _CallersCredential(access.credential)
     try:
         from azure.identity.aio import DefaultAzureCredential
     except ImportError:
         raise missing_library(service, "azure-identity") from None
     return DefaultAzureCredential()
+
+
+class _CallersCredential:
+    """A credential of the caller's, asked in a thread because it blocks, and never closed."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        """A token; asked for about once an hour."""
+        return await asyncio.to_thread(self._credential.get_token, *scopes, **options)
+
+    async def close(self) -> None:
+        """Do nothing: the credential is the caller's."""
 
 
 def missing_library(service: AzureService, library: str) -> ConfigurationError:
@@ -156,7 +202,41 @@ def _text(options: Mapping[str, Any], name: str) -> str | None:
     return value.strip()
 
 
-def _connection_fields(text: str) -> dict[str, str]:
+def _credential_fields(service: AzureService, given: Any) -> tuple[dict[str, str], Any]:
+    """What ``credential`` says: fields as of a connection string, and what gives tokens, if any.
+
+    Of an SDK client its address and credential are taken. Requests go over connections of the
+    driver's own: a client belongs to one event loop, and leases are renewed on another.
+    """
+    fields, found = dict[str, str](), given
+    if (account := getattr(given, "client_connection", None)) is not None:
+        # azure.cosmos.CosmosClient
+        fields[service.address_field] = account.url_connection
+        found = account.aad_credentials
+        fields |= {"accountkey": account.master_key} if account.master_key else {}
+    elif hasattr(given, "primary_endpoint"):
+        # azure.storage.blob.BlobServiceClient
+        fields[service.address_field] = given.primary_endpoint.rstrip("/")
+        found = given.credential
+    for attribute, field_name in _KEPT_IN:
+        if isinstance(value := getattr(found, attribute, None), str):
+            fields[field_name] = value
+    if "accountkey" in fields or "sharedaccesssignature" in fields:
+        return fields, None
+    if not callable(get_token := getattr(found, "get_token", None)):
+        raise ConfigurationError(
+            f"credential must be one of azure-identity, or a client of {service.name} that was "
+            f"made with a credential, not {type(given).__name__}"
+        )
+    if inspect.iscoroutinefunction(get_token):
+        raise ConfigurationError(
+            "a credential of azure.identity.aio belongs to one event loop, and leases are renewed "
+            "on another: make it of the class of the same name in azure.identity"
+        )
+    return fields, found
+
+
+def _connection_fields(service: AzureService, text: str) -> dict[str, str]:
     """The fields of a connection string, their names lowered; the values keep their ``=``."""
     fields: dict[str, str] = {}
     for part in text.split(";"):
@@ -169,11 +249,8 @@ def _connection_fields(text: str) -> dict[str, str]:
             )
         if sep:
             fields[name.strip().lower()] = value.strip()
-    if "usedevelopmentstorage" in fields:
-        raise ConfigurationError(
-            "connection_string: UseDevelopmentStorage is not supported; write the emulator's "
-            "whole connection string, with AccountName, AccountKey and its endpoint"
-        )
+    if service is BLOB and fields.get("usedevelopmentstorage", "").lower() == "true":
+        return _EMULATED_STORAGE
     return fields
 
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import pytest
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+from azure.storage.blob.aio import BlobServiceClient
 
 import outlive
 from outlive.errors import ConfigurationError, StoreUnavailable, UsageError
@@ -75,6 +76,28 @@ async def test_a_missing_container_that_may_not_be_made_is_named_with_the_comman
     with pytest.raises(ConfigurationError, match="az storage container create") as raised:
         await lab.host("a")
     assert "sig=" not in str(raised.value)
+
+
+async def test_the_emulator_is_reached_as_by_every_client(azurite_server) -> None:
+    options = {
+        "connection_string": "UseDevelopmentStorage=true",
+        # Not on its usual port, which another program of this machine may have.
+        "endpoint": f"http://127.0.0.1:{azurite_server.port}/devstoreaccount1",
+    }
+    url = f"azblob:///{new_container()}"
+    async with outlive.connect(url, options=options) as host, host.leases.hold("k") as lease:
+        assert lease.is_held
+
+
+async def test_a_client_of_the_caller_says_where_and_who(azurite_server) -> None:
+    async with (
+        BlobServiceClient.from_connection_string(azurite_server.connection_string) as client,
+        outlive.connect(f"azblob:///{new_container()}", options={"credential": client}) as host,
+        host.leases.hold("k") as lease,
+    ):
+        assert lease.is_held
+        # It stays the caller's own.
+        assert [each async for each in client.list_containers()]
 
 
 async def test_a_signature_for_one_container_is_enough_and_never_shown(

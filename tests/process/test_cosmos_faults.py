@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
+from azure.cosmos.aio import CosmosClient
 
 import outlive
 from outlive.clock import SystemClock
@@ -389,6 +390,29 @@ async def test_a_wrong_key_is_named_without_showing_it(opened, cosmos_emulator):
     with pytest.raises(ConfigurationError, match="az cosmosdb keys list") as raised:
         await opened(url)
     assert "d3Jvbmct" not in repr(raised.value)
+
+
+async def test_a_client_of_the_caller_says_where_and_who(cosmos_emulator):
+    container = cosmos_emulator.new_url().partition("?")[0].rpartition("/")[2]
+    async with (
+        CosmosClient(
+            cosmos_emulator.endpoint, cosmos_emulator.key, enable_endpoint_discovery=False
+        ) as client,
+        outlive.connect(
+            f"cosmos:///DistributedLeasing/{container}",
+            name="us-east-1",
+            options={"credential": client},
+        ) as host,
+        host.leases.hold("k") as lease,
+    ):
+        items = client.get_database_client("DistributedLeasing").get_container_client(container)
+        query = 'SELECT * FROM c WHERE c.ownerId = "us-east-1"'
+        found = [item async for item in items.query_items(query)]
+        assert [(item["leaseKey"], item["leaseId"]) for item in found] == [("k", lease.id)]
+        # A host, or a whole owner.
+        for owner in ("us-east-1", lease.owner):
+            assert [each.key for each in await host.leases.list(owner=owner)] == ["k"]
+        assert await host.leases.list(owner="us-east-1/another") == []
 
 
 async def test_the_key_is_never_logged(opened, cosmos_emulator, faulty_url, faults, caplog):

@@ -28,6 +28,12 @@ from tests.services import START_LIMIT_S, Unavailable, end, free_port, install
 
 ACCOUNT = "outlivetests"
 
+# The account of an Azurite that was told nothing: the one of UseDevelopmentStorage=true.
+PUBLIC = (
+    "devstoreaccount1:Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr"
+    "/KBHBeksoGMGw=="
+)
+
 
 class AzuriteServer:
     """One storage account, from `start` to `stop`; also a context manager.
@@ -124,7 +130,7 @@ class AzuriteServer:
                     # A new client library may be ahead of the emulator.
                     *("--silent", "--skipApiVersionCheck", "--disableTelemetry"),
                 ],
-                env=os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key}"},
+                env=os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key};{PUBLIC}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

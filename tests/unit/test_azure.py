@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import pytest
+from azure.core.credentials import AzureSasCredential
+from azure.cosmos.aio import CosmosClient
+from azure.identity import AzureCliCredential, aio
+from azure.storage.blob.aio import BlobServiceClient
 
 from outlive.azure import BLOB, COSMOS, open_identity, read_access
 from outlive.errors import ConfigurationError
@@ -58,6 +63,71 @@ def test_a_connection_string_may_hold_a_signature():
     assert CANARY not in repr(access)
 
 
+def test_the_emulator_is_named_as_everywhere():
+    access = read_access(BLOB, "", {"connection_string": "UseDevelopmentStorage=true"})
+    assert access.endpoint == "http://127.0.0.1:10000/devstoreaccount1"
+    assert access.account == "devstoreaccount1"
+    with pytest.raises(ConfigurationError, match="no account for Azure Cosmos DB"):
+        read_access(COSMOS, "", {"connection_string": "UseDevelopmentStorage=true"})
+
+
+class Tokens:
+    """A credential as azure-identity makes them, which blocks."""
+
+    asked_in: threading.Thread | None = None
+
+    def get_token(self, *scopes: str) -> str:
+        self.asked_in = threading.current_thread()
+        return f"a token for {scopes}"
+
+
+@pytest.mark.parametrize("service", [BLOB, COSMOS])
+async def test_a_credential_of_the_caller_is_asked_beside_the_event_loop(service):
+    tokens = Tokens()
+    access = read_access(service, "shop", {"credential": tokens})
+    assert access.method == "credential of the caller"
+    identity = open_identity(service, access)
+    assert await identity.get_token("scope") == "a token for ('scope',)"
+    assert tokens.asked_in not in {None, threading.main_thread()}
+    await identity.close()
+
+
+@pytest.mark.parametrize(
+    ("service", "client", "endpoint", "key", "signature"),
+    [
+        (
+            *(BLOB, BlobServiceClient("https://shop.blob.core.windows.net", credential=CANARY)),
+            *("https://shop.blob.core.windows.net", CANARY, None),
+        ),
+        (
+            *(
+                BLOB,
+                BlobServiceClient(
+                    "https://a1b.blob.core.windows.net", credential=AzureSasCredential("sig=1")
+                ),
+            ),
+            *("https://a1b.blob.core.windows.net", None, "sig=1"),
+        ),
+        (
+            *(BLOB, BlobServiceClient("https://a1b.blob.core.windows.net", credential=Tokens())),
+            *("https://a1b.blob.core.windows.net", None, None),
+        ),
+        (
+            *(COSMOS, CosmosClient("https://shop.example:443/", credential=CANARY)),
+            *("https://shop.example:443/", CANARY, None),
+        ),
+        (
+            *(COSMOS, CosmosClient("https://a.example:443/", credential=AzureCliCredential())),
+            *("https://a.example:443/", None, None),
+        ),
+    ],
+)
+def test_an_sdk_client_says_where_and_who(service, client, endpoint, key, signature):
+    access = read_access(service, "", {"credential": client})
+    assert (access.endpoint, access.key, access.signature) == (endpoint, key, signature)
+    assert (access.credential is None) == (key is not None or signature is not None)
+
+
 def test_a_connection_string_of_cosmos_says_everything():
     text = f"AccountEndpoint=https://shop.documents.azure.com:443/;AccountKey={CANARY};"
     access = read_access(COSMOS, "", {"connection_string": text})
@@ -87,7 +157,9 @@ def test_a_connection_string_of_cosmos_says_everything():
         ("shop", {"connection_string": CANARY[:6]}, "not of the form"),
         ("shop", {"connection_string": f"AccountKey={CANARY};{CANARY[:6]}"}, "not of the form"),
         ("shop", {"connection_string": "AccountName=shop"}, "neither AccountKey nor"),
-        ("", {"connection_string": "UseDevelopmentStorage=true"}, "UseDevelopmentStorage"),
+        ("shop", {"credential": object()}, "one of azure-identity"),
+        ("shop", {"credential": aio.AzureCliCredential()}, "in azure.identity"),
+        ("shop", {"credential": AzureCliCredential(), "account_key": CANARY}, "not both"),
         ("shop", {"endpoint": "shop.blob.core.windows.net"}, "https://"),
         ("shop", {"endpoint": "https://"}, "https://"),
         ("shop", {"endpoint": "https://x:port"}, "https://"),
@@ -105,4 +177,4 @@ def test_what_contradicts_itself_is_refused_without_a_secret(account, options, s
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "azure.identity.aio", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'outlive\[cosmos\]'"):
-        open_identity(COSMOS)
+        open_identity(COSMOS, read_access(COSMOS, "shop", {}))

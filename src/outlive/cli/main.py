@@ -37,6 +37,7 @@ _COMMANDS = {
     "host": "outlive.cli.host",
     "lease": "outlive.cli.lease",
     "migrate": "outlive.cli.migrate",
+    "provision": "outlive.cli.provision",
     "schedule": "outlive.cli.schedule",
     "serve": "outlive.cli.serve",
     "token": "outlive.cli.token",

@@ -12,6 +12,7 @@ from typing import Any
 from outlive.drivers.azblob.connection import Connection
 from outlive.drivers.azblob.records import (
     CONTENT_BYTES_MAX,
+    SCHEMA,
     BlobRecord,
     Seen,
     decode,
@@ -20,7 +21,7 @@ from outlive.drivers.azblob.records import (
 )
 from outlive.drivers.azblob.settings import AzureBlobSettings
 from outlive.drivers.azblob.translate import Refusal, error_code
-from outlive.errors import ConfigurationError, StoreError, StoreUnavailable
+from outlive.errors import ConfigurationError, SchemaMismatch, StoreError, StoreUnavailable
 from outlive.ports.driver import DriverContext
 
 # A blob that is never made: asking for it tells whether the container is there.
@@ -59,6 +60,7 @@ class Blobs:
         """Make sure of the container; make it if it is missing and the identity may.
 
         Raises:
+            SchemaMismatch: It is missing, and the context says ``create=False``.
             ConfigurationError: It is missing and may not be made, or the identity may not use it.
             StoreUnavailable: The service cannot be reached.
         """
@@ -69,6 +71,13 @@ class Blobs:
                 raise
         else:
             return
+        if not self._context.create:
+            raise SchemaMismatch(
+                f"there is no container {self._settings.shown}; `outlive provision azblob` creates "
+                "it",
+                found=0,
+                expected=SCHEMA,
+            )
         try:
             await self._ask(self._container.create_container, write=True)
         except ConfigurationError as error:
@@ -78,6 +87,10 @@ class Blobs:
                 f"--account-name {self._settings.access.account or 'ACCOUNT'} --auth-mode login"
             ) from error
         self._context.logger.info("created the container %s", self._settings.shown)
+
+    async def remove(self) -> None:
+        """Delete the container, with everything in it."""
+        await self._ask(self._container.delete_container, write=True)
 
     async def container_properties(self) -> Any:
         """What the container says about itself; not every signature may ask."""

@@ -53,7 +53,7 @@ class Connection:
         elif access.signature is not None:
             credential = access.signature
         else:
-            credential = self._identity = open_identity(BLOB)
+            credential = self._identity = open_identity(BLOB, access)
         try:
             return self.library.ContainerClient(
                 access.endpoint,

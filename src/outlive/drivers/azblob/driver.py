@@ -87,6 +87,10 @@ class AzureBlobDriver:
         """Look at the container and who asks; see the port."""
         return await look(self._blobs, self._settings, self._context, self._clock)
 
+    async def remove(self) -> None:
+        """Delete the container, with all leases in it. Who owns one loses it."""
+        await self._blobs.remove()
+
     async def close(self) -> None:
         """Give everything back. Repeatable."""
         await self.leases.close()

@@ -22,7 +22,7 @@ from outlive.serialization import decode_json, encode_json
 _PREFIX = "outlive_"
 
 # How a record is written. A release that reads more raises it, and goes on reading less.
-_SCHEMA = 1
+SCHEMA = 1
 
 # The metadata and state of a grant stay in the blob's metadata up to this size, encoded. The key
 # and the owner need up to 3.5 KiB of the 8 KiB when every character of them is escaped.
@@ -98,7 +98,7 @@ def next_token(record: BlobRecord | None, now_us: int) -> int:
 def encode(record: BlobRecord) -> tuple[dict[str, str], bytes | None]:
     """The metadata of a blob, and its content if the record does not fit without."""
     fields = {
-        "schema": str(_SCHEMA),
+        "schema": str(SCHEMA),
         "key": _escaped(record.key),
         "token": str(record.token),
         "version": str(record.version),
@@ -214,12 +214,12 @@ def tenancy(record: LeaseRecord) -> Tenancy:
 
 
 def _check_schema(found: int) -> None:
-    if found > _SCHEMA:
+    if found > SCHEMA:
         raise SchemaMismatch(
             f"a lease was written by a newer release (schema {found}, this release reads "
-            f"{_SCHEMA}): upgrade Outlive on this host",
+            f"{SCHEMA}): upgrade Outlive on this host",
             found=found,
-            expected=_SCHEMA,
+            expected=SCHEMA,
         )
 
 

@@ -16,7 +16,7 @@ from outlive.errors import ConfigurationError
 from outlive.model.driver_options import read_seconds
 from outlive.model.location import Location
 
-OPTIONS = ACCESS_OPTIONS | {"request_timeout", "connect_timeout", "proxy"}
+OPTIONS = ACCESS_OPTIONS | {"request_timeout", "connect_timeout"}
 
 # Azure's rules for containers: 3 to 63 lower-case letters, digits and single hyphens.
 _CONTAINER = re.compile(r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*")

@@ -55,7 +55,7 @@ class Connection:
         self.request_units = 0.0
         self.library = import_library()
         key = settings.access.key
-        self._identity: Any | None = open_identity(COSMOS) if key is None else None
+        self._identity: Any | None = open_identity(COSMOS, settings.access) if key is None else None
         self.client: Any = open_client(
             self.library, settings, self._identity if key is None else key, self._note
         )

@@ -92,6 +92,16 @@ class Container:
 
         return await self._connection.ask(read, write=False)
 
+    async def delete_self(self) -> None:
+        """Delete this container; ``MISSING`` is as good."""
+        database = self._connection.client.get_database_client(self._settings.database)
+
+        async def delete(hooks: Hooks) -> Document:
+            await database.delete_container(self._settings.container, **hooks)
+            return {}
+
+        await self._connection.ask(delete, write=True)
+
     async def create_self(self, partition_path: str, indexing: Mapping[str, Any]) -> None:
         """Create the database and this container where they are missing. Repeatable.
 

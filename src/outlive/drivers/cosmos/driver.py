@@ -14,7 +14,7 @@ from outlive.drivers.cosmos.items import SCHEMA
 from outlive.drivers.cosmos.lease_reader import LeaseReader
 from outlive.drivers.cosmos.lease_store import CosmosLeaseStore
 from outlive.drivers.cosmos.observation import Observations
-from outlive.drivers.cosmos.provisioning import Account, prepare, read_account
+from outlive.drivers.cosmos.provisioning import Account, prepare, read_account, remove
 from outlive.drivers.cosmos.settings import OPTIONS, CosmosSettings, read_settings
 from outlive.model.location import Location
 from outlive.model.options import CLOCK_DRIFT
@@ -107,6 +107,10 @@ class CosmosDriver:
         return await look(
             self._connection, self._container, self._settings, self._account, self._clock
         )
+
+    async def remove(self) -> None:
+        """Delete the container, with all leases in it. Who owns one loses it."""
+        await remove(self._container, self._settings)
 
     async def close(self) -> None:
         """Give everything back. Repeatable."""

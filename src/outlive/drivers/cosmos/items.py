@@ -93,8 +93,7 @@ class Item:
             "leaseKey": self.key,
             "namespace": self.namespace,
             "leaseId": None if self.owner is None else self.owner.rpartition("/")[2],
-            "ownerId": self.owner,
-            "ownerHost": None if self.owner is None else host_of(self.owner),
+            "ownerId": None if self.owner is None else host_of(self.owner),
             "acquiredAt": _text(self.acquired_at),
             "renewedAt": _text(self.renewed_at),
             "expiresAt": None if self.owner is None else _text(expires_at),
@@ -128,6 +127,7 @@ class _Stored(msgspec.Struct, kw_only=True, rename="camel"):
     namespace: str
     lease_key: str
     owner_id: str | None
+    lease_id: str | None
     host_id: str
     token: int
     version: int
@@ -170,7 +170,7 @@ def read_item(document: Mapping[str, Any]) -> Item:
     return Item(
         namespace=stored.namespace,
         key=stored.lease_key,
-        owner=stored.owner_id,
+        owner=None if stored.owner_id is None else f"{stored.owner_id}/{stored.lease_id}",
         host=stored.host_id,
         token=stored.token,
         version=stored.version,

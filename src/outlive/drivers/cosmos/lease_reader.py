@@ -21,7 +21,8 @@ _ALL = "SELECT * FROM c WHERE c.namespace = @namespace"
 _PREFIX = " AND STARTSWITH(c.leaseKey, @prefix)"
 # Ids are in the order of their keys, see `item_ids`.
 _AFTER = " AND c.id > @after"
-_OWNER = " AND (c.ownerId = @owner OR c.ownerHost = @owner)"
+# A host, or a whole owner: a host and the id of its lease.
+_OWNER = " AND (c.ownerId = @owner OR (c.ownerId = @host AND c.leaseId = @lease))"
 _OWNED = " AND NOT IS_NULL(c.ownerId)"
 _ORDER = " ORDER BY c.id"
 
@@ -71,6 +72,7 @@ class LeaseReader:
             text, values["@after"] = text + _AFTER, item_id(self._namespace, after)
         if owner is not None:
             text, values["@owner"] = text + _OWNER, owner
+            values["@host"], _, values["@lease"] = owner.rpartition("/")
         if active:
             text += _OWNED
         records: dict[str, LeaseRecord] = {}

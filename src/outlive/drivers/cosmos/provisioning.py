@@ -27,7 +27,7 @@ INDEXING: dict[str, Any] = {
         {"path": "/namespace/?"},
         {"path": "/leaseKey/?"},
         {"path": "/ownerId/?"},
-        {"path": "/ownerHost/?"},
+        {"path": "/leaseId/?"},
     ],
     "excludedPaths": [{"path": "/*"}],
 }
@@ -99,14 +99,14 @@ async def _container_properties(
         if not create:
             raise SchemaMismatch(
                 f"there is no container {settings.container!r} in database {settings.database!r} "
-                f"at {settings.shown}: is the URL right? `outlive migrate` creates both",
+                f"at {settings.shown}: is the URL right? `outlive provision cosmos` creates both",
                 found=0,
                 expected=SCHEMA,
             )
         try:
             await container.create_self(PARTITION_PATH, INDEXING)
         except ConfigurationError as error:
-            if error.__cause__ is None or status_of(error.__cause__) != _FORBIDDEN:
+            if not _is_forbidden(error):
                 raise
             raise ConfigurationError(
                 f"database {settings.database!r} or container {settings.container!r} is missing, "
@@ -117,6 +117,27 @@ async def _container_properties(
     raise StoreUnavailable(
         f"container {settings.container!r} was created but is not available yet; connect again"
     )
+
+
+async def remove(container: Container, settings: CosmosSettings) -> None:
+    """Delete the container, with all leases in it. The database stays.
+
+    Raises:
+        ConfigurationError: The caller may not do it.
+    """
+    try:
+        await container.delete_self()
+    except ConfigurationError as error:
+        if not _is_forbidden(error):
+            raise
+        raise ConfigurationError(
+            f"this identity may not delete container {settings.container!r}: "
+            f"{_container_command(settings, 'delete')}"
+        ) from error
+
+
+def _is_forbidden(error: ConfigurationError) -> bool:
+    return error.__cause__ is not None and status_of(error.__cause__) == _FORBIDDEN
 
 
 async def _probe(container: Container, settings: CosmosSettings, *, create: bool) -> None:
@@ -144,9 +165,9 @@ def _commands(settings: CosmosSettings) -> str:
     return f"{database} && {_container_command(settings)}"
 
 
-def _container_command(settings: CosmosSettings) -> str:
+def _container_command(settings: CosmosSettings, verb: str = "create") -> str:
     return (
-        "az cosmosdb sql container create --account-name ACCOUNT --resource-group GROUP "
-        f"--database-name {settings.database} --name {settings.container} "
-        f"--partition-key-path {PARTITION_PATH}"
+        f"az cosmosdb sql container {verb} --account-name ACCOUNT --resource-group GROUP "
+        f"--database-name {settings.database} --name {settings.container}"
+        + (f" --partition-key-path {PARTITION_PATH}" if verb == "create" else "")
     )

@@ -20,7 +20,6 @@ OPTIONS = ACCESS_OPTIONS | {
     "throughput",
     "request_timeout",
     "connect_timeout",
-    "proxy",
     "fast_takeover",
     "max_server_skew",
 }

@@ -90,7 +90,7 @@ def test_an_item_tells_people_who_owns_it():
         moment(),
         again=False,
     ).body()
-    assert (body["ownerId"], body["ownerHost"], body["leaseId"]) == ("web-1/x", "web-1", "x")
+    assert (body["ownerId"], body["leaseId"]) == ("web-1", "x")
     assert body["leaseKey"] == "orders/1"
     assert body["metadata"]["instanceId"] == "host-1"
     assert body["metadata"]["region"] == "West Europe"

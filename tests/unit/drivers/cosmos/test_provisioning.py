@@ -83,7 +83,7 @@ async def test_an_account_that_writes_in_several_regions_is_refused(opened, serv
 async def test_who_only_looks_makes_no_container(opened, cosmos_emulator):
     url = cosmos_emulator.new_url()
     for _ in range(2):
-        with pytest.raises(SchemaMismatch, match="outlive migrate") as raised:
+        with pytest.raises(SchemaMismatch, match="outlive provision cosmos") as raised:
             await opened(url, create=False)
         assert raised.value.found == 0
     await opened(url)
