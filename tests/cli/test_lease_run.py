@@ -56,7 +56,26 @@ def test_a_command_may_use_outlive_itself(outlive):
     inner = f"{sys.executable} -m outlive.cli.main lease show k -o jsonl"
     done = outlive("lease", "run", "k", "--", "sh", "-c", inner)
     assert done.code == 0
-    assert done.lines[0]["slots"][0]["metadata"]["command"] == "sh"
+    assert done.lines[0]["slots"][0]["metadata"]["command"].startswith(f"sh -c '{inner[:40]}")
+
+
+def test_a_loser_learns_which_process_runs_what(outlive):
+    owner = outlive.start(
+        *("lease", "run", "k", "--metadata", "ticket=OPS-7", "--"),
+        *("sh", "-c", SLEEPER, "--password=canary"),
+    )
+    pids(outlive)
+    for waiting in ("0", "0.2"):
+        refused = outlive("lease", "run", "k", "--timeout", waiting, "--", "true")
+        assert refused.code == 75
+        said, error = refused.stderr.splitlines()
+        assert f"is used by pid {owner.pid} on " in said
+        assert "sh -c 'sleep 100" in said
+        assert "canary" not in said
+        assert "lease 'k'" in error
+    metadata = outlive("lease", "show", "k", "-o", "json").document["slots"][0]["metadata"]
+    assert metadata["ticket"] == "OPS-7"
+    assert outlive("lease", "run", "k", "--metadata", "ticket", "--", "true").code == 2
 
 
 def test_a_pipe_that_closes_ends_the_command_and_not_its_wrapper(outlive):

@@ -78,7 +78,7 @@ class Lease:
 
     @property
     def acquired_at(self) -> datetime:
-        """When the grant arrived here."""
+        """When the grant was asked for."""
         return self._twin.acquired_at
 
     @property

@@ -7,7 +7,7 @@ stopped early enough that it is gone before the store would let somebody else in
 from __future__ import annotations
 
 import asyncio
-import os
+import shlex
 
 import click
 
@@ -15,15 +15,20 @@ from outlive.cli import errors, signals
 from outlive.cli.child import Child, exit_code_of
 from outlive.cli.invocation import SECONDS, Invocation, current, global_options
 from outlive.cli.lease_own import limit_option, timeout_option
-from outlive.errors import StoreError
+from outlive.errors import AcquireTimeout, LeaseHeld, StoreError, UsageError
+from outlive.host import Host
 from outlive.leases.events import Lost, Renewed
 from outlive.leases.lease import Lease
 from outlive.model.options import LeaseOptions, seconds
 from outlive.names import check_key
 from outlive.runtime.runtime import Runtime
+from outlive.serialization import masked
 
 # Most programs end within five seconds of a SIGTERM, and it costs a sixth of the default ttl.
 STOP_GRACE_S = 5.0
+
+# Of a command line, for people: without secrets that show as such, and cut.
+_SHOWN_MAX = 200
 
 # How often the deadline is looked at, should every event fail to arrive.
 _LOOK_S = 1.0
@@ -48,6 +53,12 @@ class _Run(click.Command):
 @timeout_option
 @limit_option
 @click.option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Shown with the lease, beside the host, its pid and the command; repeatable.",
+)
+@click.option(
     "--stop-grace",
     type=SECONDS,
     default=STOP_GRACE_S,
@@ -55,14 +66,13 @@ class _Run(click.Command):
     help="Seconds between SIGTERM and SIGKILL, limited to a third of the ttl.",
 )
 @global_options
-@click.pass_context
 def run(
-    context: click.Context,
     key: str,
     command: tuple[str, ...],
     ttl: float | None,
     timeout: float | None,
     limit: int,
+    metadata: tuple[str, ...],
     stop_grace: float,
 ) -> None:
     """Own a lease while a command runs: outlive lease run KEY [OPTIONS] -- COMMAND [ARGS]...
@@ -73,6 +83,7 @@ def run(
     """
     invocation = current()
     check_key(key)
+    said = dict(_pair(text) for text in metadata)
     grace_s = seconds(stop_grace, "stop-grace")
     target = invocation.target()
     leases = target.settings.leases.with_(ttl=ttl)
@@ -83,22 +94,42 @@ def run(
 
     async def work(heard: signals.Signals) -> int:
         async with invocation.host(create=True) as host:
-            lease = await host.leases.acquire(
-                key,
-                timeout=timeout if timeout is not None else _FOREVER_S,
-                ttl=ttl,
-                limit=limit,
-                safety_margin=margin_s,
-                auto_renew=True,
-                metadata={"command": os.path.basename(command[0])},  # noqa: PTH119
-            )
+            try:
+                lease = await host.leases.acquire(
+                    key,
+                    timeout=timeout if timeout is not None else _FOREVER_S,
+                    ttl=ttl,
+                    limit=limit,
+                    safety_margin=margin_s,
+                    auto_renew=True,
+                    metadata={"command": masked(shlex.join(command), _SHOWN_MAX), **said},
+                )
+            except (LeaseHeld, AcquireTimeout):
+                await _show_owner(invocation, host, key)
+                raise
             return await holding.run(lease, heard)
 
     try:
         code = signals.run(work)
     finally:
         child.close()
-    context.exit(code)
+    click.get_current_context().exit(code)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not (name and separator):
+        raise UsageError(f"--metadata must be NAME=VALUE, not {text!r}")
+    return name, value
+
+
+async def _show_owner(invocation: Invocation, host: Host, key: str) -> None:
+    """Say what to look for, and where, before the error says that the lease is owned."""
+    info = await host.leases.get(key)
+    if info is not None and info.active:
+        about = info.metadata
+        where = f"pid {about.get('pid', '?')} on {about.get('hostname', info.host)}"
+        invocation.complain(f"lease {key!r} is used by {where}: {about.get('command', '?')}")
 
 
 # Longer than any process lives; the option's own default might be shorter than "forever".

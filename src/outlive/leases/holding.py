@@ -7,9 +7,10 @@ When one is lost the task inside the block is cancelled, and the cancellation le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 from outlive.errors import LeaseLost, UsageError
 from outlive.leases.lease import Lease
@@ -17,6 +18,55 @@ from outlive.leases.ownership import Ownership
 from outlive.runtime.entering import AwaitedBlock
 
 T = TypeVar("T", Lease, list[Lease])
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class Acquiring(Coroutine[Any, Any, R]):
+    """A coroutine that is no block, and says to ``async with`` what to write."""
+
+    __slots__ = ("inner",)
+    inner: Coroutine[Any, Any, R]
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self.inner.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Go on, as in any coroutine: a task may run it."""
+        return self.inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Go on with an error, as in any coroutine."""
+        return self.inner.throw(*error)
+
+    def close(self) -> None:
+        """End it, as any coroutine."""
+        self.inner.close()
+
+    if not TYPE_CHECKING:
+
+        async def __aenter__(self) -> NoReturn:
+            self.close()
+            raise TypeError(
+                "write `async with host.leases.hold(…) as lease` (or hold_all); or `async with "
+                "await host.leases.acquire(…) as lease` where a loss need not cancel the block"
+            )
+
+        async def __aexit__(self, *_: object) -> None:
+            """Never reached; without it Python would not ask ``__aenter__``."""
+
+
+def acquiring(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Acquiring[R]]:
+    """Let ``function`` say what to write to code that enters its result as a block."""
+
+    @functools.wraps(function)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Acquiring[R]:
+        # Without a constructor: one call less on the way of every grant.
+        made = cast("Acquiring[R]", object.__new__(Acquiring))
+        made.inner = function(*args, **kwargs)
+        return made
+
+    return make
 
 
 class Hold(AwaitedBlock, Generic[T]):

@@ -97,8 +97,8 @@ class Lease:
 
     @property
     def acquired_at(self) -> datetime:
-        """When the grant arrived here, by this machine's wall clock."""
-        return self.tenure.acquired_at
+        """When the grant was asked for, by this machine's wall clock."""
+        return self._ownership.acquired_at(self.tenure)
 
     @property
     def expires_at(self) -> datetime:

@@ -11,7 +11,7 @@ from outlive.leases.acquiring import Acquired, Acquirer
 from outlive.leases.election import Election
 from outlive.leases.events import E, Handler, Lost
 from outlive.leases.every import Periodic, Ticker
-from outlive.leases.holding import Hold
+from outlive.leases.holding import Hold, acquiring
 from outlive.leases.info import LeaseInfo, info_of
 from outlive.leases.lease import Lease
 from outlive.leases.ownership import Ownership
@@ -107,6 +107,7 @@ class Leases:
             return None
         return self._own(result, plan, request, origin)
 
+    @acquiring
     async def acquire(
         self,
         key: str,
@@ -177,6 +178,7 @@ class Leases:
         """
         return self.hold(key, limit=limit, **options)
 
+    @acquiring
     async def acquire_all(
         self,
         keys: Iterable[str],
@@ -420,7 +422,6 @@ class Leases:
             acquired.grant,
             plan,
             asked_at=acquired.asked_at,
-            acquired_at=self._runtime.clock.now(),
             loop=self._loop,
             pid=self._runtime.pid(),
             origin=origin,

@@ -102,8 +102,17 @@ class Ownership:
 
     def expires_at(self, tenure: Tenure) -> datetime:
         """When others may take the key if no renewal follows, by this machine's wall clock."""
-        left_s = tenure.asked_at + tenure.plan.ttl_s - self.runtime.clock.monotonic()
-        return self.runtime.clock.now() + timedelta(seconds=left_s)
+        return self._by_wall(tenure.asked_at + tenure.plan.ttl_s)
+
+    def acquired_at(self, tenure: Tenure) -> datetime:
+        """When the grant was asked for, by this machine's wall clock; the same at each call."""
+        if tenure.acquired_at is None:
+            tenure.acquired_at = self._by_wall(tenure.granted_at)
+        return tenure.acquired_at
+
+    def _by_wall(self, monotonic_s: float) -> datetime:
+        clock = self.runtime.clock
+        return clock.now() + timedelta(seconds=monotonic_s - clock.monotonic())
 
     def why_not(self, tenure: Tenure) -> LeaseLost:
         """The error to raise for a tenure that is not held; a fresh one each time."""
@@ -122,12 +131,11 @@ class Ownership:
     def _tell_all(self, tenure: Tenure, error: LeaseLost) -> None:
         self._measure_loss(tenure, error.reason)
         self.log.warning("%s", error, extra=self._fields(tenure, reason=error.reason))
-        now, age = self.runtime.clock.now(), self.runtime.clock.monotonic() - tenure.asked_at
         event = Lost(
             **self._identity(tenure),
             reason=error.reason,
             error=error,
-            last_renewed_at=now - timedelta(seconds=age),
+            last_renewed_at=self._by_wall(tenure.asked_at),
         )
         self._post(tenure, self._tell_lost, tenure, event)
 

@@ -64,11 +64,13 @@ class Tenure(msgspec.Struct, eq=False):
     origin: tuple[str, int]
     # Who acquired it: a task, or a thread of the blocking façade. Dropped at the end.
     caller: object
-    acquired_at: datetime
     # The start of the newest acknowledged request, by the monotonic clock.
     asked_at: float
     deadline: float
     renew_due: float
+    # When the grant was asked for, by the monotonic clock; and by the wall clock, once asked.
+    granted_at: float
+    acquired_at: datetime | None = None
     phase: Phase = HELD
     error: LeaseLost | None = None
     renewals: int = 0
@@ -90,7 +92,6 @@ class Tenure(msgspec.Struct, eq=False):
         plan: LeasePlan,
         *,
         asked_at: float,
-        acquired_at: datetime,
         loop: asyncio.AbstractEventLoop,
         pid: int,
         origin: tuple[str, int],
@@ -103,10 +104,10 @@ class Tenure(msgspec.Struct, eq=False):
             pid,
             origin,
             caller_now(loop),
-            acquired_at,
             asked_at,
             asked_at + plan.safe_s,
             asked_at + plan.renew_after_s,
+            asked_at,
         )
 
     def accept(self, grant: Grant, asked_at: float, now: float) -> bool:

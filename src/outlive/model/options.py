@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -19,6 +19,7 @@ from outlive.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 Duration = float | timedelta
 """Seconds, or a timedelta."""
@@ -125,6 +126,13 @@ def _keywords_of(function: Callable[..., object]) -> list[str]:
     return [each.name for each in parameters if each.kind not in refused and each.name != "self"]
 
 
+def known_fields(kind: type[T]) -> type[T]:
+    """Let a class of options refuse one that it does not have, and name the nearest."""
+    kind.__init__ = cast("Any", known_options(kind.__name__)(kind.__init__))
+    return kind
+
+
+@known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseOptions:
     """The options of a lease. All durations are seconds or ``timedelta``.
@@ -177,14 +185,8 @@ class LeaseOptions:
         Raises:
             UsageError: An option is unknown or the combination cannot work.
         """
-        known = {field.name for field in fields(self)}
-        for name in changes:
-            if name not in known:
-                raise UsageError(
-                    f"unknown lease option {name!r}; known: {', '.join(sorted(known))}"
-                )
-        changes = {name: value for name, value in changes.items() if value is not None}
-        return replace(self, **changes) if changes else self
+        kept = {name: getattr(self, name, None) for name in changes if changes[name] is None}
+        return replace(self, **{**changes, **kept}) if len(kept) < len(changes) else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

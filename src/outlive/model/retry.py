@@ -15,7 +15,7 @@ import msgspec
 
 from outlive.errors import UsageError
 from outlive.model.job import MAX_ATTEMPTS
-from outlive.model.options import TTL_MAX_S, Duration, seconds
+from outlive.model.options import TTL_MAX_S, Duration, known_fields, seconds
 from outlive.serialization import name_of
 
 ErrorKind = type[BaseException] | str
@@ -37,6 +37,7 @@ def _names_of(kind: type[BaseException]) -> frozenset[str]:
     return frozenset(name_of(base) for base in kind.__mro__ if base is not object)
 
 
+@known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How failures of a handler are retried. Durations are seconds or ``timedelta``.

@@ -37,6 +37,31 @@ async def test_the_block_is_cancelled_when_the_lease_is_lost(pair):
     await asyncio.sleep(0)
 
 
+async def test_an_acquire_that_is_entered_says_what_to_write(pair):
+    a, _ = pair
+    for entered in (a.leases.acquire("k"), a.leases.acquire_all(["k"])):
+        with pytest.raises(TypeError, match=r"write `async with host\.leases\.hold\(…\) as lease`"):
+            async with entered:
+                pass
+    # Nothing was asked for, and what is awaited, by a task too, works as any coroutine.
+    assert a.leases.owned == 0
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(a.leases.acquire("k"))
+    assert task.result().is_held
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(a.leases.acquire("k", timeout=10, resume=True, ttl=9), 0)
+
+
+async def test_a_mistyped_option_is_answered_with_the_nearest(pair):
+    a, _ = pair
+    with pytest.raises(UsageError, match="no option 'tll'; did you mean 'ttl'"):
+        await a.leases.acquire("k", tll=5)
+    with pytest.raises(UsageError, match="no option 'auto_renw'; did you mean 'auto_renew'"):
+        outlive.LeaseOptions(auto_renw=False)
+    with pytest.raises(UsageError, match="Retry has no option 'max_attempt'; did you mean"):
+        outlive.Retry(max_attempt=3)
+
+
 async def test_a_cancellation_from_outside_goes_through_and_releases(pair):
     a, b = pair
     inside = asyncio.Event()
