@@ -14,6 +14,7 @@ import pytest
 
 import outlive
 from outlive import blocking
+from tests.unit.charts.orchestrator.charts_used import TOGGLE
 
 _PAIRS = [
     (outlive.Leases, blocking.Leases),
@@ -62,6 +63,30 @@ def test_both_sides_have_the_same_parameters(asynchronous, synchronous):
         ], name
         compared += 1
     assert compared >= (1 if asynchronous is outlive.Hosts else 3)
+
+
+def test_charts_run_without_await():
+    kept = []
+    with blocking.Orchestrator(pool_size=2) as hub:
+        with hub.group("orders") as group:
+            machine = group.start(TOGGLE, id="light")
+            unsubscribe = machine.subscribe(lambda seen: kept.append(seen.value))
+            machine.send("FLIP")
+            assert machine.wait_for(lambda seen: seen.matches("on"), timeout=5).value == "on"
+            unsubscribe()
+            assert group.get("light").id == machine.id
+            assert machine.request("FLIP").value == "off"
+            assert kept == ["on"]
+            assert group.broadcast("FLIP") == 1
+            saved = machine.settled() and machine.persist()
+            again = group.restore(TOGGLE, saved, id="again").start()
+            assert (again.snapshot.value, again.running) == ("on", True)
+            machine.stop()
+            with pytest.raises(outlive.UnknownTarget):
+                machine.send("FLIP")
+            assert hub.metrics().active_machines == 1
+        assert group.machines == ()
+        assert not again.running
 
 
 def test_connect_has_the_same_parameters():

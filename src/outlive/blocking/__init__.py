@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from outlive import host as host_module
 from outlive.blocking.calls import awaited, parameters_of
+from outlive.blocking.charts import Group, Machine, Orchestrator
 from outlive.blocking.flows import FlowHandle, Flows
 from outlive.blocking.leases import Lease, Leases
 from outlive.blocking.work import Claim, Job, Work
@@ -34,11 +35,14 @@ __all__ = [
     "Claim",
     "FlowHandle",
     "Flows",
+    "Group",
     "Host",
     "Hosts",
     "Job",
     "Lease",
     "Leases",
+    "Machine",
+    "Orchestrator",
     "Schedules",
     "Work",
     "connect",

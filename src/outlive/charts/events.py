@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from outlive.errors import UsageError
 
@@ -33,6 +33,11 @@ class Event:
 
     def __getitem__(self, key: str) -> Any:
         return self.data[key]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"an event has no {name!r}; its data is read as event[{name!r}]")
 
     def __contains__(self, key: object) -> bool:
         return key in self.data

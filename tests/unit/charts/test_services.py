@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import pickle
 from typing import Any
 
-from outlive.charts import Actor, Chart, Environment, assign, spawn, stop_child
+import pytest
+
+from outlive.charts import Actor, Chart, Environment, Event, assign, spawn, stop_child
 
 
 async def turns(count: int = 8) -> None:
@@ -46,6 +50,14 @@ def invoking(service: Any, **invoke: Any) -> Chart:
         },
         services={"job": service},
     )
+
+
+def test_an_event_says_how_its_data_is_read():
+    event = Event("xstate.done.actor.job", {"output": 7})
+    assert event["output"] == 7
+    with pytest.raises(AttributeError, match=r"its data is read as event\['output'\]"):
+        _ = event.output
+    assert copy.deepcopy(event) == pickle.loads(pickle.dumps(event)) == event
 
 
 async def test_a_coroutine_gives_its_output():

@@ -6,21 +6,24 @@ Owns who is in it, by reference. A name is looked up here and nowhere else; no i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Generator, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from outlive.charts.actor import Actor
 from outlive.charts.chart import Chart
 from outlive.charts.events import Event, EventLike, as_event
 from outlive.charts.orchestrator.acceptance import Acceptance
 from outlive.charts.orchestrator.lanes import Lanes
 from outlive.charts.orchestrator.machine import Machine, ended
 from outlive.charts.orchestrator.options import REQUEST_TIMEOUT_S, MailboxPolicy, MailboxRule
+from outlive.charts.persistence import TimerPolicy, from_json
 from outlive.charts.snapshot import Snapshot
 from outlive.errors import GroupReleased, InvalidName, UnknownTarget, UsageError
 from outlive.model.options import Duration
+from outlive.runtime.running_loop import running_loop
 
 if TYPE_CHECKING:
     from outlive.charts.orchestrator.orchestrator import Orchestrator
@@ -85,7 +88,7 @@ class Group:
 
     def register(
         self,
-        chart: Chart,
+        chart: Chart | Actor,
         *,
         id: str | None = None,  # noqa: A002
         input: Any = None,  # noqa: A002
@@ -97,10 +100,26 @@ class Group:
         ``id`` is what others call it by, by default the chart's id. Several machines may share one;
         then only their whole ids tell them apart. In any thread.
 
+        An ``Actor`` moves here: it is stopped, and the machine continues where it was. Who listens
+        to it does not move.
+
         Raises:
             GroupReleased: The group is gone.
             InvalidName: The id is no text, empty or too long.
+            UsageError: The actor is busy or was not started.
         """
+        if isinstance(chart, Actor):
+            saved = chart.persist()
+            machine = self.restore(
+                chart.chart,
+                saved,
+                id=chart.id if id is None else id,
+                mailbox_limit=mailbox_limit,
+                mailbox_policy=mailbox_policy,
+            )
+            # Two that continue from one state would do everything twice.
+            chart.stop()
+            return machine
         base = checked_name(chart.id if id is None else id, "a machine's id")
         rule = self.orchestrator.rule
         if mailbox_limit is not None or mailbox_policy is not None:
@@ -136,9 +155,38 @@ class Group:
         )
         return machine
 
-    async def start(
+    def restore(
         self,
         chart: Chart,
+        saved: Mapping[str, Any],
+        *,
+        id: str | None = None,  # noqa: A002
+        mailbox_limit: int | None = None,
+        mailbox_policy: MailboxPolicy | None = None,
+        timers: TimerPolicy = "absolute",
+    ) -> Machine:
+        """A machine that continues from ``saved``, which ``persist`` gave, when it is started.
+
+        ``id`` is by default the one it was registered by. See ``Actor.restore`` for timers and
+        services, and ``register`` for the rest.
+
+        Raises:
+            GroupReleased, InvalidName: As ``register``.
+            UsageError: ``saved`` does not fit the chart.
+        """
+        kept = from_json(chart, saved, timers)
+        machine = self.register(
+            chart,
+            id=saved.get("id") if id is None else id,
+            mailbox_limit=mailbox_limit,
+            mailbox_policy=mailbox_policy,
+        )
+        machine.adopt(kept)
+        return machine
+
+    async def start(
+        self,
+        chart: Chart | Actor,
         *,
         id: str | None = None,  # noqa: A002
         input: Any = None,  # noqa: A002
@@ -283,16 +331,18 @@ class Group:
 
     # -- the end --------------------------------------------------------------------------------
 
-    async def release(self) -> None:
+    def release(self) -> Release:
         """End every machine: timers, services, activities, actions that await. Safe to repeat.
 
         Events that wait are dropped, requests that wait are answered with ``GroupReleased``. Takes
-        time for its own members only. Returns when they have ended, on whatever loop they live;
-        actions on a loop that does not run now end when it does.
+        time for its own members only. In any thread, with an event loop or without: when it
+        returns, the group is released and no machine of this thread begins anything. ``await``
+        what it gives to wait until all have ended, on whatever loop they live; actions on a loop
+        that does not run now end when it does.
         """
         with self.orchestrator.lock:
             if self.released:
-                return
+                return Release()
             self.released = True
             members = list(self._members.values())
             self._members.clear()
@@ -300,26 +350,40 @@ class Group:
             self._links.clear()
         self.orchestrator.drop(self)
         reason = GroupReleased(self.name)
-        here = asyncio.get_running_loop()
+        here = running_loop()
         homes: dict[Lanes, list[Machine]] = {}
         for machine in members:
             if machine.home is None:
                 machine.halt(reason)
             else:
                 homes.setdefault(machine.home, []).append(machine)
-        waits: list[Awaitable[Any]] = []
+        release = Release()
         for lanes, machines in homes.items():
-            if lanes.loop is here:
-                waits.append(ended(_halt(machines, reason)))
-            elif lanes.loop.is_running():
+            if lanes.loop is not here and lanes.loop.is_running():
                 done: Future[None] = Future()
                 lanes.post(_halt_there, machines, reason, done)
-                waits.append(asyncio.wrap_future(done))
+                release.elsewhere.append(done)
             else:
-                # It stands still and may never run again, so that nobody else is at them.
-                _halt(machines, reason)
-        for wait in waits:
-            await wait
+                # Another loop stands still and may never run again: nobody else is at them.
+                release.actions += _halt(machines, reason)
+        return release
+
+
+class Release:
+    """What ``Group.release`` gives: ``await`` it to wait until everything has ended."""
+
+    def __init__(self) -> None:
+        self.actions: list[asyncio.Task[None]] = []
+        self.elsewhere: list[Future[None]] = []
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        here = asyncio.get_running_loop()
+        await ended([task for task in self.actions if task.get_loop() is here])
+        for done in self.elsewhere:
+            await asyncio.wrap_future(done)
 
 
 def checked_name(name: object, what: str) -> str:

@@ -179,6 +179,14 @@ class Machine(Worker):
             raise self._absence()
         return await self._at_home(super().settled)
 
+    def persist(self) -> dict[str, Any]:
+        """The machine as JSON, by the name that it was registered by; see ``Group.restore``.
+
+        Raises:
+            UsageError: It was not started, is busy, or its data cannot be said in JSON.
+        """
+        return {**super().persist(), "id": self.base}
+
     def unregister(self) -> None:
         """Take it out of its group; nobody finds it there any more. Safe to repeat.
 

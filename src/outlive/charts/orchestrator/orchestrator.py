@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from outlive.charts.actor import Actor
 from outlive.charts.chart import Chart
 from outlive.charts.environment import Environment, UnhandledPolicy
 from outlive.charts.events import Event, EventLike, as_event
@@ -40,7 +41,7 @@ from outlive.charts.orchestrator.options import (
     PoolOptions,
 )
 from outlive.charts.timers import LoopTimers, Timers
-from outlive.errors import GroupReleased, UnknownTarget
+from outlive.errors import GroupReleased, UnknownTarget, UsageError
 from outlive.model.options import Duration
 from outlive.runtime.runtime import Runtime
 from outlive.telemetry import PROCESS, HostLogs, Reading, events
@@ -147,11 +148,11 @@ class Orchestrator:
         with self.lock:
             self._groups.pop(group.id, None)
 
-    def register(self, chart: Chart, **options: Any) -> Machine:
+    def register(self, chart: Chart | Actor, **options: Any) -> Machine:
         """``Group.register`` in the default group."""
         return self.default_group.register(chart, **options)
 
-    async def start(self, chart: Chart, **options: Any) -> Machine:
+    async def start(self, chart: Chart | Actor, **options: Any) -> Machine:
         """``Group.start`` in the default group."""
         return await self.default_group.start(chart, **options)
 
@@ -349,9 +350,10 @@ class _Shared:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: Orchestrator | None = None
+        self._options: dict[str, Any] = {}
         self._runtime = Runtime()
 
-    def get(self) -> Orchestrator:
+    def get(self, options: dict[str, Any]) -> Orchestrator:
         made = self._made
         pid = self._runtime.pid()
         # The machines of a parent process run there; a fork begins with none.
@@ -359,16 +361,31 @@ class _Shared:
             with self._lock:
                 made = self._made
                 if made is None or made.pid != pid:
-                    made = self._made = Orchestrator()
+                    # A fork that says nothing has the options of its parent.
+                    self._options = options or self._options
+                    made = self._made = Orchestrator(**self._options)
+        if options:
+            held = {**(Orchestrator.__init__.__kwdefaults__ or {}), **self._options}
+            other = [name for name, value in options.items() if held.get(name) != value]
+            if other:
+                raise UsageError(
+                    f"the orchestrator of this process is set up already, with {other[0]}="
+                    f"{held.get(other[0])!r}: give options before anything else asks for it, or "
+                    "make an outlive.Orchestrator(…) of your own"
+                )
         return made
 
 
 _shared = _Shared()
 
 
-def orchestrator() -> Orchestrator:
+def orchestrator(**options: Any) -> Orchestrator:
     """The orchestrator that all of this process shares: the same in every thread and on every loop.
 
-    Made with the defaults when it is first asked for. A forked process has its own.
+    Made when it is first asked for, with the ``options`` of an ``Orchestrator`` that are given
+    then. A forked process has its own.
+
+    Raises:
+        UsageError: It was made before, with other options, or the options do not fit together.
     """
-    return _shared.get()
+    return _shared.get(options)

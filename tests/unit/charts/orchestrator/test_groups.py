@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
 
-from outlive.charts import Chart, send_to
+from outlive.charts import Actor, Chart, send_to
 from outlive.charts.orchestrator import Orchestrator
 from outlive.errors import GroupReleased, InvalidName, UnknownTarget, UsageError
 from tests.unit.charts.orchestrator.charts_used import RECORDER, TOGGLE, gated
@@ -45,6 +46,34 @@ async def test_ungrouped_machines_live_in_the_default_group(hub):
     assert machine.group is hub.default_group
     await hub.default_group.release()
     assert not hub.default_group.released
+
+
+async def test_a_machine_is_restored_into_a_group(hub):
+    first, second = hub.group("first"), hub.group("second")
+    machine = await first.start(TOGGLE, id="light")
+    await machine.request("FLIP")
+    saved = machine.persist()
+    await first.release()
+    again = second.restore(TOGGLE, json.loads(json.dumps(saved)))
+    assert not again.running
+    await again.start()
+    assert second.get("light") is again
+    assert again.snapshot.value == "on"
+    assert (await again.request("FLIP")).value == "off"
+    with pytest.raises(UsageError, match="not of 'toggle'"):
+        second.restore(TOGGLE, {**saved, "chart": "other"})
+
+
+async def test_an_actor_moves_into_a_group(hub):
+    actor = Actor(TOGGLE, id="light").start()
+    actor.send("FLIP")
+    group = hub.group("g")
+    machine = await group.start(actor)
+    assert actor.ended
+    assert group.get("light") is machine
+    assert machine.snapshot.value == "on"
+    with pytest.raises(UsageError, match="busy or was not started"):
+        group.register(Actor(TOGGLE))
 
 
 async def test_register_start_stop_and_unregister_are_separate_acts(hub):

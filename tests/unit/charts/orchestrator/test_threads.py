@@ -15,7 +15,7 @@ import pytest
 import outlive
 from outlive.charts import Chart
 from outlive.charts.orchestrator import Orchestrator
-from outlive.errors import GroupReleased, RequestTimeout, UnknownTarget
+from outlive.errors import ChartError, GroupReleased, RequestTimeout, UnknownTarget
 from tests.unit.charts.orchestrator.charts_used import RECORDER, TOGGLE, gated
 
 THREADS = 16
@@ -89,6 +89,50 @@ def test_a_forked_process_has_its_own():
     os.waitpid(pid, 0)
     with os.fdopen(reading, "rb") as pipe:
         assert pipe.read() == b"own"
+
+
+def test_the_shared_orchestrator_is_set_up_once():
+    program = (
+        "import outlive\n"
+        "hub = outlive.orchestrator(pool_size=3, unhandled='error')\n"
+        "assert hub.pool.pool_size == 3\n"
+        "assert outlive.orchestrator() is hub\n"
+        "assert outlive.orchestrator(pool_size=3, metrics=True) is hub\n"
+        "try:\n"
+        "    outlive.orchestrator(pool_size=4)\n"
+        "except outlive.UsageError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "is set up already, with pool_size=3" in done.stdout
+
+
+def test_code_without_an_event_loop_releases_a_group():
+    hub, ready = Orchestrator(), threading.Event()
+    group = hub.group("g")
+    ended: list[bool] = []
+
+    async def live() -> None:
+        machine = await group.start(TOGGLE)
+        ready.set()
+        with pytest.raises(ChartError):
+            await machine.wait_for(lambda _: False, timeout=20)
+        ended.append(not machine.running)
+
+    thread = threading.Thread(target=lambda: asyncio.run(live()))
+    thread.start()
+    assert ready.wait(20)
+    group.release()
+    assert group.released
+    thread.join(20)
+    assert ended == [True]
+    group.release()
 
 
 def test_groups_made_in_many_threads_are_all_different():
@@ -270,7 +314,7 @@ def test_a_loop_that_was_closed_over_its_tasks_does_not_stand_in_the_way_of_a_re
     left = asyncio.all_tasks(loop)
     loop.close()
     try:
-        asyncio.run(group.release())
+        group.release()
         assert not errors
         assert [machine.running for machine in machines] == [False, False]
     finally:
