@@ -80,6 +80,7 @@ def test_a_table_bars_and_a_verdict_are_for_people(outlive):
     assert done.code == 0, done.stderr
     assert "STRATEGY" in done.stdout
     assert "p95 of a claim, 3 workers" in done.stdout
+    assert "winner: sqlite/transaction, because with 3 workers it claimed every" in done.stdout
     assert done.stdout.splitlines()[-1] == (
         "verdict: every item was claimed exactly once by every sound strategy"
     )

@@ -36,6 +36,18 @@ def test_an_order(country, status, word):
     assert word in (report.outcome or "")
 
 
+def test_an_order_that_is_a_chart():
+    shop = load("order_chart")
+
+    async def pay(handle):
+        for amount in (5000, 50):
+            event = {"type": "PAY", "amount": amount}
+            await handle.signal("event", event, id=f"payment-{amount}")
+
+    report = crash_at_every_commit(shop.app, shop.sell, drive=pay)
+    assert report.outcome == '"paid receipt-50"'
+
+
 def test_an_approval_in_time():
     office = load("approval")
 

@@ -70,6 +70,10 @@ def test_a_pipeline_renders_in_a_queue(said):
     assert said("pipeline.py") == ["8 frames, from storm/0.png to storm/7.png"]
 
 
+def test_an_order_is_a_chart_and_its_life_a_flow(said):
+    assert said("order_chart.py")[-1] == "o-1: paid receipt-50 o-2: expired None"
+
+
 def test_the_other_host_goes_on_where_a_killed_one_stood(programs):
     first = programs.start("flows/two_hosts.py", "sqlite:///shop.db", "a")
     first.hear("long: step 1 on a")

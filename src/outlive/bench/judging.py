@@ -135,14 +135,18 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is said in the end; ``ok`` decides the exit code."""
+    """What is said in the end; ``ok`` decides the exit code, ``winner`` is a label."""
 
     ok: bool
     lines: tuple[str, ...]
+    winner: str | None = None
 
 
 def sum_up(tallies: Sequence[Tally], skipped: Mapping[str, str]) -> Verdict:
-    """Judge a whole benchmark. One that measured nothing is not ok."""
+    """Judge a whole benchmark. One that measured nothing is not ok.
+
+    Strategies compete with the most workers, because that is where they differ most.
+    """
     sound = [tally for tally in tallies if tally.sound]
     faults = [
         f"FAULT: {tally.label} with {plural(tally.workers, 'worker')}: {tally.fault}"
@@ -175,6 +179,16 @@ def sum_up(tallies: Sequence[Tally], skipped: Mapping[str, str]) -> Verdict:
             f"below {P95_MS_MAX:g} ms"
         )
     lines += [f"skipped: {name}: {reason}" for name, reason in skipped.items()]
+    most = max((tally.workers for tally in sound), default=0)
+    rivals = [tally for tally in sound if tally.workers == most and tally.fault is None]
+    rivals.sort(key=lambda tally: tally.p95_ms)
+    if rivals:
+        first, then = rivals[0], rivals[1:2]
+        lines.append(
+            f"winner: {first.label}, because with {plural(most, 'worker')} it claimed every item "
+            f"once and had the lowest p95: {first.p95_ms:.1f} ms"
+            + "".join(f", before {other.label} with {other.p95_ms:.1f} ms" for other in then)
+        )
     ok = bool(tallies) and not faults
     if not tallies:
         said = "nothing was measured"
@@ -185,4 +199,4 @@ def sum_up(tallies: Sequence[Tally], skipped: Mapping[str, str]) -> Verdict:
     else:
         said = "only controls took part, and they claim items twice"
     lines.append(f"verdict: {said}")
-    return Verdict(ok=ok, lines=tuple(lines))
+    return Verdict(ok=ok, lines=tuple(lines), winner=rivals[0].label if rivals else None)

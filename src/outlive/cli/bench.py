@@ -122,6 +122,7 @@ def _write(
         "results": results,
         "stores": outcome.stores,
         "skipped": skipped,
+        "winner": verdict.winner,
         "verdict": list(verdict.lines),
         "ok": verdict.ok,
     }
@@ -131,7 +132,9 @@ def _write(
     if invocation.output == "jsonl":
         for result in results:
             emit_line(result)
-        emit_line({name: document[name] for name in ("stores", "skipped", "verdict", "ok")})
+        emit_line(
+            {name: document[name] for name in ("stores", "skipped", "winner", "verdict", "ok")}
+        )
         return
     for said in outcome.stores.values():
         click.echo(clean(said))

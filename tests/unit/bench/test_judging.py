@@ -85,6 +85,37 @@ def test_a_slow_strategy_is_said_and_is_no_fault():
     assert any(line.startswith("SLOW: redis/lock") for line in verdict.lines)
 
 
+def test_the_winner_is_named_with_the_reason():
+    def of(strategy: str, *seconds: float, sound: bool = True, workers: int = 1) -> Tally:
+        return judge(
+            [
+                [
+                    Record(worker=str(worker), attempts=1, claims=((worker, each),))
+                    for worker, each in enumerate(seconds * workers)
+                ]
+            ],
+            store="sqlite",
+            strategy=strategy,
+            sound=sound,
+            items=len(seconds * workers),
+        )
+
+    # With few workers another is quicker; and so are the control and one that lost an item.
+    lossy = judge([[]], store="redis", strategy="lock", sound=True, items=1)
+    tallies = [
+        *(of("lua", 0.02, workers=2), of("outlive", 0.01, workers=2), of("lua", 0.001)),
+        *(of("naive", 0.001, sound=False, workers=2), lossy),
+    ]
+    verdict = sum_up(tallies, {})
+    assert verdict.winner == "sqlite/outlive"
+    (line,) = [line for line in verdict.lines if line.startswith("winner")]
+    assert line == (
+        "winner: sqlite/outlive, because with 2 workers it claimed every item once and had the "
+        "lowest p95: 10.0 ms, before sqlite/lua with 20.0 ms"
+    )
+    assert sum_up([lossy], {}).winner is None
+
+
 def test_nothing_measured_is_not_ok():
     verdict = sum_up([], {"sqlite": "gone"})
     assert not verdict.ok
