@@ -34,6 +34,9 @@ MAX_ATTEMPTS = 25
 # Claims that may be lost under a running handler before the job is taken for poison.
 MAX_LOSSES = 10
 
+# A job that was lost so often may be what kills its hosts: each host runs one such job at a time.
+SUSPECT_LOSSES = 2
+
 
 class JobState(StrEnum):
     """Where a job stands. The first four are live, the others final.
@@ -128,10 +131,15 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):
-    """How many jobs of one queue are wanted at most."""
+    """How many jobs of one queue are wanted at most.
+
+    ``max_losses`` is that of the handler that will run them, and holds for each of them from the
+    claim on; ``None`` leaves what a job has.
+    """
 
     queue: str
     limit: int
+    max_losses: int | None = None
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -145,6 +153,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         limit: Over all queues.
         job: This job alone, if it can be claimed, whatever stands before it in its queue. Never
             past its ordering key, nor from a queue that is not among ``wants``, if those name any.
+        suspects: Whether one of the jobs may be a suspect, lost ``SUSPECT_LOSSES`` times or more.
         wait_us: Above zero: if fewer than ``limit`` were had, the host is rung when something
             becomes ready in one of the queues, for so long.
     """
@@ -157,6 +166,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: JobId | None = None
     again: bool = False
     wait_us: int = 0
+    suspects: bool = True
 
     def admits(self, queue: str) -> bool:
         """Whether ``job`` may be had from this queue."""

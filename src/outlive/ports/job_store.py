@@ -65,9 +65,10 @@ class JobClaims(Protocol):
 
         Highest priority first, then in the order in which they became ready. Nothing is taken from
         a paused queue, above the limits of a queue, past its expiry, or out of the order of an
-        ordering key. With ``again``, jobs claimed before under the same request and still claimed
-        are returned, with the same tokens, and no others are taken; if there are none it is a claim
-        like any other.
+        ordering key. At most one is a suspect, of its queue the one lost least often, and none
+        without ``suspects``. With ``again``, jobs claimed before under the same request and still
+        claimed are returned, with the same tokens, and no others are taken; if there are none it is
+        a claim like any other.
 
         Raises:
             LeaseExpired: The session's time had run out.
@@ -109,7 +110,8 @@ class JobClaims(Protocol):
         """Take up to ``limit`` claims from sessions that have ended, or of which nothing is known.
 
         A session whose time ran out but that nobody reaped keeps its claims. Each loss is kept and
-        counted; after more than ``max_losses`` the job is dead.
+        counted; after more than ``max_losses`` the job is dead, and its error names the losses, the
+        limit and the last worker.
         """
         ...
 

@@ -24,6 +24,7 @@ from outlive.ports.job_store import JobStore
 from outlive.ports.wakeups import Wakeup
 from outlive.runtime.heartbeat import Heartbeat
 from outlive.runtime.runtime import Runtime
+from outlive.serialization import decode_plain
 from outlive.telemetry import plural
 
 _log = logging.getLogger("outlive.host")
@@ -249,18 +250,33 @@ class Reaper:
             some = await jobs.reclaim(limit=RECLAIM_MAX)
             taken.jobs += len(some)
             for each in some:
-                if each.state is not JobState.DEAD:
+                if each.state is JobState.DEAD:
+                    taken.dead_jobs += 1
+                    await self._tell_dead(jobs, each)
+                else:
                     self._log.info(
                         "job %s of queue %r was recovered from a dead host",
                         *(each.id, each.queue),
                         extra={"job": each.id, "queue": each.queue},
                     )
-            taken.dead_jobs += sum(each.state is JobState.DEAD for each in some)
             if some and self._reclaimed is not None:
                 self._reclaimed(some)
             if len(some) < RECLAIM_MAX:
                 return False
         return True
+
+    async def _tell_dead(self, jobs: JobStore, job: Reclaimed) -> None:
+        """Log a job that was lost too often, with the reason that the store keeps."""
+        record = await jobs.get(job.id)
+        self._log.error(
+            "job %s of queue %r is dead: %s",
+            *(
+                job.id,
+                job.queue,
+                "lost too often" if record is None else decode_plain(record.error),
+            ),
+            extra={"job": job.id, "queue": job.queue},
+        )
 
     async def _take_over(self, instances: InstanceStore, taken: _Taken) -> bool:
         """Let others have the instances of ended sessions; true if there may be more."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from outlive.model.job import Changed, JobRecord, Return
+from outlive.model.job import SUSPECT_LOSSES, Changed, JobRecord, Return
 from outlive.names import JobId, check_reason
 from outlive.ports.job_store import JobStore
 from outlive.runtime.runtime import Runtime
@@ -63,6 +63,10 @@ class Books:
     def claimed(self, claims: Iterable[Claim]) -> None:
         """These are open from now on."""
         self._open.update((claim.id, claim) for claim in claims)
+
+    def has_suspect(self) -> bool:
+        """Whether one of the open claims is that of a suspect, which runs alone of its kind."""
+        return any(each.losses >= SUSPECT_LOSSES for each in self._open.values() if each.is_held)
 
     def settled(self, claim: Claim, outcome: str) -> None:
         """A claim has ended here, and how."""

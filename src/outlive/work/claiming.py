@@ -61,7 +61,13 @@ class Claimer:
         return POLL_DEAF_S if self.bell.deaf else POLL_S
 
     async def claim(
-        self, wants: Sequence[Want], limit: int, *, job: JobId | None, wait_s: float
+        self,
+        wants: Sequence[Want],
+        limit: int,
+        *,
+        job: JobId | None,
+        wait_s: float,
+        suspects: bool,
     ) -> tuple[LiveSession, Claimed]:
         """Claim, waiting up to ``wait_s`` for the first job.
 
@@ -80,7 +86,9 @@ class Claimer:
             while True:
                 alarm.reset()
                 left_s = max(0.0, until - clock.monotonic())
-                session, claimed = await self.ask_to_the_end(wants, limit, job=job, wait_s=left_s)
+                session, claimed = await self.ask_to_the_end(
+                    wants, limit, job=job, wait_s=left_s, suspects=suspects
+                )
                 if claimed.jobs or left_s <= 0:
                     return session, claimed
                 pause_s = min(left_s, self.poll_s)
@@ -92,7 +100,13 @@ class Claimer:
                 end()
 
     async def ask(
-        self, wants: Sequence[Want], limit: int, *, job: JobId | None = None, wait_s: float = 0.0
+        self,
+        wants: Sequence[Want],
+        limit: int,
+        *,
+        job: JobId | None = None,
+        wait_s: float = 0.0,
+        suspects: bool = True,
     ) -> tuple[LiveSession, Claimed]:
         """Claim once, asking again for a reply that was lost. Raises as ``claim``.
 
@@ -113,6 +127,7 @@ class Claimer:
             limit=limit,
             job=job,
             wait_us=round(wait_s * 1e6),
+            suspects=suspects,
         )
 
         async def once(tries: int) -> Claimed:
@@ -166,11 +181,18 @@ class Claimer:
         self._strays.watch(find, give_back, session, [(job.id, job.token) for job in known])
 
     async def ask_to_the_end(
-        self, wants: Sequence[Want], limit: int, *, job: JobId | None, wait_s: float
+        self,
+        wants: Sequence[Want],
+        limit: int,
+        *,
+        job: JobId | None,
+        wait_s: float,
+        suspects: bool,
     ) -> tuple[LiveSession, Claimed]:
         """``ask`` in a task that outlives a caller who is cancelled, and then gives back."""
         asking = self.runtime.spawn(
-            self.ask(wants, limit, job=job, wait_s=wait_s), name="outlive-claim"
+            self.ask(wants, limit, job=job, wait_s=wait_s, suspects=suspects),
+            name="outlive-claim",
         )
         try:
             # Not by `shield`: from Python 3.14 on that tells of errors which come when nobody

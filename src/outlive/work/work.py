@@ -214,8 +214,9 @@ class Work:
 
         Each is claimed by nobody else while this host's session lives: highest priority first,
         then in order, fair between several queues. ``job`` claims that one, whatever stands before
-        it, if it is in one of the queues, where any are named. Settle every claim; what is not
-        settled is given back when the host closes.
+        it, if it is in one of the queues, where any are named. Of the jobs that were lost twice or
+        more, which may be what killed their hosts, this host has one at a time. Settle every claim;
+        what is not settled is given back when the host closes.
 
         Raises:
             LeaseLost: This host's session was lost and no new one could be had.
@@ -232,9 +233,14 @@ class Work:
         names = [
             each.queue if isinstance(each, Handler) else check_target(each) for each in targets
         ]
-        wants = [Want(name, limit) for name in dict.fromkeys(names)]
+        losses = {
+            each.queue: each.options.max_losses for each in targets if isinstance(each, Handler)
+        }
+        wants = [Want(name, limit, losses.get(name)) for name in dict.fromkeys(names)]
         wanted = None if job is None else JobId(check_key(job))
-        session, claimed = await self.claimer.claim(wants, limit, job=wanted, wait_s=wait_s)
+        session, claimed = await self.claimer.claim(
+            wants, limit, job=wanted, wait_s=wait_s, suspects=not self.books.has_suspect()
+        )
         claims = [Claim(each, session, self.books, codecs.get(each.queue)) for each in claimed.jobs]
         self.books.claimed(claims)
         if self.telemetry.active:

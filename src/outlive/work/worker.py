@@ -16,7 +16,14 @@ from typing import Any
 
 from outlive.errors import LeaseLost, StoreError
 from outlive.leases.leases import Leases
-from outlive.model.job import ClaimedJob, LimitsBy, QueueSettings, Return, Want
+from outlive.model.job import (
+    SUSPECT_LOSSES,
+    ClaimedJob,
+    LimitsBy,
+    QueueSettings,
+    Return,
+    Want,
+)
 from outlive.runtime.backoff import Backoff
 from outlive.runtime.session import LiveSession
 from outlive.telemetry import events
@@ -71,6 +78,11 @@ class _Line:
         options = handler.options
         self.limited = options.queue_concurrency is not None or options.rate is not None
 
+    def want(self, most: int) -> Want:
+        """What it asks of a claim."""
+        max_losses = self.runner.handler.options.max_losses
+        return Want(self.queue, min(self.free, most), max_losses)
+
 
 class Worker:
     """Runs the handlers of an app on one host, until stopped. Used once."""
@@ -104,6 +116,8 @@ class Worker:
         self._backoff = Backoff(0.1, 5.0, work.runtime.random)
         self.runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # Suspects that run: at most one, so that one which kills the host takes no other along.
+        self._suspects = 0
         # Slots in use; a task whose slot is free again only waits for the store.
         self._busy = 0
         self._ended: asyncio.Future[None] | None = None
@@ -233,7 +247,7 @@ class Worker:
         if not lines:
             await self._pause()
             return
-        wants = [Want(line.queue, min(line.free, self._claim_batch)) for line in lines]
+        wants = [line.want(self._claim_batch) for line in lines]
         limit = min(sum(want.limit for want in wants), self._claim_batch)
         rings = [line.rings for line in lines]
         poll_s = self._claimer.poll_s if self._claimer.bell.deaf else self._poll_s
@@ -241,7 +255,7 @@ class Worker:
         try:
             wait_s = self._noting.wait_s(self._runtime.clock.monotonic(), poll_s)
             session, claimed = await self._claimer.ask_to_the_end(
-                wants, limit, job=None, wait_s=wait_s
+                wants, limit, job=None, wait_s=wait_s, suspects=not self._suspects
             )
         except (StoreError, LeaseLost) as error:
             pause_s = self._backoff.next_s()
@@ -316,6 +330,7 @@ class Worker:
         line = self._lines[job.queue]
         line.free -= 1
         self._busy += 1
+        self._suspects += job.losses >= SUSPECT_LOSSES
         run = Run(job, session)
         self.runs[job.id] = run
         run.task = task = self._runtime.spawn(self._run(line, run), name="outlive-job")
@@ -335,6 +350,11 @@ class Worker:
             self._busy -= 1
             if line.limited:
                 line.hopeful = True
+            if run.job.losses >= SUSPECT_LOSSES:
+                self._suspects -= 1
+                # The next one may stand in any queue.
+                for each in self._lines.values():
+                    each.hopeful = True
             if line.hopeful:
                 self._alarm.ring()
 

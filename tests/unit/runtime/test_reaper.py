@@ -243,7 +243,8 @@ async def test_what_was_taken_from_dead_hosts_is_told_in_one_line(caplog):
             )
         )
     await pass_ttls(clock, heartbeat, reaper, driver, driver)
-    (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    dead, told = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert (dead.levelname, dead.job, dead.queue) == ("ERROR", "j0", "q")
     assert told.getMessage() == (
         f"recovered {RECLAIM_MAX + 20} jobs (1 dead: lost too often) and 0 flows from dead hosts; "
         "hosts found dead: dies-0, dies-1, dies-2, dies-3, dies-4 and 2 more"

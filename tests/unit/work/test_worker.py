@@ -17,6 +17,10 @@ from outlive.errors import UnsupportedByDriver
 from tests.unit.work.conftest import until
 
 
+async def _has_state(job, state: str) -> bool:
+    return (await job.status()).state == state
+
+
 @dataclass
 class Mail:
     to: str
@@ -130,6 +134,37 @@ async def test_a_job_that_was_enqueued_by_name_is_retried_as_its_handler_says(fl
     with pytest.raises(JobFailed):
         await job.result(timeout=5)
     assert attempts == [1, 2]
+
+
+async def test_the_handler_says_how_often_a_job_that_was_enqueued_by_name_may_be_lost(fleet):
+    app, gate = App("a"), asyncio.Event()
+
+    @app.handler("q", max_losses=1)
+    async def handle(payload: int) -> None:
+        await gate.wait()
+
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue("q", 1)
+    await until(lambda: _has_state(job, "claimed"))
+    assert (await job.status()).max_losses == 1
+    gate.set()
+    await job.result(timeout=5)
+
+
+async def test_the_death_of_a_host_counts_against_the_jobs_it_ran_alone(fleet):
+    app = App("a")
+
+    @app.handler("q", concurrency=2)
+    async def handle(payload: int) -> None:
+        await asyncio.Event().wait()
+
+    host, _ = await fleet.run(app)
+    jobs = await host.work.enqueue_many(handle, range(5))
+    await until(lambda: _has_state(jobs[1], "claimed"))
+    driver = (await fleet.host()).driver
+    await driver.hosts.close((await jobs[0].status()).session)
+    await driver.jobs.reclaim(limit=10)
+    assert [(await job.status()).losses for job in jobs] == [1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("how", ["never", "used up", "own policy"])

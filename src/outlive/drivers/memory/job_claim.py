@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from outlive.drivers.memory.job_rows import JobRow, QueueRow
 from outlive.drivers.memory.job_step import JobStep, is_due
-from outlive.model.job import CLAIM_MAX, ClaimRequest, JobState, QueueMode
+from outlive.model.job import CLAIM_MAX, SUSPECT_LOSSES, ClaimRequest, JobState, QueueMode
 from outlive.names import HostId
 
 # Due jobs are promoted and expired ones ended by claims. More at once than a claim can take would
@@ -27,22 +27,29 @@ def take_wanted(step: JobStep, request: ClaimRequest, host: HostId) -> list[JobR
     taken: list[JobRow] = []
     # One that waits for its time is in no line, and may yet have the turn of its ordering key.
     step.expire_past(PROMOTE_MAX)
-    limit = min(request.limit, CLAIM_MAX)
+    limit, suspects = min(request.limit, CLAIM_MAX), request.suspects
     for want in request.wants:
         queue = step.table.queues.get(want.queue)
         if queue is None or queue.mode is QueueMode.PAUSED:
             continue
         step.promote(queue, PROMOTE_MAX)
         count = min(want.limit, limit - len(taken), _room(step, queue))
-        while count > 0 and (first := queue.ready.first()) is not None:
-            row = step.table.rows[first[1]]
+        while count > 0 and (row := _first(step, queue, suspects=suspects)) is not None:
             if step.is_expired(row):
                 step.expire(row)
                 continue
-            step.take(row, request, host)
+            step.take(row, request, host, want.max_losses)
+            suspects = suspects and row.losses < SUSPECT_LOSSES
             taken.append(row)
             count -= 1
     return taken
+
+
+def _first(step: JobStep, queue: QueueRow, *, suspects: bool) -> JobRow | None:
+    """The next job of a queue: a suspect if one is wanted."""
+    line = queue.suspects if suspects and queue.suspects else queue.ready
+    first = line.first()
+    return None if first is None else step.table.rows[first[1]]
 
 
 def take_targeted(step: JobStep, request: ClaimRequest, host: HostId) -> list[JobRow]:
@@ -58,7 +65,8 @@ def take_targeted(step: JobStep, request: ClaimRequest, host: HostId) -> list[Jo
     if step.is_expired(row):
         step.expire(row)
         return []
-    step.take(row, request, host)
+    losses = (want.max_losses for want in request.wants if want.queue == queue.name)
+    step.take(row, request, host, next(losses, None))
     return [row]
 
 

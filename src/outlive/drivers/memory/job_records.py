@@ -88,7 +88,8 @@ def matches(row: JobRow, wanted: JobFilter) -> bool:
 
 def queue_of(table: JobTable, queue: QueueRow, now_us: int) -> QueueRecord:
     """A queue and how many jobs it has."""
-    oldest_us = min((table.rows[job].due_us for job in queue.ready), default=None)
+    ready = (*queue.ready, *queue.suspects)
+    oldest_us = min((table.rows[job].due_us for job in ready), default=None)
     return QueueRecord(
         settings=queue.settings or QueueSettings(name=queue.name),
         counts={state: count for state, count in queue.counts.items() if count},

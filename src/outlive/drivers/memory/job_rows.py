@@ -81,13 +81,15 @@ class OrderRow:
 class QueueRow:
     """One queue: what can be claimed, what comes due, who waits.
 
-    ``ready`` and ``due`` hold no blocked jobs. ``notes`` are hosts in order of their notes, with
+    ``ready`` and ``due`` hold no blocked jobs; ready suspects stand in a line of their own.
+    ``notes`` are hosts in order of their notes, with
     the instant at which each note ends; ``claimed_us`` are the claims a rate limit still counts.
     """
 
     name: str
     settings: QueueSettings | None = None
     ready: Line[JobId] = field(default_factory=Line[JobId])
+    suspects: Line[JobId] = field(default_factory=Line[JobId])
     due: Line[JobId] = field(default_factory=Line[JobId])
     counts: dict[JobState, int] = field(default_factory=dict[JobState, int])
     notes: dict[HostId, int] = field(default_factory=dict[HostId, int])
@@ -97,6 +99,16 @@ class QueueRow:
     def mode(self) -> QueueMode:
         """Whether it takes and gives jobs."""
         return QueueMode.OPEN if self.settings is None else self.settings.mode
+
+    @property
+    def claimable(self) -> int:
+        """How many of its jobs can be claimed."""
+        return len(self.ready) + len(self.suspects)
+
+    def leave(self, job: JobId) -> None:
+        """Take a job out of every line. Repeatable."""
+        for line in (self.ready, self.suspects, self.due):
+            line.remove(job)
 
     @property
     def is_forgotten(self) -> bool:

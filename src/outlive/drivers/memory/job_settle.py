@@ -5,6 +5,8 @@ A repeated call under the token of a claim that ended the same way is ``ok`` and
 
 from __future__ import annotations
 
+import msgspec
+
 from outlive.drivers.memory.job_rows import JobRow, JobTable, Outcome
 from outlive.drivers.memory.job_step import JobStep
 from outlive.model.job import (
@@ -82,7 +84,10 @@ def lose(step: JobStep, row: JobRow) -> Reclaimed:
     row.losses += 1
     if row.cancel is not None:
         step.cancel(row, row.cancel)
-    elif row.losses > row.job.max_losses:
+    elif row.losses > (limit := row.job.max_losses):
+        last = "" if row.claim is None else row.claim.worker
+        why = f"lost too often: losses {row.losses}, max_losses {limit}, last host {last}"
+        row.error = msgspec.json.encode(why).decode()
         step.end(row, JobState.DEAD)
     else:
         step.ready(row)

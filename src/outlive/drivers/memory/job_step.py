@@ -22,6 +22,7 @@ from outlive.model.instance import Message
 from outlive.model.job import (
     ATTEMPTS_KEPT_MAX,
     LIVE,
+    SUSPECT_LOSSES,
     Attempt,
     ClaimRequest,
     Enqueued,
@@ -126,7 +127,7 @@ class JobStep:
         self._set(row, state)
         self._watch_expiry(row)
         queue = self.table.queue(row.job.queue)
-        queue.ready.remove(row.job.id)
+        queue.leave(row.job.id)
         if not row.blocked:
             queue.due.add(row.job.id, due_us, row.number)
 
@@ -135,9 +136,12 @@ class JobStep:
         self._set(row, JobState.READY)
         self._watch_expiry(row)
         queue = self.table.queue(row.job.queue)
-        queue.due.remove(row.job.id)
+        queue.leave(row.job.id)
         if not row.blocked:
-            queue.ready.add(row.job.id, -row.job.priority, row.seq)
+            if row.losses >= SUSPECT_LOSSES:
+                queue.suspects.add(row.job.id, row.losses, row.seq)
+            else:
+                queue.ready.add(row.job.id, -row.job.priority, row.seq)
             self.freshen(queue)
 
     def freshen(self, queue: QueueRow, count: int = 1) -> None:
@@ -154,16 +158,19 @@ class JobStep:
             self._renumber(row)
             self.ready(row)
 
-    def take(self, row: JobRow, request: ClaimRequest, host: HostId) -> None:
+    def take(
+        self, row: JobRow, request: ClaimRequest, host: HostId, max_losses: int | None = None
+    ) -> None:
         """Claim a row for the session of a request."""
         table = self.table
         queue = table.queue(row.job.queue)
         if row.state is not JobState.READY:
             # Claimed by its id before anybody came by to promote it.
             self._renumber(row)
-        queue.ready.remove(row.job.id)
-        queue.due.remove(row.job.id)
+        queue.leave(row.job.id)
         table.expiring.remove(row.job.id)
+        if max_losses is not None:
+            row.job = msgspec.structs.replace(row.job, max_losses=max_losses)
         table.tokens += 1
         row.token = table.tokens
         row.claim = ClaimRow(request.session, host, request.worker, request.request, self.now_us)
@@ -183,7 +190,11 @@ class JobStep:
         if not mine:
             del self.table.claims[claim.session]
         queue = self.table.queue(row.job.queue)
-        if queue.ready and queue.settings is not None and queue.settings.concurrency is not None:
+        if (
+            queue.claimable
+            and queue.settings is not None
+            and queue.settings.concurrency is not None
+        ):
             # A job that the limit of the queue held back has room now.
             self.freshen(queue)
         return claim
@@ -193,15 +204,14 @@ class JobStep:
         queue = self.table.queue(row.job.queue)
         if claim.paced_us is not None and claim.paced_us in queue.claimed_us:
             queue.claimed_us.remove(claim.paced_us)
-            if queue.ready:
+            if queue.claimable:
                 self.freshen(queue)
 
     def end(self, row: JobRow, state: JobState) -> None:
         """End a live row: its keys pass on, and it is kept for its retention."""
         table, job = self.table, row.job
         queue = table.queue(job.queue)
-        queue.ready.remove(job.id)
-        queue.due.remove(job.id)
+        queue.leave(job.id)
         table.expiring.remove(job.id)
         self._set(row, state)
         row.ended_us = self.now_us
@@ -243,6 +253,8 @@ class JobStep:
     def expire(self, row: JobRow) -> None:
         """End a row that nobody claimed in time."""
         self.trouble(row, "expired", None)
+        within_s = (row.job.expires_us or 0) / 1e6
+        row.error = f'"expired: not claimed within {within_s:g} s"'
         self.end(row, JobState.DEAD)
 
     def expire_past(self, limit: int) -> int:
@@ -264,7 +276,7 @@ class JobStep:
         for name, count in self.fresh.items():
             queue = self.table.queues.get(name)
             if queue is not None:
-                self.call(queue, min(count, len(queue.ready)))
+                self.call(queue, min(count, queue.claimable))
         self.fresh.clear()
 
     def call(self, queue: QueueRow, jobs: int) -> None:

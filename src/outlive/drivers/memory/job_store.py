@@ -211,7 +211,7 @@ class MemoryJobStore:
             queue = step.table.queue(settings.name)
             queue.settings = put_parts(queue.settings, settings, parts)
             # While a queue is paused nobody is told when its next job is due.
-            step.call(queue, len(queue.ready) + len(queue.due))
+            step.call(queue, queue.claimable + len(queue.due))
 
     async def queues(self) -> Sequence[QueueRecord]:
         """Every queue that has settings or jobs; see the port."""

@@ -126,6 +126,7 @@ class JobClaimer:
             want.queue,
             limit,
             self._tables.host,
+            want.max_losses,
         )
         if len(rows) > 1:
             rows = sorted(rows, key=lambda row: (-row["priority"], row["seq"]))
@@ -221,12 +222,13 @@ class JobClaimer:
         text = self._waiting_sql if wait_us > 0 else self._claim_sql
         session = (request.session, request.worker, request.request)
         more = (wait_us,) if wait_us > 0 else ()
-        host = self._tables.host
-        rows = await run(text, *session, queues, most, limit, limits, False, host, *more)
+        losses = [want.max_losses for want in request.wants]
+        more = (self._tables.host, losses, request.suspects, *more)
+        rows = await run(text, *session, queues, most, limit, limits, False, *more)
         if not rows[0]["due"] or not rows[0]["alive"] or rows[0]["limited"]:
             return _answer(rows, queues)
         promoted = await run(self._promote_sql, queues, max(limit, _PROMOTE_MIN))
-        rows = await run(text, *session, queues, most, limit, limits, True, host, *more)
+        rows = await run(text, *session, queues, most, limit, limits, True, *more)
         answer = _answer(rows, queues)
         left = Counter(row["queue"] for row in promoted)
         left.subtract(job.queue for job in answer.jobs)
@@ -295,6 +297,8 @@ class JobClaimer:
                 True,
                 True,
                 self._tables.host,
+                [next((w.max_losses for w in request.wants if w.queue == queue), None)],
+                False,
                 job,
             )
             answer = _answer(taken, [queue])

@@ -14,7 +14,7 @@ from outlive.model.job import ATTEMPTS_KEPT_MAX
 # What each ``cand`` says of a row: its next state, how the claim ended, what is counted, when it
 # is due, and what enters the attempts. The columns of the row itself come from here.
 _ROW = """j.ctid AS row, j.queue, j.token, j.worker, j.claimed_at, j.retention_us, j.attempts,
-        j.losses, j.max_losses, j.cancel, j.blocked"""
+        j.losses, j.max_losses, j.cancel, j.blocked, j.expires_us"""
 
 # moved      ended jobs leave the indexes of the living and get the end of their retention. Rows are
 #            found again by their address; one that got a newer version between the snapshot and the
@@ -178,7 +178,11 @@ RECLAIM = compose(
     SELECT $1::text AS namespace, j.*, 0::bigint AS n, 'lost' AS settled, 0 AS failed, 1 AS lost,
         CASE WHEN j.cancel IS NOT NULL THEN 'cancelled'
             WHEN j.losses + 1 > j.max_losses THEN 'dead' ELSE 'ready' END AS next,
-        to_json(j.cancel)::text AS error, 'lost' AS trouble, NULL AS why,
+        to_json(CASE WHEN j.cancel IS NOT NULL THEN j.cancel
+            WHEN j.losses + 1 > j.max_losses THEN format(
+                'lost too often: losses %s, max_losses %s, last host %s',
+                j.losses + 1, j.max_losses, j.worker) END)::text AS error,
+        'lost' AS trouble, NULL AS why,
         NULL::timestamptz AS due_at,
         j.cancel IS NULL AND j.losses + 1 <= j.max_losses AS rings
     FROM orphaned o CROSS JOIN LATERAL (
@@ -228,12 +232,15 @@ WITH req AS MATERIALIZED (
     ending=_ENDING,
 )
 
+# Of a job that nobody claimed in time.
+_EXPIRED = "to_json(format('expired: not claimed within %s s', (j.expires_us / 1e6)::float8))::text"
+
 # Unclaimed jobs whose expiry passed.
 EXPIRE = compose(
     """
 WITH cand AS MATERIALIZED (
     SELECT $1::text AS namespace, j.*, 0::bigint AS n, NULL AS settled, 0 AS failed, 0 AS lost,
-        'dead' AS next, NULL AS error, 'expired' AS trouble, NULL AS why,
+        'dead' AS next, {expired} AS error, 'expired' AS trouble, NULL AS why,
         NULL::timestamptz AS due_at, false AS rings
     FROM (SELECT) one CROSS JOIN LATERAL (
         SELECT j.id, {row} FROM {s}.job j
@@ -247,6 +254,7 @@ WITH cand AS MATERIALIZED (
 ){ending}""",
     row=_ROW,
     ending=_ENDING,
+    expired=_EXPIRED,
 )
 
 # Those of some jobs that expired, in the way of new ones.
@@ -256,7 +264,7 @@ WITH req AS MATERIALIZED (
     SELECT $1::text AS namespace, r.* FROM unnest($4::text[]) WITH ORDINALITY AS r(id, n)
 ), cand AS MATERIALIZED (
     SELECT r.namespace, r.id, r.n, j.*, NULL AS settled, 0 AS failed, 0 AS lost,
-        'dead' AS next, NULL AS error, 'expired' AS trouble, NULL AS why,
+        'dead' AS next, {expired} AS error, 'expired' AS trouble, NULL AS why,
         NULL::timestamptz AS due_at, false AS rings
     FROM (SELECT * FROM req ORDER BY id COLLATE "C") r
     CROSS JOIN LATERAL (
@@ -269,6 +277,7 @@ WITH req AS MATERIALIZED (
 ){ending}""",
     row=_ROW,
     ending=_ENDING,
+    expired=_EXPIRED,
 )
 
 # Expired ones that have an ordering key, but for some; or any ($4).

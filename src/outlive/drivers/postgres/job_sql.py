@@ -166,6 +166,8 @@ _NEXT_DUE = """LEFT JOIN LATERAL (
 #         never commits for a session that was reaped meanwhile.
 # want    the queues, what holds for them, and when their next waiting job is due: one look-up in
 #         an index that holds nothing else.
+# suspect the one suspect that may be taken, of $12: of its queue the one lost least often, by which
+#         alone the index of suspects is ordered. The number is ``SUSPECT_LOSSES``.
 # gate    nothing is taken for a dead session; nor while due jobs are to be promoted first ($9 says
 #         that they were), nor from queues with limits, whose row is then locked before ($8).
 # picked  the first of each queue in the order of the index, skipping what others are taking. The
@@ -179,8 +181,10 @@ WITH host AS MATERIALIZED (
     SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
     FOR KEY SHARE
 ), want AS MATERIALIZED (
-    SELECT w.queue, w.most, w.n, q.mode IS DISTINCT FROM 'paused' AS open, q.limited, d.due_at
-    FROM unnest($5::text[], $6::int[]) WITH ORDINALITY AS w(queue, most, n)
+    SELECT w.queue, w.most, w.max_losses, w.n, q.mode IS DISTINCT FROM 'paused' AS open, q.limited,
+        d.due_at
+    FROM unnest($5::text[], $6::int[], $11::int[])
+        WITH ORDINALITY AS w(queue, most, max_losses, n)
     LEFT JOIN LATERAL (
         SELECT mode, concurrency IS NOT NULL OR rate IS NOT NULL AS limited
         FROM {s}.queue WHERE namespace = $1 AND name = w.queue OFFSET 0
@@ -196,12 +200,21 @@ WITH host AS MATERIALIZED (
         extract(epoch FROM min(w.due_at) FILTER (WHERE w.open)
             - clock_timestamp())::float8 AS next_due_s
     FROM want w
+), suspect AS MATERIALIZED (
+    SELECT j.row FROM want w CROSS JOIN LATERAL (
+        SELECT ctid AS row FROM {s}.job
+        WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
+            AND losses >= 2 AND (expires_at IS NULL OR expires_at > clock_timestamp())
+        ORDER BY losses, seq LIMIT 1
+    ) j
+    WHERE $12::boolean AND w.open AND w.most > 0 ORDER BY w.n LIMIT 1
 ), picked AS MATERIALIZED (
     SELECT j.row
     FROM (SELECT queue, most, n FROM want WHERE open ORDER BY n) w
     CROSS JOIN LATERAL (
         SELECT ctid AS row FROM {s}.job
         WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
+            AND (losses < 2 OR ctid = (SELECT row FROM suspect))
             AND (expires_at IS NULL OR expires_at > clock_timestamp())
         ORDER BY priority DESC, seq LIMIT w.most
         FOR NO KEY UPDATE SKIP LOCKED
@@ -210,7 +223,9 @@ WITH host AS MATERIALIZED (
     LIMIT $7
 ), taken AS (
     UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
-        request = $4, host = $10, claimed_at = clock_timestamp(), settled = NULL
+        request = $4, host = $10, claimed_at = clock_timestamp(), settled = NULL,
+        max_losses = coalesce(
+            (SELECT w.max_losses FROM want w WHERE w.queue = j.queue LIMIT 1), j.max_losses)
     WHERE j.ctid = ANY(ARRAY(SELECT row FROM picked))
     RETURNING j.seq, {columns}
 )""",
@@ -218,7 +233,7 @@ WITH host AS MATERIALIZED (
     next_due=_NEXT_DUE,
 )
 
-# One queue that is open, has no limits, and where nothing is due.
+# One queue that is open, has no limits and no suspects, and where nothing is due.
 _LONE = """host AS MATERIALIZED (
     SELECT ended_at, expires_at FROM {s}.host WHERE namespace = $1 AND id = $2
     FOR KEY SHARE
@@ -237,12 +252,19 @@ _LONE = """host AS MATERIALIZED (
                 AND NOT blocked
             ORDER BY due_at LIMIT 1
         ) > clock_timestamp(), true)
+        AND (
+            SELECT losses FROM {s}.job
+            WHERE namespace = $1 AND queue = $5 AND state = 'ready' AND NOT blocked
+                AND losses >= 2
+            ORDER BY losses, seq LIMIT 1
+        ) IS NULL
     ORDER BY priority DESC, seq LIMIT $6
     FOR NO KEY UPDATE SKIP LOCKED
 )"""
 _TAKE_LONE = compose(
     """UPDATE {s}.job j SET state = 'claimed', token = DEFAULT, session = $2, worker = $3,
-    request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL
+    request = $4, host = $7, claimed_at = clock_timestamp(), settled = NULL,
+    max_losses = coalesce($8::int, j.max_losses)
 WHERE j.ctid = ANY(ARRAY(SELECT row FROM picked))
 RETURNING j.seq, {columns}""",
     columns=CLAIMED_COLUMNS,
@@ -273,7 +295,7 @@ CLAIM = _CLAIM + compose(_ANSWER, standing="false", noted="false")
 CLAIM_WAITING = compose(
     """{claim}, before AS MATERIALIZED (
     SELECT coalesce(bool_and(
-            w.until >= clock_timestamp() + $11::bigint * interval '1 microsecond'), true)
+            w.until >= clock_timestamp() + $13::bigint * interval '1 microsecond'), true)
             AND count(*) = count(w.until) AS standing,
         coalesce(bool_and(w.until > clock_timestamp()), true) AND count(*) = count(w.until) AS noted
     FROM want v LEFT JOIN LATERAL (
@@ -283,7 +305,7 @@ CLAIM_WAITING = compose(
 ), note AS (
     INSERT INTO {s}.waiting AS w (namespace, queue, host, since, until)
     SELECT $1, v.queue, $10, clock_timestamp(),
-        clock_timestamp() + $11::bigint * interval '1 microsecond'
+        clock_timestamp() + $13::bigint * interval '1 microsecond'
     FROM (SELECT DISTINCT queue FROM want) v
     WHERE (SELECT g.alive AND NOT g.due AND NOT g.limited FROM gate g)
         AND NOT (SELECT standing FROM before)
@@ -302,9 +324,10 @@ CLAIM_WAITING = compose(
 # One job by its id, whatever stands before it. Its state is asked for in words that no partial
 # index answers to.
 _FIRST = """WHERE namespace = $1 AND queue = w.queue AND state = 'ready' AND NOT blocked
+            AND (losses < 2 OR ctid = (SELECT row FROM suspect))
             AND (expires_at IS NULL OR expires_at > clock_timestamp())
         ORDER BY priority DESC, seq LIMIT w.most"""
-_NAMED = """WHERE id = $11 AND namespace || '' = $1 AND state = 'ready'
+_NAMED = """WHERE id = $13 AND namespace || '' = $1 AND state = 'ready'
             AND coalesce(blocked, false) = false
             AND (expires_at IS NULL OR expires_at > clock_timestamp())"""
 CLAIM_NAMED = CLAIM.replace(_FIRST, _NAMED)
@@ -420,7 +443,7 @@ WITH {lone}, taken AS (
 {take}
 ), free AS MATERIALIZED (
     SELECT r.n, r.result, j.row
-    FROM unnest($8::text[], $9::bigint[], $10::text[]) WITH ORDINALITY AS r(id, token, result, n)
+    FROM unnest($9::text[], $10::bigint[], $11::text[]) WITH ORDINALITY AS r(id, token, result, n)
     CROSS JOIN LATERAL (
         SELECT ctid AS row FROM {s}.job j
         WHERE {claimed} AND j.retention_us > 0 AND {unlimited}
@@ -432,7 +455,7 @@ WITH {lone}, taken AS (
     FROM free r WHERE j.ctid = r.row
     RETURNING r.n
 )
-SELECT t.*, CASE WHEN (SELECT count(*) FROM ended) < cardinality($8::text[])
+SELECT t.*, CASE WHEN (SELECT count(*) FROM ended) < cardinality($9::text[])
     THEN ARRAY(SELECT n FROM ended) END AS done
 FROM (SELECT) one LEFT JOIN taken t ON true
 """,

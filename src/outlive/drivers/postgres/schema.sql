@@ -198,6 +198,9 @@ CREATE INDEX job_page ON {s}.job (namespace, queue, number)
     WHERE state || '' <> 'claimed';
 CREATE INDEX job_ready ON {s}.job (namespace, queue, priority DESC, seq)
     WHERE state = 'ready' AND NOT blocked;
+-- Those of them that were lost so often that each host runs one at a time.
+CREATE INDEX job_suspect ON {s}.job (namespace, queue, losses, seq)
+    WHERE state = 'ready' AND NOT blocked AND losses >= 2;
 CREATE INDEX job_due ON {s}.job (namespace, queue, due_at, number)
     WHERE state IN ('scheduled', 'retrying') AND NOT blocked;
 CREATE INDEX job_claimed ON {s}.job (namespace, queue, session)

@@ -109,9 +109,11 @@ class RedisJobStore(JobReader):
             optional(request.job),
             "1" if request.again else "",
             request.wait_us,
+            "1" if request.suspects else "",
         ]
         for want in request.wants:
-            words += (want.queue, want.limit)
+            losses = "" if want.max_losses is None else want.max_losses
+            words += (want.queue, want.limit, losses)
         for _ in range(_ADOPT_TRIES_MAX):
             outcome, *answer = await self._link.run(
                 self._scripts.claim,

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
-from outlive.model.job import ATTEMPTS_KEPT_MAX
+from outlive.model.job import ATTEMPTS_KEPT_MAX, SUSPECT_LOSSES
 from outlive.model.lease import HISTORY_MAX
 from outlive.model.turns import PASS_AFTER_US, RING_DEPTH
 
@@ -22,6 +22,7 @@ USUAL_RETENTION_US = 86_400_000_000
 _NUMBERS = (
     f"local HISTORY_MAX, PASS_AFTER, RING_DEPTH = {HISTORY_MAX}, {PASS_AFTER_US}, {RING_DEPTH}\n"
     f"local ATTEMPTS_KEPT, USUAL_LOSSES = {ATTEMPTS_KEPT_MAX}, {USUAL_LOSSES}\n"
+    f"local SUSPECT_LOSSES = {SUSPECT_LOSSES}\n"
     f"local USUAL_RETENTION = {USUAL_RETENTION_US}\n"
 )
 

@@ -16,7 +16,7 @@ from outlive.drivers.sqlite.bells import Bells
 from outlive.drivers.sqlite.job_moves import JobMoves
 from outlive.drivers.sqlite.sessions import Sessions
 from outlive.drivers.sqlite.transaction import Turn
-from outlive.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest
+from outlive.model.job import CLAIM_MAX, Claimed, ClaimedJob, ClaimRequest, Want
 from outlive.names import HostId
 
 # Due and expired jobs are moved by claims. More than a claim can take would make one of them pay
@@ -65,7 +65,7 @@ class JobClaiming:
         plain: list[_Row] | None = None
         if len(wants) == 1 and request.job is None and 0 < limit <= wants[0].limit:
             # What most claims are: as many as are wanted, of one queue that needs no closer look.
-            plain = _take(turn, sql.READ_PLAIN, who, self._namespace, wants[0].queue, limit)
+            plain = _take(turn, sql.READ_PLAIN, who, self._namespace, wants[0], limit)
             if len(plain) == limit:
                 return Claimed(_jobs(plain))
         taking = _Taking(self._moves, turn, request, self._namespace, who)
@@ -85,7 +85,10 @@ class JobClaiming:
 class _Taking:
     """One claim under way."""
 
-    __slots__ = ("_moves", "_namespace", "_request", "_turn", "_who", "due_at_us", "fresh")
+    __slots__ = (
+        *("_moves", "_namespace", "_request", "_suspects", "_turn", "_who"),
+        *("due_at_us", "fresh"),
+    )
 
     def __init__(
         self, moves: JobMoves, turn: Turn, request: ClaimRequest, namespace: str, who: _Row
@@ -95,6 +98,8 @@ class _Taking:
         self._turn = turn
         self._request = request
         self._who = who
+        # Whether the claim may bring a suspect yet.
+        self._suspects = request.suspects
         # Made when there is something to count: most claims leave nothing to others.
         self.fresh: Counter[str] | None = None
         self.due_at_us: int | None = None
@@ -109,9 +114,9 @@ class _Taking:
             limit = min(want.limit, left)
             rows, plain = plain, None
             if rows is None:
-                rows = self._take(sql.READ_PLAIN, want.queue, limit)
+                rows = self._take(sql.READ_PLAIN, want, limit)
             if len(rows) < limit:
-                rows = self._look_closer(want.queue, limit, rows)
+                rows = self._look_closer(want, limit, rows)
             left -= len(rows)
             taken += rows
         return taken
@@ -131,29 +136,31 @@ class _Taking:
         if expires is not None and expires <= turn.wall_us:
             # It is ended by the next claim in its queue, or when the store is tended.
             return []
-        settings = self._look(queue)[2:]
+        settings = self._look(queue)[3:]
         if self._room(queue, settings) <= 0:
             return []
         turn.savepoint()
-        rows = turn.cursor.execute(sql.TAKE_TARGET, (*self._who, number)).fetchall()
+        mine = (want.max_losses for want in self._request.wants if want.queue == queue)
+        losses = next(mine, None)
+        rows = turn.cursor.execute(sql.TAKE_TARGET, (*self._who, losses, number)).fetchall()
         self._count(queue, len(rows), settings)
         return rows
 
     def _look(self, queue: str) -> tuple[Any, ...]:
         namespace, at = self._namespace, (self._namespace, queue)
-        return self._turn.cursor.execute(sql.LOOK, (*at, namespace, *at)).fetchall()[0]
+        return self._turn.cursor.execute(sql.LOOK, (*at, namespace, *at, *at)).fetchall()[0]
 
-    def _look_closer(self, queue: str, limit: int, plain: list[_Row]) -> list[_Row]:
+    def _look_closer(self, want: Want, limit: int, plain: list[_Row]) -> list[_Row]:
         """Why a queue gave fewer jobs than wanted, and what it gives after all.
 
         Either it is plain, and ``plain`` is all it has, or nothing was taken from it yet.
         """
-        turn = self._turn
+        turn, queue = self._turn, want.queue
         now = turn.wall_us
-        due, expires, *settings = self._look(queue)
+        due, expires, suspects, *settings = self._look(queue)
         if settings[0] == "paused":
             return []
-        settled = settings[0] is None
+        settled = settings[0] is None and not suspects
         fresh = self.fresh
         if fresh is None:
             fresh = self.fresh = Counter()
@@ -174,14 +181,19 @@ class _Taking:
         if settings[0] is not None:
             turn.savepoint()
             limit = min(limit, self._room(queue, settings))
-        rows = self._take(sql.READ_NEXT, queue, limit)
+        rows: list[_Row] = []
+        if suspects and self._suspects:
+            turn.savepoint()
+            rows = self._take(sql.READ_SUSPECTS, want, min(1, limit))
+            self._suspects = not rows
+        rows += self._take(sql.READ_NEXT, want, limit - len(rows))
         self._count(queue, len(rows), settings)
         if promoted > len(rows):
             fresh[queue] += promoted - len(rows)
         return rows
 
-    def _take(self, read: str, queue: str, limit: int) -> list[_Row]:
-        return _take(self._turn, read, self._who, self._namespace, queue, limit)
+    def _take(self, read: str, want: Want, limit: int) -> list[_Row]:
+        return _take(self._turn, read, self._who, self._namespace, want, limit)
 
     def _room(self, queue: str, settings: Sequence[Any]) -> int:
         """How many more jobs the settings of a queue let through now."""
@@ -212,17 +224,17 @@ class _Taking:
             cursor.execute(sql.RATE_COUNT, (self._namespace, queue, now, claims))
 
 
-def _take(turn: Turn, read: str, who: _Row, namespace: str, queue: str, limit: int) -> list[_Row]:
+def _take(turn: Turn, read: str, who: _Row, namespace: str, want: Want, limit: int) -> list[_Row]:
     """Take the first ``limit`` jobs of those that ``read`` finds, in their order."""
     if limit <= 0:
         return []
-    execute, now, at = turn.cursor.execute, turn.wall_us, (namespace, queue)
-    unless = (*at, *at, now, namespace, now) if read is sql.READ_PLAIN else ()
+    execute, now, at = turn.cursor.execute, turn.wall_us, (namespace, want.queue)
+    unless = (*at, *at, now, namespace, now, *at) if read is sql.READ_PLAIN else ()
     rows = execute(read, (*at, now, *unless, limit)).fetchall()
     if len(rows) == 1:
-        execute(sql.TAKE_ONE, (*who, rows[0][_FIELDS]))
+        execute(sql.TAKE_ONE, (*who, want.max_losses, rows[0][_FIELDS]))
     elif rows:
-        execute(sql.TAKE_NEXT, (*who, *at, now, len(rows)))
+        execute(sql.TAKE_NEXT, (*who, want.max_losses, *at, now, len(rows)))
     return rows
 
 

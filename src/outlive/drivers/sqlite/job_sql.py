@@ -54,7 +54,10 @@ UPDATE outlive_job
 SET state = 'cancelled', ended_at_us = ?, prune_at_us = ? + retention_us, blocked = 0
 WHERE number = ? RETURNING ordering_key, retention_us, instance, token
 """
-EXPIRE_ONE = REPLACE.replace("'cancelled'", "'dead'")
+EXPIRE_ONE = REPLACE.replace(
+    "'cancelled'",
+    "'dead', error = json_quote(printf('expired: not claimed within %g s', expires_us / 1e6))",
+)
 # An instance would wait for ever for a job that never was.
 ANSWER_REFUSED = """
 INSERT INTO outlive_letter (instance, id, kind, name, sent_at_us, payload)
@@ -82,7 +85,7 @@ RETURNING queue, state, due_at_us
 """
 
 # What a claim must know of a queue before it takes anything: its settings, when the next job comes
-# due, and when the next one expires anywhere.
+# due, when the next one expires anywhere, and whether the queue has a suspect.
 LOOK = """
 SELECT
     (SELECT d.due_at_us FROM outlive_job AS d
@@ -93,6 +96,11 @@ SELECT
      WHERE e.namespace = ? AND e.expires_at_us IS NOT NULL
        AND e.state IN ('scheduled', 'ready', 'retrying')
      ORDER BY e.expires_at_us LIMIT 1),
+    EXISTS (
+        SELECT 1 FROM outlive_job AS s INDEXED BY outlive_job_suspect
+        WHERE s.namespace = ? AND s.queue = ?
+          AND s.state = 'ready' AND s.blocked = 0 AND s.losses >= 2
+    ),
     q.mode, q.concurrency, q.rate, q.rate_period_us
 FROM (SELECT 1) LEFT JOIN outlive_queue AS q ON q.namespace = ? AND q.name = ?
 """
@@ -133,10 +141,11 @@ UPDATE outlive_queue_claims SET claims = claims - 1
 WHERE namespace = ? AND queue = ? AND at_us = ? AND claims > 0
 """
 
-# What can be claimed from a queue now, in the order in which it is.
+# What can be claimed from a queue now, in the order in which it is; suspects (``SUSPECT_LOSSES``)
+# apart, whose number is written out for the sake of their index.
 _NEXT = """FROM outlive_job INDEXED BY outlive_job_ready
     WHERE namespace = ? AND queue = ? AND state = 'ready' AND blocked = 0
-      AND (expires_at_us IS NULL OR expires_at_us > ?) {unless}
+      AND losses < 2 AND (expires_at_us IS NULL OR expires_at_us > ?) {unless}
     ORDER BY priority DESC, seq LIMIT ?"""
 
 # Nothing must be moved first, and no limit holds: nothing has come due or expired, and nobody set
@@ -152,6 +161,11 @@ _PLAIN = """
           SELECT 1 FROM outlive_job AS e
           WHERE e.namespace = ? AND e.expires_at_us IS NOT NULL AND e.expires_at_us <= ?
             AND e.state IN ('scheduled', 'ready', 'retrying')
+      )
+      AND NOT EXISTS (
+          SELECT 1 FROM outlive_job AS s INDEXED BY outlive_job_suspect
+          WHERE s.namespace = ? AND s.queue = ?
+            AND s.state = 'ready' AND s.blocked = 0 AND s.losses >= 2
       )"""
 
 # The fields of ``ClaimedJob``, in their order.
@@ -164,11 +178,16 @@ _COLUMNS = """id, queue, token, payload, attempts, losses, max_attempts, retry, 
 _READ = f"SELECT {_COLUMNS.replace('token', 'token + 1')}, number {_NEXT}"
 READ_NEXT = _READ.format(unless="")
 READ_PLAIN = _READ.format(unless=_PLAIN)
+READ_SUSPECTS = (
+    READ_NEXT.replace("outlive_job_ready", "outlive_job_suspect")
+    .replace("losses < 2", "losses >= 2")
+    .replace("priority DESC", "losses")
+)
 
 _TAKE = """
 UPDATE outlive_job
 SET state = 'claimed', token = token + 1, session = ?, host = ?, worker = ?, request = ?,
-    claimed_at_us = ?, claim_ended = NULL
+    claimed_at_us = ?, claim_ended = NULL, max_losses = coalesce(?, max_losses)
 WHERE {which}
 """
 # Takes the same jobs as were read just before: a single one by its number, and many by looking for

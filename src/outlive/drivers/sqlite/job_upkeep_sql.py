@@ -12,7 +12,8 @@ SELECT name FROM outlive_queue WHERE namespace = ? AND concurrency IS NOT NULL
 
 EXPIRE = """
 UPDATE outlive_job
-SET state = 'dead', blocked = 0, ended_at_us = ?, prune_at_us = ? + retention_us
+SET state = 'dead', blocked = 0, ended_at_us = ?, prune_at_us = ? + retention_us,
+    error = json_quote(printf('expired: not claimed within %g s', expires_us / 1e6))
 WHERE number IN (
     SELECT number FROM outlive_job
     WHERE namespace = ? AND expires_at_us IS NOT NULL AND expires_at_us <= ?
@@ -41,7 +42,10 @@ RECLAIM = """
 UPDATE outlive_job
 SET state = CASE WHEN cancel_reason IS NOT NULL THEN 'cancelled'
         WHEN losses >= max_losses THEN 'dead' ELSE 'ready' END,
-    claim_ended = 'lost', losses = losses + 1, error = coalesce(cancel_reason, error),
+    claim_ended = 'lost', losses = losses + 1,
+    error = CASE WHEN cancel_reason IS NULL AND losses >= max_losses THEN json_quote(printf(
+        'lost too often: losses %d, max_losses %d, last host %s', losses + 1, max_losses, worker
+    )) ELSE coalesce(cancel_reason, error) END,
     ended_at_us = CASE WHEN cancel_reason IS NOT NULL OR losses >= max_losses THEN ? END,
     prune_at_us = CASE WHEN cancel_reason IS NOT NULL OR losses >= max_losses
         THEN ? + retention_us END

@@ -200,8 +200,12 @@ CREATE UNIQUE INDEX outlive_job_id ON outlive_job (id, namespace);
 -- What can be claimed, in the order in which it is: a claim reads from its beginning. This and the
 -- next indexes end with whatever else is asked of them, so that the jobs need not be touched.
 CREATE INDEX outlive_job_ready ON outlive_job (
-    namespace, queue, priority DESC, seq, due_at_us, expires_at_us, state, blocked
+    namespace, queue, priority DESC, seq, due_at_us, expires_at_us, state, blocked, losses
 ) WHERE state = 'ready' AND blocked = 0;
+
+-- Those of them that were lost so often that each host runs one at a time.
+CREATE INDEX outlive_job_suspect ON outlive_job (namespace, queue, losses, seq)
+    WHERE state = 'ready' AND blocked = 0 AND losses >= 2;
 
 -- What waits for its time. A blocked job waits for another job first.
 CREATE INDEX outlive_job_due ON outlive_job (namespace, queue, due_at_us, state, blocked)

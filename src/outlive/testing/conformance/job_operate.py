@@ -211,6 +211,8 @@ class TendCases:
             assert found.state is JobState.DEAD
             assert found.ended_at is not None
             assert (await a.outcomes(name))[0] == "expired"
+            within = SHORT_S if name == "retrying" else SOON_S
+            assert found.error == f'"expired: not claimed within {within:g} s"'
         assert await a.jobs.tend(limit=10) == Tended(0, 0)
 
     @scenario

@@ -7,7 +7,14 @@ import asyncio
 import pytest
 
 from outlive.errors import Fenced, LeaseExpired
-from outlive.model.job import JobState, Reclaimed, Settled
+from outlive.model.job import (
+    MAX_LOSSES,
+    SUSPECT_LOSSES,
+    JobState,
+    Reclaimed,
+    Settled,
+    Want,
+)
 from outlive.names import HostId, JobId
 from outlive.testing.conformance.job_settle import settle_in_every_way
 from outlive.testing.conformance.job_worker import Worker, job, worker, workers
@@ -188,7 +195,46 @@ class ReclaimCases:
         assert (found.losses, found.attempts) == (2, 0)
         assert found.ended_at is not None
         assert await a.outcomes("j") == ["lost", "lost"]
+        assert found.error == '"lost too often: losses 2, max_losses 1, last host victim"'
         assert await a.ids() == []
+
+    @scenario
+    async def test_the_claim_says_how_often_a_job_may_be_lost(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("j", "other")
+        for state in (JobState.READY, JobState.DEAD):
+            victim = await worker(lab, "victim")
+            await victim.claim_one(wants=(Want("q", 1, max_losses=1),))
+            await victim.end()
+            assert list(await a.jobs.reclaim(limit=10)) == [Reclaimed(JobId("j"), "q", state)]
+        assert (await a.record("j")).max_losses == 1
+        assert (await a.record("other")).max_losses == MAX_LOSSES
+
+    @scenario
+    async def test_a_claim_brings_one_suspect_at_most(self, lab: Lab) -> None:
+        a = await worker(lab)
+        await a.put("poison", "x", "y", "z")
+        await a.put("elsewhere", queue="r")
+        names = ["elsewhere", "poison", "x", "y", "z"]
+        for _ in range(SUSPECT_LOSSES):
+            victim = await worker(lab, "victim")
+            assert sorted(await victim.ids(queues=("q", "r"))) == names
+            await victim.end()
+            assert sorted(await reclaim(a)) == names
+        await a.put("fresh", "later")
+        assert await a.ids(suspects=False) == ["fresh", "later"]
+        # The one lost least often comes first, so that the innocent ones need not wait.
+        victim = await worker(lab, "victim")
+        (suspect,) = await victim.claim_by_id("poison")
+        await victim.end()
+        await reclaim(a)
+        await a.put("beside")
+        found: list[str] = []
+        for _ in range(5):
+            ids = await a.ids(queues=("q", "r"))
+            found += [id_ for id_ in ids if id_ != "beside"]
+            assert ids.count("beside") == (len(found) == 1)
+        assert (sorted(found[:3]), found[3:]) == (["x", "y", "z"], [suspect.id, "elsewhere"])
 
     @scenario
     async def test_a_job_that_may_not_be_lost_dies_at_once(self, lab: Lab) -> None:

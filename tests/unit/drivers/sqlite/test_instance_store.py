@@ -234,12 +234,14 @@ async def test_however_a_job_ends_its_instance_gets_a_letter(tmp_path: Path) -> 
     clock.advance(2)
     await driver.jobs.tend(limit=10)
     assert lost.id == "lost"
+    expired = "expired: not claimed within 1 s"
+    lost_why = "lost too often: losses 1, max_losses 0, last host host-2"
     assert sorted(await answers(driver)) == [
         ("job/cancelled", "cancelled#0", {"state": "cancelled", "outcome": "no"}),
         ("job/dead", "dead#0", {"state": "dead", "outcome": "broke"}),
         ("job/done", "done#0", {"state": "done", "outcome": {"paid": True}}),
-        ("job/expired", "expired#0", {"state": "dead", "outcome": None}),
-        ("job/lost", "lost#0", {"state": "dead", "outcome": None}),
+        ("job/expired", "expired#0", {"state": "dead", "outcome": expired}),
+        ("job/lost", "lost#0", {"state": "dead", "outcome": lost_why}),
         ("job/replaced", "replaced#0", {"state": "cancelled", "outcome": None}),
     ]
     # One that is tried again by hand has answered already.

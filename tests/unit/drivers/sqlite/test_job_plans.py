@@ -69,7 +69,9 @@ def test_no_statement_walks_the_jobs(connection: sqlite3.Connection, name: str) 
     assert not walks, steps
 
 
-@pytest.mark.parametrize("name", [*READS, *TAKES, "DUE", "LOOK", "EXPIRE", "PRUNE", "UNBLOCK"])
+@pytest.mark.parametrize(
+    "name", [*READS, *TAKES, "READ_SUSPECTS", "DUE", "LOOK", "EXPIRE", "PRUNE", "UNBLOCK"]
+)
 def test_nothing_is_sorted(connection: sqlite3.Connection, name: str) -> None:
     assert not [step for step in plan(connection, HOT[name]) if "TEMP B-TREE" in step]
 

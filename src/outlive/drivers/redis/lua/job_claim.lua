@@ -1,8 +1,9 @@
 -- Claim jobs that are ready or due, for a session that lives.
 --   KEYS  queues, hosts, epoch
 --   ARGV  prefix, session, host to ring, worker, request, limit, this job alone ('=' and its id, or
---         nothing), whether it is asked again ('1' or nothing), wait, then for each wanted queue its
---         name and how many of it
+--         nothing), whether it is asked again ('1' or nothing), wait, whether one may be a suspect
+--         ('1' or nothing), then for each wanted queue its name, how many of it and the largest
+--         number of losses that its jobs have from now on (or nothing)
 -- Answers {'fenced'}, {'expired'}, {'unknown'} where the epoch has to be told first, or
 --   {'ok', next due in us or nothing, job...}, each with id, queue, token, body, attempts, losses
 --   and when it was enqueued.
@@ -12,10 +13,11 @@ local PROMOTE_MAX = 1000
 -- As many jobs past their expiry are ended by one claim on its way.
 local EXPIRED_MAX = 1000
 
-local WANTS = 10
+local WANTS, WORDS = 11, 3
 
 local session, host, worker, request = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit, target, again, wait = tonumber(ARGV[6]), ARGV[7], ARGV[8] == '1', tonumber(ARGV[9])
+local suspects = ARGV[10] == '1'
 
 local alive_until = redis.call('ZSCORE', KEYS[2], session)
 if not alive_until then
@@ -82,12 +84,12 @@ local claim = cjson.encode({worker = worker, host = host, request = request, at 
 local taken, expired = 0, 0
 
 -- Claim jobs of a queue that have left its line, unless their time to be claimed has passed.
-local function take(queue, ids)
+local function take(queue, ids, max_losses)
   local claimed, numbered = {}, {}
   for _, id in ipairs(ids) do
     local key = job_key(id)
     local row = redis.call('HMGET', key, 'number', 'enqueued', 'token', 'expires', 'attempts',
-      'losses')
+      'losses', 'max_losses')
     if row[4] and tonumber(row[4]) <= now then
       expire_job(read_more(read_job(id)))
       expired = expired + 1
@@ -100,6 +102,9 @@ local function take(queue, ids)
       taken = taken + 1
       redis.call('HSET', key, 'state', 'claimed', 'token', int(token), 'session', session,
         'claim', claim)
+      if max_losses and max_losses ~= (tonumber(row[7]) or USUAL_LOSSES) then
+        redis.call('HSET', key, 'max_losses', int(max_losses))
+      end
       local size = #claimed
       claimed[size + 1] = id
       numbered[2 * size + 1], numbered[2 * size + 2] = row[1], id
@@ -143,8 +148,16 @@ local function promote(queue)
   flush()
 end
 
-local function take_from(queue, most)
+local function take_from(queue, most, max_losses)
   promote(queue)
+  while suspects and most > 0 do
+    local found = redis.call('ZPOPMIN', K .. 'suspects:' .. queue)
+    if #found == 0 then
+      break
+    end
+    local count = take(queue, {id_at(found[1])}, max_losses)
+    most, suspects = most - count, count == 0
+  end
   while most > 0 and expired < EXPIRED_MAX do
     local found = redis.call('ZPOPMIN', K .. 'ready:' .. queue, most)
     if #found == 0 then
@@ -154,15 +167,16 @@ local function take_from(queue, most)
     for number = 1, #found, 2 do
       ids[#ids + 1] = id_at(found[number])
     end
-    most = most - take(queue, ids)
+    most = most - take(queue, ids, max_losses)
   end
 end
 
--- Whether a job that is named may be had from a queue: of those wanted, if any are.
+-- Whether a job that is named may be had from a queue, of those wanted if any are; and the largest
+-- number of losses that it has then.
 local function admits(queue)
-  for number = WANTS, #ARGV, 2 do
+  for number = WANTS, #ARGV, WORDS do
     if ARGV[number] == queue then
-      return true
+      return true, tonumber(ARGV[number + 2])
     end
   end
   return #ARGV < WANTS
@@ -173,7 +187,8 @@ local function take_target(id)
   if not job or FINAL[job.state] or job.state == 'claimed' or limit < 1 then
     return
   end
-  if not admits(job.queue) then
+  local admitted, max_losses = admits(job.queue)
+  if not admitted then
     return
   end
   if redis.call('HGET', K .. 'modes', job.queue) == 'paused' then
@@ -191,12 +206,12 @@ local function take_target(id)
     be_ready(job)
     flush()
   end
-  redis.call('ZREM', K .. 'ready:' .. job.queue, place(job.seq, id))
-  take(job.queue, {id})
+  redis.call('ZREM', line_of(job), place(job.seq, id))
+  take(job.queue, {id}, max_losses)
 end
 
 local function note_wish()
-  for number = WANTS, #ARGV, 2 do
+  for number = WANTS, #ARGV, WORDS do
     local waiting = K .. 'waiting:' .. ARGV[number]
     redis.call('ZREMRANGEBYSCORE', waiting, '-inf', now_text)
     redis.call('ZADD', waiting, int(now + wait), host)
@@ -205,7 +220,7 @@ end
 
 local function next_due_us()
   local first
-  for number = WANTS, #ARGV, 2 do
+  for number = WANTS, #ARGV, WORDS do
     local found = redis.call('ZRANGE', K .. 'due:' .. ARGV[number], 0, 0, 'WITHSCORES')
     if found[2] and not (first and first <= tonumber(found[2]))
       and redis.call('HGET', K .. 'modes', ARGV[number]) ~= 'paused'
@@ -219,9 +234,10 @@ end
 if target ~= '' then
   take_target(string.sub(target, 2))
 else
-  for number = WANTS, #ARGV, 2 do
+  for number = WANTS, #ARGV, WORDS do
     if taken < limit and redis.call('HGET', K .. 'modes', ARGV[number]) ~= 'paused' then
-      take_from(ARGV[number], math.min(tonumber(ARGV[number + 1]), limit - taken))
+      take_from(ARGV[number], math.min(tonumber(ARGV[number + 1]), limit - taken),
+        tonumber(ARGV[number + 2]))
     end
   end
 end

@@ -5,6 +5,5 @@
 
 redis.call('HSET', K .. 'modes', ARGV[2], ARGV[3])
 redis.call('ZADD', QUEUES, 0, ARGV[2])
-ring(ARGV[2], redis.call('ZCARD', K .. 'ready:' .. ARGV[2])
-  + redis.call('ZCARD', K .. 'due:' .. ARGV[2]))
+ring(ARGV[2], count_claimable(ARGV[2]) + redis.call('ZCARD', K .. 'due:' .. ARGV[2]))
 return 1

@@ -14,10 +14,13 @@ local function lose(job)
   later('SREM', K .. 'claims:' .. job.session, job.id)
   trouble(read_more(job), 'lost')
   local losses = job.losses + 1
+  job.losses = losses
   if job.cancel then
     cancel_job(job, job.cancel, 'losses', losses)
   elseif losses > job.max_losses then
-    finish(job, 'dead', 'losses', losses)
+    local why = string.format('lost too often: losses %d, max_losses %d, last host %s', losses,
+      job.max_losses, job.claim.worker or '')
+    finish(job, 'dead', 'losses', losses, 'error', cjson.encode(why))
   else
     be_ready(job, 'losses', losses)
   end

@@ -11,6 +11,7 @@ local function revive(job)
   end
   redis.call('HDEL', job.key, 'attempts', 'losses', 'cancel', 'error', 'result', 'progress', 'ended')
   later('ZREM', K .. 'ended', job.id)
+  job.losses = 0
   local expires_in = redis.call('HGET', job.key, 'expires_in')
   if expires_in then
     job.expires = now + tonumber(expires_in)

@@ -4,6 +4,8 @@
 --   troubles:<id>          what went wrong, the newest first (list)
 --   jobs, jobs:<state>:<queue>   ids by the number of their enqueueing (sorted sets)
 --   ready:<queue>          who can be claimed: by -priority, and equal ones by place (sorted set)
+--   suspects:<queue>       those of them that were lost so often that each host runs one at a time:
+--                          by their losses (sorted set)
 --   due:<queue>            scheduled and retrying ones by their time (sorted set)
 --   unique:<queue>         the live job of each unique key (hash)
 --   waiting:<queue>        hosts that want to be rung, by the end of their waiting (sorted set)
@@ -123,10 +125,20 @@ local function set_state(job, state)
   job.state = state
 end
 
+-- The line in which a ready job stands.
+local function line_of(job)
+  return K .. (job.losses >= SUSPECT_LOSSES and 'suspects:' or 'ready:') .. job.queue
+end
+
+-- How many jobs of a queue can be claimed.
+local function count_claimable(queue)
+  return redis.call('ZCARD', K .. 'ready:' .. queue) + redis.call('ZCARD', K .. 'suspects:' .. queue)
+end
+
 -- Out of the line of those who can be claimed, or wait for their time.
 local function leave_line(job)
   if job.state == 'ready' then
-    later('ZREM', K .. 'ready:' .. job.queue, place(job.seq, job.id))
+    later('ZREM', line_of(job), place(job.seq, job.id))
   elseif job.state == 'scheduled' or job.state == 'retrying' then
     later('ZREM', K .. 'due:' .. job.queue, place(job.number, job.id))
   end
@@ -136,7 +148,8 @@ end
 local function be_ready(job, ...)
   redis.call('HSET', job.key, 'state', 'ready', 'seq', job.seq, ...)
   set_state(job, 'ready')
-  later('ZADD', K .. 'ready:' .. job.queue, -job.priority, place(job.seq, job.id))
+  local suspect = job.losses >= SUSPECT_LOSSES
+  later('ZADD', line_of(job), suspect and job.losses or -job.priority, place(job.seq, job.id))
   if job.expires then
     later('ZADD', K .. 'expiring', int(job.expires), job.id)
   end
@@ -201,7 +214,9 @@ end
 local function expire_job(job)
   leave_line(job)
   trouble(job, 'expired')
-  finish(job, 'dead')
+  local within = tonumber(redis.call('HGET', job.key, 'expires_in')) / 1e6
+  local why = string.format('expired: not claimed within %g s', within)
+  finish(job, 'dead', 'error', cjson.encode(why))
 end
 
 -- Ends the claim with this token, if it stands: its job, and how that is written. If it does not,
@@ -242,7 +257,7 @@ end
 -- Ring hosts that wait for what became claimable.
 local function ring_waiting()
   for queue, count in pairs(fresh) do
-    ring(queue, math.min(count, redis.call('ZCARD', K .. 'ready:' .. queue)))
+    ring(queue, math.min(count, count_claimable(queue)))
   end
   fresh = {}
 end
