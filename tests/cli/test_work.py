@@ -51,6 +51,17 @@ def test_jobs_that_are_not_there_do_not_keep_others_from_being_changed(shell, ve
     assert shell("work", verb, jobs[0], "\n").code == 2
 
 
+def test_a_known_id_is_existing_and_another_payload_is_told(shell):
+    entries, told = [], []
+    for payload in ("1", "1", "2"):
+        done = shell("work", "enqueue", "q", payload, "--id", "j", "-o", "json")
+        entries.append(done.document["entry"])
+        told.append(done.stderr)
+    assert entries == ["created", "existing", "existing"]
+    assert told == ["", "", "outlive: job 'j' exists with another payload, which stays\n"]
+    assert shown(shell, "j")["payload"] == 1
+
+
 def test_the_table_of_jobs_names_a_claimant_only_while_there_is_one(shell):
     enqueue(shell, "q")
     (claimed,) = claim(shell, "q", "--worker", "shell-1")

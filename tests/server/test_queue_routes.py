@@ -28,11 +28,25 @@ async def test_a_list_is_added_as_one_with_an_outcome_for_each(api):
 
 
 async def test_the_same_id_twice_is_one_item(api):
-    for _ in range(2):
+    for status in (201, 200):
         got = await api.post("/queues/mail/items", {"payload": 1, "id": "order-7"})
-        assert (got.status, got.document["id"]) == (201, "order-7")
+        assert (got.status, got.document["id"]) == (status, "order-7")
     got = await api.get("/queues/mail/items")
     assert [item["id"] for item in got.document["items"]] == ["order-7"]
+
+
+async def test_a_known_id_is_existing_and_another_payload_is_told(api):
+    answers = []
+    for payload in (1, 1, 2):
+        got = await api.post("/queues/mail/items", {"payload": payload, "id": "order-7"})
+        answers.append((got.status, got.document))
+    assert answers == [
+        (201, {"id": "order-7", "outcome": "created"}),
+        (200, {"id": "order-7", "outcome": "existing"}),
+        (200, {"id": "order-7", "outcome": "existing", "payload_differs": True}),
+    ]
+    got = await api.post("/queues/mail/items", [{"id": "a"}, {"id": "a", "payload": 4}])
+    assert got.document["items"][1] == {"id": "a", "outcome": "existing", "payload_differs": True}
 
 
 async def test_an_id_of_another_queue_is_a_conflict(api):

@@ -12,7 +12,7 @@ import click
 
 from outlive.cli import signals
 from outlive.cli.invocation import SECONDS, create_option, current, global_options
-from outlive.cli.output import emit_fields, emit_rows
+from outlive.cli.output import emit_fields, emit_rows, say
 from outlive.errors import UsageError
 from outlive.model.job import ENQUEUE_MAX, OnDuplicate
 from outlive.model.retry import Retry
@@ -95,7 +95,11 @@ def enqueue(
                 return await host.work.enqueue_many(queue, payloads, **options)
             return [await host.work.enqueue(queue, payloads[0], **options)]
 
-    rows = [{"id": job.id, "queue": queue, "entry": job.entry.value} for job in signals.run(add)]
+    jobs = signals.run(add)
+    rows = [{"id": job.id, "queue": queue, "entry": job.entry.value} for job in jobs]
+    for job in jobs:
+        if job.payload_differs:
+            say(f"job {job.id!r} exists with another payload, which stays")
     if lines:
         emit_rows(invocation.output, "jobs", rows, _COLUMNS)
     else:

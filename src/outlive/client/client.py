@@ -124,7 +124,7 @@ class Client:
         """
         item = self._named({"payload": payload, **options})
         answer = await self._repeat("POST", _items_of(queue), item)
-        return _expect(answer, 201)["id"]
+        return _expect(answer, 200, 201)["id"]
 
     async def enqueue_many(
         self, queue: str, items: Sequence[Mapping[str, Any]]
@@ -329,8 +329,8 @@ def _items_of(queue: str) -> str:
     return f"/queues/{quote(check_queue(queue), safe='')}/items"
 
 
-def _expect(answer: Answer, status: int) -> Any:
-    if answer.status != status:
+def _expect(answer: Answer, *statuses: int) -> Any:
+    if answer.status not in statuses:
         raise _refusal(answer)
     if answer.document is None:
         raise OutcomeUnknown("the URL does not lead to an Outlive server")

@@ -83,8 +83,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         instance: When the job ends, in whichever way, the same step of the store puts a letter into
             this instance's mailbox: kind ``step``, name ``step``, id ``job/<job id>``, payload
             ``{"state": "done", "outcome": <result or error>}``. Such a job is kept for some time.
-            One that its queue does not take (``existing``, ``rejected``, ``closed``,
-            ``conflict``) is answered at once, as ``cancelled`` with a sentence for an outcome.
+            One that its queue does not take (``existing`` under another id, ``rejected``,
+            ``closed``, ``conflict``) is answered at once, as ``cancelled`` with a sentence for an
+            outcome.
         step: See ``instance``.
     """
 
@@ -121,13 +122,20 @@ class Entry(StrEnum):
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The outcome for one ``NewJob``: what happened, and the job that stands in the queue now.
 
-    ``existing`` and ``rejected`` name the live job that has the unique key; ``replaced`` names the
-    new job, whose predecessor was cancelled; ``closed`` means that the queue drains, and
-    ``conflict`` that a job of another queue has this id: nothing was added.
+    ``existing`` names the job of the queue that has this id, or the live one that has the unique
+    key, as ``rejected`` does; ``replaced`` names the new job, whose predecessor was cancelled;
+    ``closed`` means that the queue drains, and ``conflict`` that a job of another queue has this
+    id: nothing was added. ``payload_differs`` is said of a known id by those who compared.
     """
 
     id: JobId
     entry: Entry
+    payload_differs: bool = False
+
+    def stands(self, job: NewJob) -> bool:
+        """Whether the queue has a job of the id of ``job``, be it of this call or an earlier."""
+        existing = self.entry is Entry.EXISTING and self.id == job.id
+        return existing or self.entry in (Entry.CREATED, Entry.REPLACED)
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):

@@ -27,7 +27,8 @@ class JobClaims(Protocol):
     Each method is one atomic step, judged by the store's own clock; the batch methods answer each
     member in order, and one member's outcome changes nothing for the others. Any method may raise
     ``StoreUnavailable`` (nothing was applied) or ``OutcomeUnknown`` (the reply was lost; all of it
-    or nothing was applied). All of them may be repeated after that and then give the same answer.
+    or nothing was applied). All of them may be repeated after that, and then give the same
+    answer; ``enqueue`` says then that the jobs exist.
 
     A claim lives as long as the session that made it has not ended. Its token is greater than every
     token given for the job before. Hosts that wait (``ClaimRequest.wait_us``) are rung with the
@@ -40,8 +41,8 @@ class JobClaims(Protocol):
         """Add jobs, all of them or none, in their order; at most ``ENQUEUE_MAX``.
 
         A job whose id is there already in its queue (whatever became of it, whatever else it
-        carries) is ``created`` and changes nothing: it is taken for a repeat, and who repeats a
-        call may have made the payload anew. One whose id is that of another queue's job is a
+        carries) is ``existing`` and changes nothing; so are those of a call that is repeated after
+        its reply was lost. One whose id is that of another queue's job is a
         ``conflict``, and changes nothing either.
         A live job of its unique key is answered as its ``on_duplicate`` says; one that is claimed
         cannot be replaced, and rejects.

@@ -35,6 +35,7 @@ from outlive.server.endpoints import Call, Endpoint, Reply
 from outlive.server.problems import Problem
 from outlive.server.spaces import Space, Spaces
 from outlive.work.drafting import DUE_AT_US_MAX
+from outlive.work.work import compared
 
 
 class QueueRoutes:
@@ -55,8 +56,11 @@ class QueueRoutes:
                 scope=Scope.ENQUEUE,
                 body=schemas.NewItem | schemas.NewItems,
                 answers={
-                    201: ("The item that is in the queue now.", schemas.Queued),
-                    200: ("The outcome for each item of the list.", schemas.QueuedMany),
+                    201: ("The item was added.", schemas.Queued),
+                    200: (
+                        "The outcome for each item of the list; of one item that exists, as 201.",
+                        schemas.QueuedMany,
+                    ),
                 },
                 problems=("duplicate", "queue-draining", "conflict", "unsupported"),
             ),
@@ -103,7 +107,7 @@ class QueueRoutes:
         with measuring.span("enqueue", call.request, queue=queue, count=len(items)):
             carried = measuring.carried(call.request)
             jobs = [self._job(space, queue, new, carried) for new in items]
-            entries = await space.jobs.enqueue(jobs)
+            entries = await compared(space.jobs, jobs, await space.jobs.enqueue(jobs))
         measuring.enqueued(queue, entries)
         if isinstance(body, list):
             return Reply(200, schemas.QueuedMany(items=[_queued(entry) for entry in entries]))
@@ -119,7 +123,7 @@ class QueueRoutes:
             raise Problem(
                 "conflict", f"An item of another queue has the id {entry.id!r}. Nothing was added."
             )
-        return Reply(201, _queued(entry))
+        return Reply(200 if entry.entry is Entry.EXISTING else 201, _queued(entry))
 
     def _job(
         self, space: Space, queue: str, new: schemas.NewItem, carried: dict[str, str]
@@ -206,7 +210,8 @@ def _size(record: JobRecord) -> int:
 
 
 def _queued(entry: Enqueued) -> schemas.Queued:
-    return schemas.Queued(id=entry.id, outcome=entry.entry.value)
+    differs = True if entry.payload_differs else UNSET
+    return schemas.Queued(id=entry.id, outcome=entry.entry.value, payload_differs=differs)
 
 
 def _queue(record: QueueRecord) -> schemas.Queue:

@@ -266,11 +266,13 @@ class Queued(Answer):
     """What became of one new item, and the id of the item that stands in the queue now.
 
     ``outcome`` is ``created``, ``existing``, ``replaced``, ``rejected``, ``closed`` or
-    ``conflict``: an item of another queue has the id.
+    ``conflict``: an item of another queue has the id. ``payload_differs`` is there and true if the
+    item of this id carries another payload, which stays.
     """
 
     id: str
     outcome: str
+    payload_differs: bool | UnsetType = UNSET
 
 
 class QueuedMany(Answer):

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from outlive.errors import JobFailed, JobNotFound
-from outlive.model.job import Changed, Entry, JobRecord, JobState
+from outlive.model.job import Changed, Enqueued, Entry, JobRecord, JobState
 from outlive.model.options import Duration, seconds
 from outlive.names import HostId, JobId, Token
 from outlive.runtime.backoff import Backoff
@@ -114,11 +114,12 @@ class Jobs(Protocol):
 class Job(Generic[R_co]):
     """A job that was enqueued. Made by ``Work.enqueue`` and ``Work.job``.
 
-    ``entry`` says what enqueueing did: ``created``, or ``existing``, ``replaced`` and
-    ``rejected`` where a live job had the unique key.
+    ``entry`` says what enqueueing did: ``created``, ``existing`` where the queue had a job of this
+    id, whatever became of it, or ``existing``, ``replaced`` and ``rejected`` where a live job had
+    the unique key. ``payload_differs``: the job of this id carries another payload, which stays.
     """
 
-    __slots__ = ("_codec", "_jobs", "entry", "id", "queue")
+    __slots__ = ("_codec", "_jobs", "entry", "id", "payload_differs", "queue")
 
     def __init__(
         self,
@@ -127,11 +128,12 @@ class Job(Generic[R_co]):
         jobs: Jobs,
         *,
         codec: Codec | None = None,
-        entry: Entry = Entry.CREATED,
+        outcome: Enqueued | None = None,
     ) -> None:
         self.id = id
         self.queue = queue
-        self.entry = entry
+        self.entry = Entry.CREATED if outcome is None else outcome.entry
+        self.payload_differs = outcome is not None and outcome.payload_differs
         self._jobs = jobs
         self._codec = codec
 

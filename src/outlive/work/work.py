@@ -25,6 +25,8 @@ from outlive.model.job import (
 from outlive.model.options import Duration, seconds
 from outlive.names import HostId, JobId, check_key, check_reason
 from outlive.ports.driver import Driver
+from outlive.ports.job_store import JobStore
+from outlive.serialization import decode_plain
 from outlive.telemetry import Telemetry, events
 from outlive.work.books import Books
 from outlive.work.claim import Claim
@@ -178,6 +180,10 @@ class Work:
     async def submit(self, jobs: Sequence[NewJob], *, tx: object = None) -> Sequence[Enqueued]:
         """Add prepared jobs in one step, all of them or none, and say what became of each.
 
+        One whose id exists in its queue is ``existing``, with ``payload_differs`` where the job
+        there has another payload (not compared with ``tx``); after a lost reply, which is asked for
+        again, it is ``created`` unless it differs.
+
         Raises:
             QueueClosed: A queue drains; the jobs of other queues were added.
             JobExists: An id is that of another queue's job; the other jobs were added.
@@ -189,7 +195,21 @@ class Work:
         if tx is not None:
             outcomes = await self.store.enqueue_in(jobs, tx)
         else:
-            outcomes = await until_known(self.runtime, lambda _: self.store.enqueue(jobs))
+            repeated = False
+
+            async def once(tries: int) -> Sequence[Enqueued]:
+                nonlocal repeated
+                repeated = tries > 0
+                return await self.store.enqueue(jobs)
+
+            outcomes = await compared(self.store, jobs, await until_known(self.runtime, once))
+            if repeated:
+                outcomes = [
+                    Enqueued(job.id, Entry.CREATED)
+                    if each.stands(job) and not each.payload_differs
+                    else each
+                    for job, each in zip(jobs, outcomes, strict=True)
+                ]
         for outcome, job in zip(outcomes, jobs, strict=True):
             if outcome.entry is Entry.CLOSED:
                 raise QueueClosed(job.queue)
@@ -433,7 +453,23 @@ class Work:
 
     def _handle(self, outcome: Enqueued, job: NewJob, target: Target) -> Job[Any]:
         codec = target.returns if isinstance(target, Handler) else None
-        return Job(outcome.id, job.queue, self.books, codec=codec, entry=outcome.entry)
+        return Job(outcome.id, job.queue, self.books, codec=codec, outcome=outcome)
+
+
+async def compared(
+    store: JobStore, jobs: Sequence[NewJob], outcomes: Sequence[Enqueued]
+) -> list[Enqueued]:
+    """``outcomes``, with ``payload_differs`` where the job of a known id has another payload."""
+    told: list[Enqueued] = []
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        if outcome.entry is Entry.EXISTING and outcome.id == job.id:
+            # Rare, and a payload never changes: no part of the one step.
+            known = await store.get(job.id)
+            differs = known is not None and decode_plain(known.payload) != decode_plain(job.payload)
+            told.append(Enqueued(job.id, Entry.EXISTING, differs))
+        else:
+            told.append(outcome)
+    return told
 
 
 def _payloads(payloads: object) -> list[Any]:

@@ -109,7 +109,13 @@ async def test_many_are_enqueued_in_order(host):
 async def test_the_same_id_is_added_once(host):
     first = await host.work.enqueue("q", 1, id="order-1")
     second = await host.work.enqueue("q", 2, id="order-1")
+    again = await host.work.enqueue("q", 1, id="order-1")
     assert first.id == second.id == "order-1"
+    assert [(job.entry, job.payload_differs) for job in (first, second, again)] == [
+        ("created", False),
+        ("existing", True),
+        ("existing", False),
+    ]
     assert await host.work.count(queue="q") == 1
 
 
@@ -129,7 +135,7 @@ async def test_a_unique_key_keeps_out_replaces_or_returns(host):
 
 async def test_an_id_of_another_queue_is_refused_and_a_repeat_is_not(host):
     first = await host.work.enqueue("q", 1, id="order-1")
-    assert (await host.work.enqueue("q", 2, id="order-1")).entry == "created"
+    assert (await host.work.enqueue("q", 2, id="order-1")).entry == "existing"
     with pytest.raises(JobExists) as caught:
         await host.work.enqueue("other", 2, id="order-1")
     assert (caught.value.id, caught.value.queue) == ("order-1", "other")

@@ -59,7 +59,7 @@ class JobStep:
     def add(self, job: NewJob) -> Enqueued:
         """Enqueue one job, or find what stands in its way."""
         added = self._add(job)
-        if added.entry not in (Entry.CREATED, Entry.REPLACED):
+        if not added.stands(job):
             # Its instance would wait for ever for a job that never was.
             self._answer(job, JobState.CANCELLED, _NOT_TAKEN)
         return added
@@ -69,7 +69,7 @@ class JobStep:
         known = table.rows.get(job.id)
         if known is not None:
             repeats = known.job.queue == job.queue
-            return Enqueued(job.id, Entry.CREATED if repeats else Entry.CONFLICT)
+            return Enqueued(job.id, Entry.EXISTING if repeats else Entry.CONFLICT)
         if table.queue(job.queue).mode is QueueMode.DRAINING:
             return Enqueued(job.id, Entry.CLOSED)
         entry = Entry.CREATED

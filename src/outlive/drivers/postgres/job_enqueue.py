@@ -79,7 +79,7 @@ class JobEnqueuer:
         refused = [
             job
             for job, outcome in zip(jobs, outcomes, strict=True)
-            if job.instance is not None and outcome.entry not in (Entry.CREATED, Entry.REPLACED)
+            if job.instance is not None and not outcome.stands(job)
         ]
         if refused:
             await run(
@@ -101,12 +101,12 @@ class JobEnqueuer:
 
     async def _enqueue_plain(self, run: Run, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         (row,) = await run(self._plain_sql, *_columns(jobs), self._tables.channel)
-        if row["made"] == len(jobs):
+        if row["made"] is None:
             return [Enqueued(job.id, Entry.CREATED) for job in jobs]
-        closed = set(row["closed"])
+        made, closed = set(row["made"]), set(row["closed"])
         looks = await self._look(run, jobs)
         return [
-            Enqueued(job.id, _plain_entry(job, look["home"], closed))
+            Enqueued(job.id, _plain_entry(job, look["home"], made, closed))
             for job, look in zip(jobs, looks, strict=True)
         ]
 
@@ -232,12 +232,18 @@ def has_key(job: NewJob) -> bool:
     return job.unique_key is not None or job.ordering_key is not None
 
 
-def _plain_entry(job: NewJob, home: str | None, closed: set[str]) -> Entry:
-    """What became of a job without keys; ``home`` is the queue of the job that has its id."""
+def _plain_entry(job: NewJob, home: str | None, made: set[str], closed: set[str]) -> Entry:
+    """What became of a job without keys; ``home`` is the queue of the job that has its id.
+
+    ``made`` are the ids of those that are new, each until its first job has met it.
+    """
+    if job.id in made:
+        made.remove(job.id)
+        return Entry.CREATED
     if home is None:
         # One that had been there, and was removed since, was a repeat as far as anybody can tell.
         return Entry.CLOSED if job.queue in closed else Entry.CREATED
-    return Entry.CREATED if home == job.queue else Entry.CONFLICT
+    return Entry.EXISTING if home == job.queue else Entry.CONFLICT
 
 
 def _in_the_way(look: Row) -> bool:
@@ -254,7 +260,7 @@ def _refused(job: NewJob, look: Row) -> Enqueued | None:
     """What kept a job from being made; ``None`` if that is over."""
     home = look["home"]
     if home is not None:
-        return Enqueued(job.id, Entry.CREATED if home == job.queue else Entry.CONFLICT)
+        return Enqueued(job.id, Entry.EXISTING if home == job.queue else Entry.CONFLICT)
     if look["closed"]:
         return Enqueued(job.id, Entry.CLOSED)
     rival = look["rival"]

@@ -139,7 +139,11 @@ SELECT (SELECT hosts FROM told) AS told,
 )
 
 # A batch without keys: nothing more is to be known of it.
-ENQUEUE_PLAIN = compose("{enqueue}, (SELECT count(*) FROM ins) AS made", enqueue=_ENQUEUE_RINGING)
+ENQUEUE_PLAIN = compose(
+    """{enqueue}, CASE WHEN (SELECT count(*) FROM ins) < cardinality($2::text[])
+        THEN ARRAY(SELECT i.id FROM ins i) END AS made""",
+    enqueue=_ENQUEUE_RINGING,
+)
 
 # The same with keys, inside a transaction that looks after them.
 ENQUEUE_KEYED = compose(

@@ -56,7 +56,7 @@ class Enqueueing:
         self._closed: frozenset[str] = frozenset()
         self._has_ordered = False
         # Where ids were that are there already, of jobs without a unique key.
-        self._homes: dict[str, str] = {}
+        self._homes: dict[str, tuple[str, int]] = {}
         self.fresh: Counter[str] = Counter()
         self.last = 0
         self.answered: list[str] = []
@@ -84,16 +84,21 @@ class Enqueueing:
             counted = yield Statement(sql.UNBLOCKED, (first, last))
             self.fresh.update({text(queue): count for queue, count in counted})
         if self._homes:
-            yield from self._look_at_repeats(answers)
+            yield from self._look_at_repeats(answers, first)
         return answers
 
-    def _look_at_repeats(self, answers: list[Enqueued]) -> Operation[None]:
-        """Tell repeats from jobs whose id is in use in another queue."""
+    def _look_at_repeats(self, answers: list[Enqueued], first: int) -> Operation[None]:
+        """Tell new jobs from those whose id exists, in their own queue or in another."""
         for place, job in enumerate(self._jobs):
-            elsewhere = self._homes.get(job.id, job.queue) != job.queue
-            if elsewhere and answers[place].entry is Entry.CREATED:
+            home = self._homes.get(job.id)
+            if home is None or answers[place].entry is not Entry.CREATED:
+                continue
+            queue, number = home
+            if queue != job.queue:
                 answers[place] = Enqueued(job.id, Entry.CONFLICT)
                 yield from self._answer(job)
+            elif number != first + place:
+                answers[place] = Enqueued(job.id, Entry.EXISTING)
 
     def _row(self, number: int, job: NewJob) -> tuple[Any, ...]:
         due = self._now_us + job.delay_us if job.due_at_us is None else job.due_at_us
@@ -120,12 +125,13 @@ class Enqueueing:
         if made < len(rows):
             ids = as_json([row[_ID] for row in rows])
             homes = yield Statement(sql.HOMES, (self._namespace, ids))
-            self._homes.update((text(id_), text(queue)) for id_, queue in homes)
+            found = ((text(id_), (text(queue), number)) for id_, queue, number in homes)
+            self._homes.update(found)
 
     def _one(self, number: int, job: NewJob) -> Operation[Enqueued]:
         """Add a job whose unique key, or whose queue, may stand in its way."""
         added = yield from self._try(number, job)
-        if added.entry not in (Entry.CREATED, Entry.REPLACED):
+        if not added.stands(job):
             yield from self._answer(job)
         return added
 
@@ -140,7 +146,7 @@ class Enqueueing:
         known = yield Statement(sql.FIND_ID, (self._namespace, job.id))
         if known:
             repeats = text(known[0][0]) == job.queue
-            return Enqueued(job.id, Entry.CREATED if repeats else Entry.CONFLICT)
+            return Enqueued(job.id, Entry.EXISTING if repeats else Entry.CONFLICT)
         if job.queue in self._closed:
             return Enqueued(job.id, Entry.CLOSED)
         entry = Entry.CREATED

@@ -39,9 +39,9 @@ GROUP BY +queue
 """
 
 FIND_ID = "SELECT queue FROM outlive_job WHERE namespace = ? AND id = ?"
-# The queues in which ids of a batch are.
+# The queues in which ids of a batch are, and the numbers that they got there.
 HOMES = """
-SELECT id, queue FROM outlive_job
+SELECT id, queue, number FROM outlive_job
 WHERE namespace = ? AND id IN (SELECT value FROM json_each(?))
 """
 UNIQUE_OWNER = """

@@ -69,7 +69,7 @@ class EnqueueCases:
         )
         assert outcomes == [
             Enqueued(JobId("c"), Entry.CREATED),
-            Enqueued(JobId("b"), Entry.CREATED),
+            Enqueued(JobId("b"), Entry.EXISTING),
             Enqueued(JobId("b"), Entry.REJECTED),
             Enqueued(JobId("a"), Entry.CREATED),
         ]
@@ -97,7 +97,7 @@ class EnqueueCases:
         a = await worker(lab)
         await a.put("j")
         for new in (job("j", payload='"new"', priority=9), job("j", unique_key="u")):
-            assert await a.enqueue(new) == [Enqueued(JobId("j"), Entry.CREATED)]
+            assert await a.enqueue(new) == [Enqueued(JobId("j"), Entry.EXISTING)]
         found = await a.record("j")
         assert (found.queue, found.payload, found.priority) == ("q", '{"n":1}', 0)
         assert await a.ids() == ["j"]
@@ -129,7 +129,7 @@ class EnqueueCases:
             )
             assert [outcome.entry for outcome in outcomes] == [
                 Entry.CONFLICT,
-                Entry.CREATED,
+                Entry.EXISTING,
                 Entry.CREATED,
                 Entry.CONFLICT,
             ]
@@ -140,7 +140,7 @@ class EnqueueCases:
         a = await worker(lab)
         await a.put("j")
         await a.complete(await a.claim_one())
-        await a.put("j")
+        assert await a.enqueue(job("j")) == [Enqueued(JobId("j"), Entry.EXISTING)]
         assert await a.state("j") is JobState.DONE
         assert await a.ids() == []
 
@@ -148,7 +148,7 @@ class EnqueueCases:
     async def test_an_id_twice_in_one_batch_is_one_job(self, lab: Lab) -> None:
         a = await worker(lab)
         outcomes = await a.enqueue(job("j", payload="1"), job("j", payload="2"))
-        assert outcomes == [Enqueued(JobId("j"), Entry.CREATED)] * 2
+        assert [outcome.entry for outcome in outcomes] == [Entry.CREATED, Entry.EXISTING]
         assert [found.payload for found in await a.claim(10)] == ["1"]
 
     @scenario

@@ -16,8 +16,9 @@ class RepeatCases:
         a = await worker(lab)
         await a.put("holder", unique_key="u")
         jobs = [job("x"), job("y", unique_key="v"), job("z", unique_key="u")]
-        first = await a.enqueue(*jobs)
-        assert await a.enqueue(*jobs) == first
+        await a.enqueue(*jobs)
+        again = [outcome.entry for outcome in await a.enqueue(*jobs)]
+        assert again == [Entry.EXISTING, Entry.EXISTING, Entry.REJECTED]
         assert await a.list() == ["holder", "x", "y"]
 
     @scenario
@@ -37,7 +38,7 @@ class RepeatCases:
         a = await worker(lab)
         await a.put("j")
         await a.set_queue(QueueMode.DRAINING)
-        await a.put("j")
+        assert await a.enqueue(job("j")) == [Enqueued(JobId("j"), Entry.EXISTING)]
 
     @scenario
     async def test_a_claim_asked_again_returns_the_same_claims(self, lab: Lab) -> None:

@@ -228,7 +228,7 @@ class SilenceCases:
         await a.put("elsewhere", queue="other")
         await a.put("paused", queue="paused")
         await a.enqueue(job("rejected", "held", unique_key="u"))
-        await a.put("later", delay=LONG_S)
+        await a.enqueue(job("later", delay=LONG_S))
         await bell.stays_silent()
 
     @scenario

@@ -138,8 +138,8 @@ for first = 2, #ARGV, WORDS do
   number = number + 1
   local home = seen[id] or (some_known and redis.call('HGET', job_key(id), 'queue'))
   if home then
-    -- A repeat, unless somebody uses the id in another queue.
-    entry = home == queue and 'created' or 'conflict'
+    -- The same job, unless somebody uses the id in another queue.
+    entry = home == queue and 'existing' or 'conflict'
   else
     if mode_of(queue) == 'draining' then
       entry = 'closed'
