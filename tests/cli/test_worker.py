@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from outlive.cli.invocation import Invocation
-from tests.cli.conftest import log_of_one_command
+from tests.cli.conftest import PATIENCE_S, log_of_one_command
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,38 @@ def test_a_line_of_a_worker_has_the_time_at_which_it_was_logged(capsys):
     assert capsys.readouterr().err == (
         f"outlive: a\noutlive: b\noutlive: {at} a\noutlive: {at} b\n"
     )
+
+
+FAILING = """
+import outlive
+
+app = outlive.App("failing")
+
+
+def send(to):
+    raise ValueError("no such mailbox: " + 20_000 * "x")
+
+
+@app.handler("mails", retry=outlive.Retry(max_attempts=2, first=0))
+async def mail(to):
+    send(to)
+"""
+
+
+def test_the_traceback_of_a_job_is_told_once_and_shown_on_demand(outlive):
+    (outlive.folder / "failing.py").write_text(FAILING)
+    assert outlive("work", "enqueue", "mails", "1", "--id", "m1").code == 0
+    worker = outlive.start("worker", "failing:app")
+    while "dead" not in outlive("work", "show", "m1").stdout:
+        assert worker.poll() is None
+    worker.terminate()
+    said = worker.communicate(timeout=PATIENCE_S)[1]
+    assert said.count("Traceback (most recent call last)") == 1
+    assert "failing.py" in said
+    # Neither frames that no user can change, nor texts without an end.
+    assert "running.py" not in said
+    assert len(said) < 40_000
+    shown = outlive("work", "show", "m1", "--traceback").stdout
+    assert "Traceback" not in outlive("work", "show", "m1").stdout
+    assert "in send" in shown
+    assert "running.py" not in shown

@@ -61,6 +61,7 @@ async def _raise(error: BaseException) -> None:
         (lambda: _raise(asyncio.CancelledError()), "asyncio.exceptions.CancelledError"),
         (lambda: _raise(GeneratorExit()), "GeneratorExit"),
         (lambda: _raise(SystemExit(3)), "SystemExit"),
+        (lambda: _raise(KeyboardInterrupt()), "KeyboardInterrupt"),
     ],
 )
 async def test_a_function_that_ends_as_only_its_worker_may_end_it_has_failed(real, end, kind):

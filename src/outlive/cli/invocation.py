@@ -29,7 +29,7 @@ from outlive.model.options import duration
 from outlive.names import HostId, check_namespace
 from outlive.ports.driver import Driver, DriverContext, DriverFactory
 from outlive.runtime.runtime import Runtime
-from outlive.serialization import masked
+from outlive.serialization import masked, trace_of
 from outlive.settings import Settings
 from outlive.telemetry import message_of
 
@@ -44,6 +44,9 @@ _SUBJECTS = ("flow", "step", "job", "attempt")
 # An id may have 512 bytes, and a record of the user's own may hold anything under these names. A
 # line of a terminal is about as long as this.
 _SUBJECT_CHARS_MAX = 100
+
+# What an error says may be a whole document; its traceback is worth more of a log than its text.
+_MESSAGE_CHARS_MAX, _TRACE_CHARS_MAX = 4 * 1024, 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +308,7 @@ class Listener(logging.Handler):
         if self._is_replaced():
             return
         at = datetime.fromtimestamp(record.created, UTC)
-        message = message_of(record)
+        message = self._cut(message_of(record), _MESSAGE_CHARS_MAX)
         about = ", ".join(_subjects(record, message, self._speaker.secrets))
         # A record of a chart, or of a library, has no host of its own: it is that of the process.
         name = self._speaker.host_name
@@ -313,9 +316,19 @@ class Listener(logging.Handler):
         for line in message.splitlines():
             self._speaker.complain(f"{host}{line} [{about}]" if about else f"{host}{line}", at)
             about = ""
-        if record.exc_info and record.exc_info[1] is not None and self._speaker.verbose:
-            for line in errors.trace_of(record.exc_info[1]):
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and self._speaker.verbose:
+            for line in errors.trace_of(error):
                 self._speaker.complain(line, at)
+        elif error is not None and record.levelno >= logging.ERROR:
+            # Nobody can ask for it later: where the user's own code failed.
+            trace = self._cut("".join(trace_of(error)), _TRACE_CHARS_MAX)
+            for line in trace.splitlines():
+                self._speaker.complain(line, at)
+
+    def _cut(self, text: str, most: int) -> str:
+        # Scrubbed while it is whole: a secret that is cut could not be recognised any more.
+        return masked(errors.scrub(text, self._speaker.secrets), most)
 
 
 def _handlers(logger: logging.Logger) -> list[logging.Handler]:

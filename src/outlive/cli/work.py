@@ -14,7 +14,7 @@ import click
 
 from outlive.cli import signals
 from outlive.cli.invocation import current, global_options
-from outlive.cli.output import emit_document, emit_fields, emit_line, emit_rows, say
+from outlive.cli.output import clean_lines, emit_document, emit_fields, emit_line, emit_rows, say
 from outlive.cli.work_claim import claim, complete, fail, release
 from outlive.cli.work_enqueue import enqueue
 from outlive.cli.work_operate import cancel, check_known, drain, limit, pause, resume, retry
@@ -139,8 +139,9 @@ def dead(queue: str | None, limit: int, after: str | None) -> None:
 
 @work.command()
 @click.argument("job")
+@click.option("--traceback", is_flag=True, help="Add the traceback of its error.")
 @global_options
-def show(job: str) -> None:
+def show(job: str, traceback: bool) -> None:
     """Show one job: state, claim, payload, result, and the errors of its attempts."""
     invocation = current()
 
@@ -154,8 +155,11 @@ def show(job: str) -> None:
     if invocation.output != "table":
         (emit_document if invocation.output == "json" else emit_line)(document)
         return
-    history = document.pop("history")
+    history, error = document.pop("history"), document["error"]
+    document["error"] = reason_of(error)
     emit_fields("table", document)
+    if traceback and isinstance(error, Mapping):
+        click.echo(f"\n{clean_lines(str(cast('Mapping[str, Any]', error).get('traceback', '')))}")
     if history:
         click.echo()
         emit_rows("table", "history", history, _ATTEMPT_COLUMNS)

@@ -101,7 +101,7 @@ class HttpWorker:
     A claim that is lost or to be cancelled cancels the task that works on it. ``grace`` is how long
     tasks may go on after a stop before they are cancelled and their items released; of one that
     does not end then either, too, and what it returns is dropped. Whatever else ``work`` raises is
-    a failure, ``CancelledError`` and ``SystemExit`` included.
+    a failure, ``CancelledError``, ``SystemExit`` and ``KeyboardInterrupt`` included.
 
     A plain function runs in a thread, and the claim is kept beside it. It cannot be cancelled: it
     sees ``cancelled()``, keeps its slot until it ends, and what it returns after ``grace`` is
@@ -304,8 +304,6 @@ class HttpWorker:
                 return partial(self._client.release, item)
             # To give back what cancels itself would be to begin it again without end.
             return partial(self._fail, item, error)
-        except KeyboardInterrupt:
-            raise
         except GeneratorExit as error:
             if not is_current(task):
                 # Nobody raised it: the coroutine is thrown away with its loop.

@@ -61,9 +61,10 @@ class FlowCode:
         args, kwargs = flow.arguments.decode(self._run.input)
         try:
             return await flow.function(*args, **kwargs)
-        except SystemExit as error:
+        except (SystemExit, KeyboardInterrupt) as error:
             raise UsageError(
-                "flow code raised SystemExit: end a flow by returning or by raising an exception"
+                f"flow code raised {type(error).__name__}: end a flow by returning or by raising "
+                "an exception"
             ) from error
 
     def activate(self) -> None:

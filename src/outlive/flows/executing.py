@@ -32,7 +32,7 @@ from outlive.work.current import Middleware, running
 CLEAN_UP_S = 5.0
 
 _CANCELLED = "the step's own code was cancelled"
-_EXITS = "the step raised SystemExit: end a step by returning or by raising an exception"
+_EXITS = "the step raised %s: end a step by returning or by raising an exception"
 
 
 class Executor:
@@ -188,9 +188,9 @@ class Executor:
             if self.wraps:
                 return await self.wrapped(run, partial(self._innermost, run, called))
             return await _begun(run, called)
-        except SystemExit as error:
+        except (SystemExit, KeyboardInterrupt) as error:
             # Its host, and the next, must outlive it.
-            raise UsageError(_EXITS) from error
+            raise UsageError(_EXITS % type(error).__name__) from error
 
     def _task_done(self, run: StepRun, task: asyncio.Task[Any]) -> None:
         cancelled = task.cancelled()

@@ -120,12 +120,10 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 if not handle._cancelled:  # noqa: SLF001
                     try:
                         handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
-                    except SystemExit:
+                    except (SystemExit, KeyboardInterrupt):
                         # The task has it as its exception. Beyond that it would end the host, and
                         # every other that takes the flow over.
                         pass
-                    except KeyboardInterrupt:
-                        raise
                     except BaseException as error:  # noqa: BLE001 - as asyncio does it
                         self._failed(handle, error)
                 left -= 1

@@ -48,7 +48,7 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
         answer = await while_held(home.runtime, live.session, attempt)
     except StoreError:
         home.lost(live, fenced=True)
-    except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the step's
+    except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the step's
         if not live.session.held:
             home.lost(live, fenced=True)
             return

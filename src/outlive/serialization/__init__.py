@@ -1,6 +1,14 @@
 """What crosses into a store and back: JSON, payloads by their types, and failures."""
 
-from outlive.serialization.failures import Failed, describe, kind_of, masked, name_of, printable
+from outlive.serialization.failures import (
+    Failed,
+    describe,
+    kind_of,
+    masked,
+    name_of,
+    printable,
+    trace_of,
+)
 from outlive.serialization.json import (
     DEPTH_MAX,
     METADATA_BYTES_MAX,
@@ -38,5 +46,6 @@ __all__ = [
     "masked",
     "name_of",
     "printable",
+    "trace_of",
     "values_of",
 ]

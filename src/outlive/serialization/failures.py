@@ -5,9 +5,11 @@ Must never show a secret, and never grow without limit: texts are masked and cut
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,6 +32,9 @@ _URL_SECRET = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*):\S*@")
 _PAIR_SECRET = re.compile(
     r"\b((?:ssl)?password|passwd|pwd|secret|api_key)(\s*[=:]\s*)(?!\s)[^\s&;,]+", re.IGNORECASE
 )
+
+# Where the frames that no user can change come from.
+_OUTLIVE = f"{Path(__file__).parents[1]}{os.sep}"
 
 Failed = BaseException | str | Mapping[str, Any]
 """What went wrong: an exception, a sentence, or ``{"type": …, "message": …}``."""
@@ -103,9 +108,25 @@ def kind_of(error: Failed) -> BaseException | str | None:
     return named if isinstance(named, str) else None
 
 
+def trace_of(error: BaseException) -> list[str]:
+    """The traceback of ``error`` in the parts that Python prints, without the frames of Outlive.
+
+    Of a traceback in which only Outlive ran, the last frame stays.
+    """
+    told = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
+    left = [told]
+    while left:
+        one = left.pop()
+        own = [frame for frame in one.stack if not frame.filename.startswith(_OUTLIVE)]
+        one.stack = traceback.StackSummary.from_list(own or one.stack[-1:])
+        left += [each for each in (one.__cause__, one.__context__) if each is not None]
+        left += one.exceptions or ()
+    return list(told.format())
+
+
 def _where(error: BaseException) -> str:
     try:
-        lines = traceback.format_exception(error, limit=-_FRAMES_MAX)
+        lines = trace_of(error)
     except Exception as failed:  # noqa: BLE001 - a foreign __str__ again
         return f"(unprintable: {type(failed).__name__})"
     kept: list[str] = []

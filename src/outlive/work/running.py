@@ -22,7 +22,7 @@ from outlive.runtime.runtime import Runtime
 from outlive.runtime.session import LiveSession
 from outlive.runtime.tasks import is_current
 from outlive.runtime.threads import call_in
-from outlive.serialization import describe, encode
+from outlive.serialization import describe, encode, name_of
 from outlive.telemetry import events
 from outlive.work.claim import Claim, headers_of
 from outlive.work.current import Current, Middleware, Reporting, running
@@ -203,8 +203,8 @@ class Runner:
             except KeyBusy:
                 pause_s = _KEY_RETRY_S * self._runtime.random.uniform(0.5, 1.5)
                 return await self._release(run, slot, pause_s, unbegun=True)
-            except (KeyboardInterrupt, GeneratorExit):
-                # Ctrl-C, and a coroutine that is thrown away.
+            except GeneratorExit:
+                # A coroutine that is thrown away.
                 raise
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure
                 await self._keep_told(run, reporting)
@@ -366,7 +366,9 @@ class Runner:
                 *(job.id, wrong),
                 extra={"job": job.id, "queue": job.queue},
             )
-        return policy.delay_s(job.attempts + 1, error, self._runtime.random.random())
+        # One that is no Exception is retried as an Exception is, unless the policy names it.
+        kind = error if isinstance(error, Exception) else name_of(type(error))
+        return policy.delay_s(job.attempts + 1, kind, self._runtime.random.random())
 
     def _outcome(self, run: Run, answer: Settled, outcome: str) -> str:
         job = run.job

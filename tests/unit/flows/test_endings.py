@@ -100,9 +100,10 @@ def test_a_result_that_was_not_awaited_is_asked_after():
     assert driven.outcome["message"].endswith("was an `await` forgotten?")
 
 
-def test_leaving_the_process_is_refused():
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_leaving_the_process_is_refused(error):
     async def code() -> None:
-        raise SystemExit(3)
+        raise error
 
     driven = Driven(flow(code))
     assert driven.status is InstanceStatus.FAILED

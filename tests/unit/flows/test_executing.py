@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import threading
@@ -128,6 +127,11 @@ async def exits() -> None:
     raise SystemExit(3)
 
 
+@app.step
+async def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 @app.step(concurrency=1)
 async def closes_itself() -> None:
     raise GeneratorExit
@@ -218,8 +222,11 @@ async def test_one_that_is_stopped_while_it_waits_for_a_thread_never_begins(benc
     assert ran == []
 
 
-async def test_a_step_that_exits_has_failed_and_its_loop_goes_on(bench: Bench) -> None:
-    bench.start(exits)
+@pytest.mark.parametrize("step", [exits, interrupted])
+async def test_a_step_that_exits_has_failed_and_its_loop_goes_on(
+    bench: Bench, step: Step[..., Any]
+) -> None:
+    bench.start(step)
     await settled()
     assert bench.owner.said == [UsageError.__name__]
 
@@ -250,33 +257,6 @@ async def test_a_step_whose_loop_is_dropped_is_told_to_nobody() -> None:
 
     await asyncio.to_thread(drop)
     assert bench.owner.heard == []
-
-
-async def test_a_step_that_is_interrupted_is_told_of_and_ends_the_loop(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    told: list[str] = []
-
-    @app.step(name="interrupted")
-    async def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    def run() -> None:
-        async def main() -> None:
-            bench = Bench()
-            bench.owner.then = lambda: told.extend(bench.owner.said)
-            bench.start(interrupted)
-            await asyncio.sleep(1)
-
-        # Not to the test's own loop, which it would end.
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(main())
-            told.append("went on")
-
-    await asyncio.to_thread(run)
-    gc.collect()
-    assert told == ["KeyboardInterrupt"]
-    assert "never retrieved" not in caplog.text
 
 
 async def test_a_loop_that_begins_tasks_at_once_tells_later(bench: Bench) -> None:

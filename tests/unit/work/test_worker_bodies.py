@@ -40,6 +40,8 @@ async def _raises(error: BaseException) -> None:
         (_cancels_itself, "cancelled"),
         (lambda: _raises(asyncio.CancelledError()), "cancelled"),
         (lambda: _raises(GeneratorExit()), "GeneratorExit"),
+        (lambda: _raises(SystemExit("stops the process")), "stops the process"),
+        (lambda: _raises(KeyboardInterrupt("by hand")), "by hand"),
         (lambda: _raises(StopIteration()), "StopIteration"),
     ],
 )
