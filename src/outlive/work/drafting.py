@@ -84,7 +84,11 @@ class Drafts:
         shared = msgspec.structs.asdict(self.template(target, options))
         del shared["id"], shared["payload"]
         wanted = options.get("id")
-        ids = self._runtime.ordered_ids(len(payloads)) if wanted is None else [check_key(wanted)]
+        ids = (
+            self._runtime.ordered_ids(len(payloads))
+            if wanted is None
+            else [check_key(wanted, "id")]
+        )
         return [
             NewJob(id=JobId(each), payload=self.payload(target, payload), **shared)
             for each, payload in zip(ids, payloads, strict=False)
@@ -122,9 +126,9 @@ class Drafts:
             priority=_priority(options.get("priority", 0)),
             delay_us=_microseconds(options.get("delay", 0), "delay"),
             due_at_us=_due_at(options),
-            unique_key=_key(options.get("unique_key")),
+            unique_key=_key(options, "unique_key"),
             on_duplicate=_on_duplicate(options),
-            ordering_key=self._ordering(_key(options.get("ordering_key"))),
+            ordering_key=self._ordering(_key(options, "ordering_key")),
             max_attempts=attempts,
             max_losses=losses,
             retry=retry,
@@ -134,7 +138,7 @@ class Drafts:
         )
 
     def _id(self, wanted: str | None) -> JobId:
-        return JobId(self._runtime.ordered_id() if wanted is None else check_key(wanted))
+        return JobId(self._runtime.ordered_id() if wanted is None else check_key(wanted, "id"))
 
     def _ordering(self, key: str | None) -> str | None:
         if key is not None and not self._capabilities.ordering:
@@ -188,8 +192,9 @@ def _priority(value: object) -> int:
     return value
 
 
-def _key(value: str | None) -> str | None:
-    return None if value is None else check_key(value)
+def _key(options: JobOptions, name: str) -> str | None:
+    value = options.get(name)
+    return None if value is None else check_key(cast("str", value), name)
 
 
 def _microseconds(value: Duration, what: str, *, zero: bool = True) -> int:

@@ -129,6 +129,12 @@ def _one_parameter(function: Callable[..., Any], queue: str) -> str:
             f"the handler of queue {queue!r} must take one argument, the payload: write `def "
             f"{getattr(function, '__name__', 'handle')}(payload)`"
         )
+    if len(parameters) > 1:
+        raise UsageError(
+            f"the handler of queue {queue!r} takes one payload, so its parameter "
+            f"{parameters[1].name!r} can never be given: make it part of the payload, such as a "
+            "dataclass, or leave it out"
+        )
     return wanted[0].name
 
 

@@ -49,8 +49,8 @@ def filter_of(
     return JobFilter(
         queue=None if queue is None else check_queue(queue),
         states=states_of(state),
-        unique_key=None if unique_key is None else check_key(unique_key),
-        ordering_key=None if ordering_key is None else check_key(ordering_key),
+        unique_key=None if unique_key is None else check_key(unique_key, "unique_key"),
+        ordering_key=None if ordering_key is None else check_key(ordering_key, "ordering_key"),
         session=session,
     )
 

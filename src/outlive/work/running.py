@@ -36,6 +36,10 @@ from outlive.work.work import Work
 _KEY_RETRY_S = 1.0
 
 
+# A handler that is out of time gets so long to clean up before the log names it, but never longer
+# than it had.
+_CLEAN_UP_S = 5.0
+
 # Why a run must stop.
 CANCELLED, LOST, STOPPED = "cancelled", "lost", "stopped"
 
@@ -253,6 +257,8 @@ class Runner:
         if timeout_s is None:
             return await self._called(run, current, payload, slot)
         limit = asyncio.timeout(timeout_s)
+        patience_s = timeout_s + min(timeout_s, _CLEAN_UP_S)
+        late = asyncio.get_running_loop().call_later(patience_s, self._tell_late, run, slot)
         try:
             async with limit:
                 return await self._called(run, current, payload, slot)
@@ -261,6 +267,20 @@ class Runner:
                 raise
             current.cancelled = True
             raise TimeoutError(f"the handler did not end within {timeout_s:g} s") from error
+        finally:
+            if not slot.occupied:
+                late.cancel()
+
+    def _tell_late(self, run: Run, slot: _Slot) -> None:
+        if not run.over or slot.occupied:
+            job = run.job
+            self._log.warning(
+                "the handler of job %s of queue %r still runs after its timeout, and keeps its "
+                "slot until it ends: it swallows cancellation, or it runs in a thread and does not "
+                "look at outlive.current().cancelled",
+                *(job.id, job.queue),
+                extra={"job": job.id, "queue": job.queue},
+            )
 
     def _called(self, run: Run, current: Current, payload: Any, slot: _Slot) -> Awaitable[Any]:
         pool, begun = self._pool, partial(self._begun, run, payload)

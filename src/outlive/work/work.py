@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -257,7 +258,7 @@ class Work:
             each.queue: each.options.max_losses for each in targets if isinstance(each, Handler)
         }
         wants = [Want(name, limit, losses.get(name)) for name in dict.fromkeys(names)]
-        wanted = None if job is None else JobId(check_key(job))
+        wanted = None if job is None else JobId(check_key(job, "job"))
         session, claimed = await self.claimer.claim(
             wants, limit, job=wanted, wait_s=wait_s, suspects=not self.books.has_suspect()
         )
@@ -275,7 +276,7 @@ class Work:
     def job(self, id: str, handler: Handler[Any, Any] | None = None) -> Job[Any]:  # noqa: A002
         """The handle of a job by its id; with its handler, its result is of that type. No I/O."""
         queue, codec = (None, None) if handler is None else (handler.queue, handler.returns)
-        return Job(JobId(check_key(id)), queue, self.books, codec=codec)
+        return Job(JobId(check_key(id, "id")), queue, self.books, codec=codec)
 
     async def get(self, id: str) -> JobInfo:  # noqa: A002 - it is one
         """What the store knows of one job.
@@ -283,14 +284,14 @@ class Work:
         Raises:
             JobNotFound: There is none of this id; its retention may have ended.
         """
-        record = await self.store.get(JobId(check_key(id)))
+        record = await self.store.get(JobId(check_key(id, "id")))
         if record is None:
             raise JobNotFound(id)
         return info_of(record)
 
     async def attempts(self, id: str) -> list[Attempt]:  # noqa: A002 - it is one
         """What went wrong with a job, newest first: failures, lost claims and its expiry."""
-        return [*await self.store.attempts(JobId(check_key(id)))]
+        return [*await self.store.attempts(JobId(check_key(id, "id")))]
 
     async def list(
         self,
@@ -350,7 +351,7 @@ class Work:
         check_reason(reason)
         if id is not None:
             _alone(queue, state, unique_key, ordering_key)
-            return _one(id, await self.books.cancel_one(JobId(check_key(id)), reason))
+            return _one(id, await self.books.cancel_one(JobId(check_key(id, "id")), reason))
         _some(queue, state, unique_key, ordering_key)
         wanted = filter_of(queue, state, unique_key, ordering_key)
         return await self.operations.cancel(wanted, reason)
@@ -371,7 +372,7 @@ class Work:
         """
         if id is not None:
             _alone(queue, state, unique_key, ordering_key)
-            (changed,) = await self.store.retry([JobId(check_key(id))])
+            (changed,) = await self.store.retry([JobId(check_key(id, "id"))])
             return _one(id, changed)
         _some(queue, state, unique_key, ordering_key)
         return await self.operations.retry(filter_of(queue, state, unique_key, ordering_key))
@@ -388,7 +389,7 @@ class Work:
         """Forget one ended job, or all that match, and say how many. Raises as ``cancel``."""
         if id is not None:
             _alone(queue, state, unique_key, ordering_key)
-            (changed,) = await self.store.purge([JobId(check_key(id))])
+            (changed,) = await self.store.purge([JobId(check_key(id, "id"))])
             return _one(id, changed)
         _some(queue, state, unique_key, ordering_key)
         return await self.operations.purge(filter_of(queue, state, unique_key, ordering_key))
@@ -493,10 +494,16 @@ def _targets(queues: Target | Iterable[Target]) -> list[Target]:
 
 def _check_options(options: JobOptions) -> None:
     if not options.keys() <= _OPTIONS:
-        unknown = ", ".join(sorted(options.keys() - _OPTIONS))
-        raise UsageError(
-            f"unknown job option {unknown}; known options: {', '.join(sorted(_OPTIONS))}"
+        unknown = sorted(options.keys() - _OPTIONS)
+        near = difflib.get_close_matches(unknown[0], sorted(_OPTIONS), n=1)
+        known = ", ".join(sorted(_OPTIONS))
+        hint = (
+            "a handler takes one payload, so give its arguments as one: enqueue(handler, "
+            f"{{'{unknown[0]}': …}}), or a dataclass; known options: {known}"
         )
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        raise UsageError(f"unknown job option {', '.join(unknown)}: {hint}")
 
 
 def _alone(*filters: object) -> None:

@@ -414,3 +414,26 @@ async def test_errors_of_jobs_are_short_sentences(host):
     assert str(caught.value) == f"job {job.id!r} is dead: ValueError: no such order"
     with pytest.raises(ClaimLost, match="was already settled"):
         await claim.complete()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prioritty": 1}, "unknown job option prioritty: did you mean 'priority'?"),
+        ({"subject": "yo"}, r"a handler takes one payload, .*enqueue\(handler, {'subject': …}\)"),
+        ({"id": "a\nb"}, "^id 'a"),
+        ({"unique_key": "a\nb"}, "^unique_key 'a"),
+        ({"ordering_key": "a\nb"}, "^ordering_key 'a"),
+    ],
+)
+async def test_a_wrong_option_of_a_job_is_named_with_the_way_out(host, options, said):
+    with pytest.raises(UsageError, match=said):
+        await host.work.enqueue("q", "ann", **options)
+
+
+def test_a_parameter_that_can_never_be_given_is_refused_where_it_is_defined():
+    app = outlive.App("a")
+    with pytest.raises(UsageError, match="takes one payload, so its parameter 'subject' can never"):
+
+        @app.handler("mails")
+        async def send(to: str, subject: str = "hi") -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -149,6 +150,31 @@ async def test_the_handler_says_how_often_a_job_that_was_enqueued_by_name_may_be
     assert (await job.status()).max_losses == 1
     gate.set()
     await job.result(timeout=5)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_handler_that_runs_on_after_its_timeout_is_named(fleet, caplog, kind):
+    app, gate, free = App("a"), asyncio.Event(), threading.Event()
+
+    if kind == "async":
+
+        @app.handler("q", timeout=0.05)
+        async def handle(payload: int) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+            await gate.wait()
+    else:
+
+        @app.handler("q", timeout=0.05)
+        def handle(payload: int) -> None:
+            free.wait(10)
+
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue("q", 1)
+    await until(lambda: "keeps its slot" in caplog.text)
+    assert f"the handler of job {job.id} of queue 'q' still runs after its timeout" in caplog.text
+    gate.set()
+    free.set()
 
 
 async def test_the_death_of_a_host_counts_against_the_jobs_it_ran_alone(fleet):
