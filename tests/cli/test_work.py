@@ -62,6 +62,26 @@ def test_a_known_id_is_existing_and_another_payload_is_told(shell):
     assert shown(shell, "j")["payload"] == 1
 
 
+def test_a_table_shows_what_is_meant_and_no_more(shell):
+    enqueue(shell, "q", "--id", "j")
+    enqueue(shell, "long" * 75, "--id", "k")
+    heading, row, long = shell("work", "ls").stdout.splitlines()
+    assert len(heading) < 150
+    assert "long" * 75 in long
+    # Never claimed: no token.
+    assert row.split() == ["j", "q", "ready", "0", "-", "-", "-"]
+    fields = dict(line.split(maxsplit=1) for line in shell("work", "show", "j").stdout.splitlines())
+    assert (fields["retry"], fields["max_attempts"]) == ("of its handler", "of its handler")
+    assert not {"cursor", "session"} & fields.keys()
+
+
+def test_settling_a_job_that_does_not_exist_says_so(shell):
+    enqueue(shell, "q")
+    for verb in ("complete", "release"):
+        done = shell("work", verb, "nope", "--token", "1")
+        assert (done.code, "no job 'nope'" in done.stderr) == (66, True)
+
+
 def test_the_table_of_jobs_names_a_claimant_only_while_there_is_one(shell):
     enqueue(shell, "q")
     (claimed,) = claim(shell, "q", "--worker", "shell-1")
@@ -82,7 +102,7 @@ def test_a_job_is_claimed_by_one_process_and_completed_by_another(outlive, shell
         "ID",
         "QUEUE",
         "STATE",
-        "ATTEMPTS",
+        "FAILURES",
         "TOKEN",
     ]
     (row,) = listed.stdout.splitlines()[1:]

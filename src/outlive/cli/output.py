@@ -28,6 +28,9 @@ class Lines(tuple[str, ...]):
 
 # Control, format (the bidirectional overrides among them), surrogate, line and paragraph
 # characters move the cursor, reorder text or cannot be written.
+# A longer text makes its own row of a table longer, and not all of them.
+_WIDTH_MAX = 60
+
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
@@ -146,7 +149,10 @@ def _table(headings: list[str], rows: list[list[str]]) -> None:
     if sys.stdout.isatty():
         _rich_table(headings, rows)
         return
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    widths = [
+        max(min(len(text), _WIDTH_MAX) if at else len(text) for at, text in enumerate(column))
+        for column in zip(headings, *rows, strict=True)
+    ]
     for line in (headings, *rows):
         padded = (text.ljust(width) for text, width in zip(line, widths, strict=True))
         click.echo("  ".join(padded).rstrip())

@@ -28,16 +28,16 @@ _COLUMNS = {
     "id": "ID",
     "queue": "QUEUE",
     "state": "STATE",
-    "attempts": "ATTEMPTS",
+    "attempts": "FAILURES",
     "token": "TOKEN",
     "claimed_by": "CLAIMED BY",
     "claimed_at": "CLAIMED AT",
 }
-_UNCLAIMED = {"claimed_by": None, "claimed_at": None}
+_UNCLAIMED = {"token": None, "claimed_by": None, "claimed_at": None}
 _DEAD_COLUMNS = {
     "id": "ID",
     "queue": "QUEUE",
-    "attempts": "ATTEMPTS",
+    "attempts": "FAILURES",
     "losses": "LOSSES",
     "ended_at": "ENDED",
     "reason": "REASON",
@@ -156,7 +156,7 @@ def show(job: str, traceback: bool) -> None:
         (emit_document if invocation.output == "json" else emit_line)(document)
         return
     history, error = document.pop("history"), document["error"]
-    document["error"] = reason_of(error)
+    _for_people(document)
     emit_fields("table", document)
     if traceback and isinstance(error, Mapping):
         click.echo(f"\n{clean_lines(str(cast('Mapping[str, Any]', error).get('traceback', '')))}")
@@ -203,6 +203,16 @@ def _emit_page(rows: list[dict[str, Any]], more: str | None, columns: dict[str, 
         emit_rows(invocation.output, "jobs", rows, columns)
     if more is not None:
         say(f"there may be more: --after {more!r}")
+
+
+def _for_people(document: dict[str, Any]) -> None:
+    """Say in words what stands in the fields of a job, and leave out what programs need."""
+    del document["cursor"], document["session"]
+    document["error"] = reason_of(document["error"])
+    # What the job does not say itself is taken from the handler that runs it.
+    if "max_attempts" not in document["retry"]:
+        document["max_attempts"] = "of its handler"
+    document["retry"] = document["retry"] or "of its handler"
 
 
 def reason_of(error: Any) -> str | None:

@@ -315,6 +315,8 @@ def _settle(job: str, claim: str | None, settle: Any) -> None:
         async with invocation.open(target) as driver:
             hosts, jobs = _ports(driver)
             (settled,) = await until_known(target.runtime, lambda _: settle(jobs))
+            if settled is Settled.LOST and await jobs.get(_id(job)) is None:
+                raise JobNotFound(job)
             if claim is not None:
                 await _end(hosts, jobs, HostId(claim))
             return settled

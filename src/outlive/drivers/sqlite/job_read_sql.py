@@ -11,8 +11,9 @@ from typing import Any
 from outlive.model.job import JobFilter, JobState
 
 _RECORD = """
-SELECT b.id, b.queue, b.state, b.priority, b.payload, b.headers, b.token, b.attempts, b.losses,
-    b.max_attempts, b.max_losses, b.retry, b.unique_key, b.ordering_key, b.blocked,
+SELECT b.id, b.queue, b.state, b.priority, b.payload, b.headers,
+    CASE WHEN b.session IS NULL THEN 0 ELSE b.token END, b.attempts, b.losses, b.max_attempts,
+    b.max_losses, b.retry, b.unique_key, b.ordering_key, b.blocked,
     b.state = 'claimed' AND b.cancel_reason IS NOT NULL, b.worker, b.session, b.claimed_at_us,
     b.enqueued_at_us, b.due_at_us, b.ended_at_us, b.result, b.error, b.progress, b.number
 FROM outlive_job AS b"""

@@ -49,6 +49,7 @@ class EnqueueCases:
         assert (found.priority, found.max_attempts, found.max_losses) == (3, 7, 2)
         assert (found.unique_key, found.ordering_key, found.blocked) == ("u", None, False)
         assert (found.attempts, found.losses, found.cancel_requested) == (0, 0, False)
+        assert found.token == 0
         assert (found.claimed_by, found.session, found.claimed_at) == (None, None, None)
         assert (found.ended_at, found.result, found.error, found.progress) == (None,) * 4
         assert found.due_at - found.enqueued_at < timedelta(seconds=1)
