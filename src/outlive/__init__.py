@@ -98,7 +98,7 @@ from outlive.model.instance import InstanceStatus
 from outlive.model.job import Attempt, JobState, LimitsBy, QueueMode
 from outlive.model.lease import Ended, Tenancy
 from outlive.model.options import LeaseOptions
-from outlive.model.retry import Retry
+from outlive.model.retry import Later, Retry
 from outlive.model.schedule import CatchUp
 from outlive.model.ticks import Tick
 from outlive.runtime.hosts import HostInfo, Hosts
@@ -178,6 +178,7 @@ __all__ = [
     "JobNotFound",
     "JobState",
     "JsonFormatter",
+    "Later",
     "Lease",
     "LeaseEvent",
     "LeaseExpired",

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+import outlive
 from outlive import Retry
 from outlive.client import Client, HttpWorker
 from outlive.client import worker as worker_module
@@ -79,6 +80,21 @@ async def test_a_function_that_ends_as_only_its_worker_may_end_it_has_failed(rea
         await until(lambda: worker.done == 1)
     assert ran == ["bad", "bad", "good"]
     assert json.loads((await jobs.get(bad)).error)["type"] == kind
+
+
+async def test_a_function_that_says_later_is_run_again_and_no_attempt_is_counted(real):
+    jobs, ran = real[2], []
+
+    async def work(item):
+        ran.append(item.attempt)
+        if len(ran) < 3:
+            raise outlive.Later(0.05)
+
+    async with working(real, work) as (_, worker, _):
+        item = await enqueue(jobs, "item", Retry(max_attempts=1))
+        await until(lambda: worker.done == 1)
+    assert ran == [1, 1, 1]
+    assert (await jobs.get(item)).state == "done"
 
 
 async def test_the_policy_of_an_item_sees_what_its_function_raised(real):

@@ -25,6 +25,7 @@ from outlive.client.calling import Calls, Order
 from outlive.client.client import Client, Item, queues_of
 from outlive.errors import ClaimLost, OutliveError, StoreError, UsageError
 from outlive.model.options import Duration, seconds
+from outlive.model.retry import Later
 from outlive.runtime.tasks import is_current
 from outlive.serialization import describe, name_of, printable
 from outlive.telemetry import plural
@@ -304,6 +305,8 @@ class HttpWorker:
                 return partial(self._client.release, item)
             # To give back what cancels itself would be to begin it again without end.
             return partial(self._fail, item, error)
+        except Later as later:
+            return partial(self._client.release, item, delay=later.delay_s)
         except GeneratorExit as error:
             if not is_current(task):
                 # Nobody raised it: the coroutine is thrown away with its loop.

@@ -22,6 +22,7 @@ from outlive.flows.events import Failure, StepEnded, StepRetrying
 from outlive.flows.failures import failure_of, traceback_of
 from outlive.flows.step_run import Gate, StepOwner, StepRun
 from outlive.flows.store_clock import StoreClock
+from outlive.model.retry import Later
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.threads import awaited_in, call_in
 from outlive.telemetry import Telemetry, events
@@ -188,7 +189,7 @@ class Executor:
             if self.wraps:
                 return await self.wrapped(run, partial(self._innermost, run, called))
             return await _begun(run, called)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except (SystemExit, KeyboardInterrupt, Later) as error:
             # Its host, and the next, must outlive it.
             raise UsageError(_EXITS % type(error).__name__) from error
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from outlive.flows.decision import StepTask
     from outlive.flows.household import Household
 
+# What the code of a step may raise: all but the end of a coroutine that is thrown away.
+_RAISED = (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt)
+
 
 async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
     """Run the step, and tell its flow what became of it."""
@@ -48,7 +51,7 @@ async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:
         answer = await while_held(home.runtime, live.session, attempt)
     except StoreError:
         home.lost(live, fenced=True)
-    except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the step's
+    except _RAISED as error:
         if not live.session.held:
             home.lost(live, fenced=True)
             return

@@ -141,6 +141,21 @@ class Tried(Protocol):
         ...
 
 
+class Later(BaseException):
+    """Raised by a handler: not now. The job is claimed again ``delay`` later.
+
+    Nothing counts as an attempt, and what was reported as progress is kept. As it is no failure,
+    ``except Exception`` does not catch it. A job that may not wait for ever has ``expires``.
+
+    Raises:
+        UsageError: ``delay`` is no duration, or longer than ten years.
+    """
+
+    def __init__(self, delay: Duration) -> None:
+        super().__init__(delay)
+        self.delay_s = seconds(delay, "delay", most=TTL_MAX_S)
+
+
 def pause_s(
     job: Tried, error: BaseException | str | None, chance: float, *, asked_s: float | None
 ) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from outlive.errors import InvalidPayload, UsageError
 from outlive.model.job import ClaimedJob, Completion, Extension, Failure, Return, Settled
+from outlive.model.retry import Later
 from outlive.ports.job_store import JobStore
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.session import LiveSession
@@ -207,6 +208,9 @@ class Runner:
             except KeyBusy:
                 pause_s = _KEY_RETRY_S * self._runtime.random.uniform(0.5, 1.5)
                 return await self._release(run, slot, pause_s, unbegun=True)
+            except Later as later:
+                await self._keep_told(run, reporting)
+                return await self._release(run, slot, later.delay_s)
             except GeneratorExit:
                 # A coroutine that is thrown away.
                 raise

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import outlive
-from outlive import App, JobFailed, Retry
+from outlive import App, JobFailed, Retry, UsageError
 
 
 async def test_a_body_that_exits_has_failed(fleet):
@@ -64,6 +64,40 @@ async def test_a_body_that_ends_as_only_its_worker_may_end_it_has_failed(fleet, 
     # Its slot is free again, and the worker goes on.
     assert await (await host.work.enqueue(handle, 1)).result(timeout=5) == 1
     assert ran == [0, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_handler_that_says_later_is_run_again_and_no_attempt_is_counted(fleet, kind):
+    app, attempts = App("a"), []
+
+    def work() -> int:
+        attempts.append(outlive.current().attempt)
+        if len(attempts) < 3:
+            outlive.current().progress(len(attempts))
+            raise outlive.Later(0.05)
+        return len(attempts)
+
+    async def is_async(payload: int) -> int:
+        return work()
+
+    def is_sync(payload: int) -> int:
+        return work()
+
+    handle = app.handler("q", retry=Retry(max_attempts=1))(
+        is_sync if kind == "thread" else is_async
+    )
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue(handle, 1)
+    assert await job.result(timeout=5) == 3
+    assert attempts == [1, 1, 1]
+    info = await job.status()
+    assert (info.attempts, info.losses, info.progress) == (0, 0, 2)
+    assert await host.work.attempts(job.id) == []
+
+
+async def test_a_delay_of_later_is_checked_where_it_is_raised():
+    with pytest.raises(UsageError, match="delay"):
+        outlive.Later(-1)
 
 
 async def test_a_sync_body_that_stops_an_iteration_has_failed(fleet):
