@@ -265,3 +265,12 @@ def test_wrong_use_says_what_to_do_and_changes_nothing(shell):
     assert shell("work", "show", "nope").code == 66
     assert shell("work", "retry", "nope").code == 66
     assert shell("work", "stats", OUTLIVE_URL=f"sqlite:///{shell.folder}/none.db").code == 78
+
+
+def test_a_dead_letter_that_nobody_claimed_says_so(shell):
+    job = enqueue(shell, "q", "--expires", "0.001")
+    # A claim ends what has expired.
+    assert shell("work", "claim", "q").code == 75
+    (letter,) = shell("work", "dead", "-o", "json").document["jobs"]
+    assert (letter["id"], letter["reason"]) == (job, "expired: not claimed within 0.001 s")
+    assert "expired: not claimed within 0.001 s" in shell("work", "show", job).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import quote
@@ -240,3 +241,14 @@ async def test_small_items_are_read_in_larger_parts(api, drivers, monkeypatch):
     page = (await api.get("/queues/mail/items", "limit=500")).document
     assert len(page["items"]) == 500
     assert len(calls) <= 12
+
+
+async def test_a_dead_item_says_why(api, drivers):
+    await api.post("/queues/mail/items", {"payload": 1, "id": "late", "expires": 0.001})
+    await asyncio.sleep(0.01)
+    await drivers["shop"].jobs.tend(limit=10)
+    got = await api.get("/items/late")
+    assert (got.document["state"], got.document["error"]) == (
+        "dead",
+        "expired: not claimed within 0.001 s",
+    )

@@ -437,3 +437,11 @@ def test_a_parameter_that_can_never_be_given_is_refused_where_it_is_defined():
 
         @app.handler("mails")
         async def send(to: str, subject: str = "hi") -> None: ...
+
+
+async def test_a_job_that_expired_says_so(host):
+    expired = await host.work.enqueue("q", 1, expires=0.01)
+    await asyncio.sleep(0.02)
+    await host.driver.jobs.tend(limit=10)
+    with pytest.raises(JobFailed, match=r"expired: not claimed within 0\.01 s"):
+        await expired.result(timeout=5)
