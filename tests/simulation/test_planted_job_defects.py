@@ -92,9 +92,9 @@ def restart_tokens(patch: pytest.MonkeyPatch) -> None:
     """Tokens begin anew."""
     take = JobStep.take
 
-    def forgetful(self, row: JobRow, request, host):
+    def forgetful(self, row: JobRow, *more):
         self.table.tokens = 0
-        take(self, row, request, host)
+        take(self, row, *more)
 
     patch.setattr(JobStep, "take", forgetful)
 

@@ -130,6 +130,11 @@ def _enqueue(model: _Model, served: JobServed) -> Iterator[Finding]:
     model.jobs[served.job] = _Job(served.job, len(model.jobs), due, unique, ordering)
 
 
+def _known(model: _Model, served: JobServed) -> Iterator[Finding]:
+    if served.job not in model.jobs:
+        yield "Q6", f"{served.job} is said to exist, and was never enqueued"
+
+
 def _claim(model: _Model, served: JobServed) -> Iterator[Finding]:
     job = model.jobs.get(served.job)
     if job is None:
@@ -227,6 +232,7 @@ _JUDGES = defaultdict(
     lambda: _settle,
     {
         "enqueue": _enqueue,
+        "known": _known,
         "claim": _claim,
         "reclaim": _reclaim,
         "cancel": _cancel,

@@ -132,10 +132,13 @@ class Recorder(Interceptor):
 
     async def _create(self, operation, forward, members):
         outcomes = await forward(members)
-        kept, history = (job.Entry.CREATED, job.Entry.REPLACED), self._history.jobs
         if operation == "instances.start":
-            kept, history = (instance.Entry.CREATED,), self._history.instances
-        history.acknowledged.update(one.id for one in outcomes if one.entry in kept)
+            made = [one.id for one in outcomes if one.entry is instance.Entry.CREATED]
+            self._history.instances.acknowledged.update(made)
+        else:
+            pairs = zip(members, outcomes, strict=True)
+            stand = [one.id for one, outcome in pairs if outcome.stands(one)]
+            self._history.jobs.acknowledged.update(stand)
         return outcomes
 
     async def _serve_jobs(self, operation, args, carried_out):
@@ -174,8 +177,9 @@ def _owned(grant, ttl_us=None):
 
 def _enqueued(note, jobs, outcomes):
     for one, outcome in zip(jobs, outcomes, strict=True):
+        known = outcome.entry is job.Entry.EXISTING and outcome.id == one.id
         note(
-            "enqueue",
+            "known" if known else "enqueue",
             outcome.id,
             outcome.entry,
             queue=one.queue,

@@ -103,6 +103,7 @@ BROKEN = {
         [added(), claimed(1), settled("complete", 1), served("retry", outcome=Changed.CHANGED)],
     ),
     "two of one unique key": ("Q6", [added(unique_key="u"), added("k", unique_key="u")]),
+    "known and never enqueued": ("Q6", [served("known", outcome=Entry.EXISTING)]),
     "rejected for nobody": ("Q6", [added("k", Entry.REJECTED, unique_key="u")]),
     "a claimed one replaced": (
         "Q6",
