@@ -196,21 +196,7 @@ class Work:
         if tx is not None:
             outcomes = await self.store.enqueue_in(jobs, tx)
         else:
-            repeated = False
-
-            async def once(tries: int) -> Sequence[Enqueued]:
-                nonlocal repeated
-                repeated = tries > 0
-                return await self.store.enqueue(jobs)
-
-            outcomes = await compared(self.store, jobs, await until_known(self.runtime, once))
-            if repeated:
-                outcomes = [
-                    Enqueued(job.id, Entry.CREATED)
-                    if each.stands(job) and not each.payload_differs
-                    else each
-                    for job, each in zip(jobs, outcomes, strict=True)
-                ]
+            outcomes = await self._enqueue(jobs)
         for outcome, job in zip(outcomes, jobs, strict=True):
             if outcome.entry is Entry.CLOSED:
                 raise QueueClosed(job.queue)
@@ -222,6 +208,25 @@ class Work:
         if tx is None:
             self._tell_delayed(jobs)
         return outcomes
+
+    async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        repeated = False
+
+        async def once(tries: int) -> Sequence[Enqueued]:
+            nonlocal repeated
+            repeated = tries > 0
+            return await self.store.enqueue(jobs)
+
+        outcomes = await compared(self.store, jobs, await until_known(self.runtime, once))
+        if not repeated:
+            return outcomes
+        # What exists with this payload is most likely what the lost reply was about.
+        return [
+            Enqueued(job.id, Entry.CREATED)
+            if each.stands(job) and not each.payload_differs
+            else each
+            for job, each in zip(jobs, outcomes, strict=True)
+        ]
 
     async def claim(
         self,
