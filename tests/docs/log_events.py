@@ -58,7 +58,7 @@ def events() -> list[Event]:
         for function in ast.walk(module):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 found.update(_of_function(function, area, constants))
-    return sorted(found, key=lambda event: (event.area, -event.level, event.message))
+    return sorted(found, key=lambda event: (event.area, -event.level, event.message, event.fields))
 
 
 def _assigned(tree: ast.AST) -> dict[str, ast.expr]:
