@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 import outlive as library
 from outlive import blocking
+
+pytestmark = pytest.mark.usefixtures("made_store")
 
 
 def test_living_hosts_are_listed_with_what_they_own(shell):
