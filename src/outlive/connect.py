@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,9 @@ _BUILT_IN = {
     "cosmos": "outlive.drivers.cosmos:CosmosFactory",
 }
 _GROUP = "outlive.drivers"
+
+importing: ContextVar[str | None] = ContextVar("importing", default=None)
+"""The module whose app is wanted, while it is imported for that: it is not meant to run yet."""
 
 
 def _third_parties() -> Iterable[EntryPoint]:
@@ -149,6 +153,11 @@ class _Connecting(AwaitedBlock):
 
     async def _open(self) -> Host:
         check_outside("outlive.connect()")
+        if (module := importing.get()) is not None:
+            raise UsageError(
+                f"module {module!r} connects while it is imported: put what it starts under "
+                'if __name__ == "__main__":'
+            )
         if not isinstance(self._app, App | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"app must be an outlive.App, not {type(self._app).__name__}")
         settings = load_settings(**self._arguments)

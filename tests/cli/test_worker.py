@@ -53,6 +53,31 @@ def test_what_outlive_refuses_in_a_module_is_said_in_its_own_words(shell, monkey
     assert "host" in done.stderr
 
 
+def test_a_module_that_runs_a_host_while_it_is_imported_is_refused(shell, monkeypatch):
+    module = f"runs_{shell.folder.name.replace('-', '_')}"
+    source = """
+import asyncio
+
+import outlive
+
+app = outlive.App("shop")
+
+
+async def main() -> None:
+    async with outlive.connect("memory://", app=app) as host:
+        await host.run()
+
+
+asyncio.run(main())
+"""
+    (shell.folder / f"{module}.py").write_text(source)
+    monkeypatch.syspath_prepend(shell.folder)
+    done = shell("worker", f"{module}:app")
+    assert done.code == 2
+    assert f"module '{module}' connects while it is imported" in done.stderr
+    assert 'if __name__ == "__main__"' in done.stderr
+
+
 @pytest.mark.parametrize(
     ("written", "meant"),
     [

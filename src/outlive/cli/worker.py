@@ -20,7 +20,7 @@ from outlive.app import App
 from outlive.charts.orchestrator import orchestrator
 from outlive.cli import probes, signals
 from outlive.cli.invocation import SECONDS, current, global_options
-from outlive.connect import connect
+from outlive.connect import connect, importing
 from outlive.errors import OutliveError, UsageError
 from outlive.telemetry import installed
 from outlive.work.worker import GRACE_S
@@ -116,12 +116,15 @@ def load_app(name: str) -> App:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    token = importing.set(module)
     try:
         imported = importlib.import_module(module)
     except OutliveError:
         raise
     except Exception as error:
         raise UsageError(f"module {module!r} cannot be imported: {_told(error)}") from error
+    finally:
+        importing.reset(token)
     try:
         found: object = operator.attrgetter(attribute)(imported)
     except AttributeError:
