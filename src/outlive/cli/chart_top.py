@@ -17,14 +17,10 @@ import click
 
 from outlive.charts.orchestrator.monitor import SUFFIX, folder
 from outlive.cli import signals
-from outlive.cli.invocation import SECONDS, Invocation, current, global_options
+from outlive.cli.invocation import Invocation, current, global_options, interval_option
 from outlive.cli.output import cell, emit_document, emit_fields, emit_line, emit_rows
 from outlive.errors import NotFound, UsageError
-from outlive.model.options import seconds
 from outlive.runtime.runtime import Runtime
-
-# Faster than this nobody can read.
-INTERVAL_MIN_S = 0.1
 
 # A process that does not answer within this is stuck, and that is worth saying.
 ANSWER_S = 5.0
@@ -38,17 +34,14 @@ _COLUMNS = {"id": "ID", "name": "GROUP", "machines": "MACHINES", "created_at": "
 @click.command()
 @click.argument("process", required=False)
 @click.option("--once", is_flag=True, help="Show the present state once and end.")
-@click.option(
-    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
-)
+@interval_option
 @global_options
-def top(process: str | None, once: bool, interval: float) -> None:
+def top(process: str | None, once: bool, interval_s: float) -> None:
     """Watch the machines of a process, named by its pid or its socket; default the only one.
 
     The process must publish itself with "async with outlive.orchestrator().published():".
     """
     invocation = current()
-    interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)
     place = find(process)
     if once:
         _show(invocation, look(place))

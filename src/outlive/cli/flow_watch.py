@@ -12,17 +12,13 @@ import click
 
 from outlive.cli import errors, signals
 from outlive.cli.flow_words import commit_row, outcome_lines
-from outlive.cli.invocation import SECONDS, Invocation, current, global_options
+from outlive.cli.invocation import Invocation, current, global_options, interval_option
 from outlive.cli.output import cell, clean, emit_document, emit_line
 from outlive.errors import FlowError, StoreUnavailable
 from outlive.flows.info import FlowInfo
 from outlive.flows.recording import read_rows
 from outlive.host import Host
 from outlive.model.instance import FINAL, InstanceStatus
-from outlive.model.options import seconds
-
-# Faster than this nobody can read, and every look asks the store.
-INTERVAL_MIN_S = 0.1
 
 _CODES = {
     InstanceStatus.COMPLETED: errors.OK,
@@ -34,18 +30,15 @@ _CODES = {
 
 @click.command()
 @click.argument("flow_id", metavar="FLOW")
-@click.option(
-    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
-)
+@interval_option
 @global_options
 @click.pass_context
-def watch(context: click.Context, /, flow_id: str, interval: float) -> None:
+def watch(context: click.Context, /, flow_id: str, interval_s: float) -> None:
     """Show each commit of a flow as it is made, and how the flow ends.
 
     Exits 0 if it completed, 10 if it failed, 11 if it was cancelled and 12 if it was terminated.
     """
     invocation = current()
-    interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)
 
     async def look(_: signals.Signals) -> FlowInfo:
         async with invocation.host() as host:

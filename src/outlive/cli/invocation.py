@@ -25,7 +25,7 @@ from outlive.connect import check_options, connect, find_factory, load_settings
 from outlive.errors import ConfigurationError
 from outlive.host import Host
 from outlive.model.location import Location, parse_url
-from outlive.model.options import duration
+from outlive.model.options import duration, seconds
 from outlive.names import HostId, check_namespace
 from outlive.ports.driver import Driver, DriverContext, DriverFactory
 from outlive.runtime.runtime import Runtime
@@ -212,6 +212,23 @@ class Seconds(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
 
 SECONDS = Seconds()
+
+
+def _interval(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    del context, parameter
+    # Faster than this is a load on the store that shows nothing a person could follow.
+    return seconds(value, "interval", least=0.05)
+
+
+interval_option = click.option(
+    "--interval",
+    "interval_s",
+    type=SECONDS,
+    default=1.0,
+    show_default=True,
+    callback=_interval,
+    help="Seconds between updates.",
+)
 
 # A mistyped URL must not become a store that no worker looks at: one that adds something to a store
 # makes none, unless told to.

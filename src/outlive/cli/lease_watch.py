@@ -14,18 +14,14 @@ from typing import Any
 import click
 
 from outlive.cli import signals
-from outlive.cli.invocation import SECONDS, Invocation, current, global_options
+from outlive.cli.invocation import Invocation, current, global_options, interval_option
 from outlive.cli.output import cell, emit_line
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.leases.info import LeaseInfo
 from outlive.leases.leases import Leases
 from outlive.model.lease import LIST_LIMIT_MAX
-from outlive.model.options import seconds
 from outlive.names import check_key
 from outlive.runtime.runtime import Runtime
-
-# Faster than this is a load on the store that shows nothing a person could follow.
-INTERVAL_MIN_S = 0.05
 
 # What is remembered of each key to notice a change is small, but a watch runs for days.
 KEYS_MAX = 10_000
@@ -36,12 +32,10 @@ _Seen = dict[tuple[str, int], LeaseInfo]
 @click.command()
 @click.argument("key", required=False)
 @click.option("--prefix", help="Watch every key with this prefix.")
-@click.option(
-    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
-)
+@interval_option
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many lines.")
 @global_options
-def watch(key: str | None, prefix: str | None, interval: float, count: int | None) -> None:
+def watch(key: str | None, prefix: str | None, interval_s: float, count: int | None) -> None:
     """Print a line each time a lease changes. Without KEY or --prefix: all leases.
 
     Events: seen (at the start), acquired, renewed, freed (released or broken), expired.
@@ -51,7 +45,6 @@ def watch(key: str | None, prefix: str | None, interval: float, count: int | Non
         raise UsageError("a watch does not end, so it cannot be one JSON document: use -o jsonl")
     if key is not None and prefix is not None:
         raise UsageError("give a KEY or a --prefix, not both")
-    interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)
     wanted = check_key(key) if key is not None else prefix or ""
     signals.run(
         lambda _: _watch(invocation, wanted, exact=key is not None, pause_s=interval_s, count=count)

@@ -8,17 +8,13 @@ from typing import Any
 import click
 
 from outlive.cli import signals
-from outlive.cli.invocation import SECONDS, Invocation, current, global_options
+from outlive.cli.invocation import Invocation, current, global_options, interval_option
 from outlive.cli.output import cell, emit_line, emit_rows
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.host import Host
 from outlive.model.job import JobState
-from outlive.model.options import seconds
 from outlive.runtime.runtime import Runtime
 from outlive.work.work import QueueInfo
-
-# Faster than this nobody can read, and every look counts the jobs of all queues.
-INTERVAL_MIN_S = 0.1
 
 _COLUMNS = {
     "queue": "QUEUE",
@@ -50,14 +46,11 @@ def queue_row(queue: QueueInfo) -> dict[str, Any]:
 @click.command()
 @click.option("--queue", help="Only this queue.")
 @click.option("--once", is_flag=True, help="Show the present state once and end.")
-@click.option(
-    "--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between updates."
-)
+@interval_option
 @global_options
-def top(queue: str | None, once: bool, interval: float) -> None:
+def top(queue: str | None, once: bool, interval_s: float) -> None:
     """Watch the queues: jobs by state, and jobs that end per second."""
     invocation = current()
-    interval_s = seconds(interval, "interval", least=INTERVAL_MIN_S)
     if invocation.output == "json" and not once:
         raise UsageError(
             "a watch does not end, so it cannot be one JSON document: use -o jsonl or --once"

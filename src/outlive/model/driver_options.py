@@ -6,6 +6,7 @@ Pure. A message names the option and repeats its value, so that no secret is rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from outlive.errors import ConfigurationError
@@ -18,25 +19,32 @@ _WORDS = {
 
 
 def read_number(
-    given: Mapping[str, Any], name: str, default: float, least: float, most: float
+    given: Mapping[str, Any],
+    name: str,
+    default: float,
+    least: float,
+    most: float,
+    *,
+    read: Callable[[Any], float] = float,
 ) -> float:
     """A number from ``least`` to ``most``.
 
     Raises:
         ConfigurationError: The option is none.
     """
-    return _within(float, "a number", given.get(name, default), name, least, most)
+    value = given.get(name, default)
+    try:
+        number = read(None if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        kind = "a number" if read is float else "a number of seconds"
+        raise ConfigurationError(f"{name} must be {kind}, not {value!r}") from None
+    if not least <= number <= most:
+        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}, not {value!r}")
+    return number
 
 
-def read_seconds(
-    given: Mapping[str, Any], name: str, default: float, least: float, most: float
-) -> float:
-    """A duration, in seconds.
-
-    Raises:
-        ConfigurationError: The option is none from ``least`` to ``most``.
-    """
-    return _within(duration, "a number of seconds", given.get(name, default), name, least, most)
+# A duration, in seconds.
+read_seconds = partial(read_number, read=duration)
 
 
 def read_switch(given: Mapping[str, Any], name: str) -> bool | None:
@@ -52,17 +60,3 @@ def read_switch(given: Mapping[str, Any], name: str) -> bool | None:
     if found is None:
         raise ConfigurationError(f"{name} must be true or false, not {value!r}")
     return found
-
-
-def _within(
-    read: Callable[[Any], float], kind: str, value: Any, name: str, least: float, most: float
-) -> float:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = read(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} must be {kind}, not {value!r}") from None
-    if not least <= number <= most:
-        raise ConfigurationError(f"{name} must be between {least:g} and {most:g}, not {value!r}")
-    return number
