@@ -53,8 +53,8 @@ def test_a_worker_that_is_killed_leaves_its_flows_to_another(outlive, shell, sho
     lines = outlive.finish(second).stderr.splitlines()
     said = [re.fullmatch(r"outlive: (\S+) (.+)", line) for line in lines]
     assert all(datetime.fromisoformat(each[1]).tzinfo is not None for each in said)
-    taken = [each[2] for each in said if each[2].startswith("recovered ")]
-    assert taken == ["recovered 0 jobs and 1 flow from dead hosts; hosts found dead: w-1"]
+    taken = [each[2] for each in said if " recovered " in each[2]]
+    assert taken == ["w-2: recovered 0 jobs and 1 flow from dead hosts; hosts found dead: w-1"]
 
 
 def test_a_watch_ends_by_ctrl_c_and_the_flow_goes_on(outlive, shell):

@@ -134,7 +134,7 @@ async def mail(to):
 
 def test_the_traceback_of_a_job_is_told_once_and_shown_on_demand(outlive):
     (outlive.folder / "failing.py").write_text(FAILING)
-    assert outlive("work", "enqueue", "mails", "1", "--id", "m1").code == 0
+    assert outlive("work", "enqueue", "mails", "1", "--id", "m1", "--create").code == 0
     worker = outlive.start("worker", "failing:app")
     while "dead" not in outlive("work", "show", "m1").stdout:
         assert worker.poll() is None

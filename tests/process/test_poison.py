@@ -65,6 +65,7 @@ def test_a_job_that_kills_its_host_takes_no_neighbour_along(tmp_path):
         jobs = json.loads(run("work", "ls", "--output", "json"))["jobs"]
         return {job["id"]: job["state"] for job in jobs if job["ended_at"]}
 
+    run("migrate")
     run("work", "enqueue", "poison", "1", "--id", "poison")
     for number in range(3):
         run("work", "enqueue", "ok", str(number), "--id", f"ok{number}")
