@@ -254,7 +254,7 @@ class JobStep:
         """End a row that nobody claimed in time."""
         self.trouble(row, "expired", None)
         within_s = (row.job.expires_us or 0) / 1e6
-        row.error = f'"expired: not claimed within {within_s:g} s"'
+        row.error = row.error or f'"expired: not claimed within {within_s:g} s"'
         self.end(row, JobState.DEAD)
 
     def expire_past(self, limit: int) -> int:

@@ -14,7 +14,8 @@ from outlive.model.job import ATTEMPTS_KEPT_MAX
 # What each ``cand`` says of a row: its next state, how the claim ended, what is counted, when it
 # is due, and what enters the attempts. The columns of the row itself come from here.
 _ROW = """j.ctid AS row, j.queue, j.token, j.worker, j.claimed_at, j.retention_us, j.attempts,
-        j.losses, j.max_losses, j.cancel, j.blocked, j.expires_us"""
+        j.losses, j.max_losses, j.cancel, j.blocked, j.expires_us,
+        j.error IS NULL AS unfailed"""
 
 # moved      ended jobs leave the indexes of the living and get the end of their retention. Rows are
 #            found again by their address; one that got a newer version between the snapshot and the
@@ -233,7 +234,8 @@ WITH req AS MATERIALIZED (
 )
 
 # Of a job that nobody claimed in time.
-_EXPIRED = "to_json(format('expired: not claimed within %s s', (j.expires_us / 1e6)::float8))::text"
+_EXPIRED = """CASE WHEN j.unfailed THEN to_json(format(
+            'expired: not claimed within %s s', (j.expires_us / 1e6)::float8))::text END"""
 
 # Unclaimed jobs whose expiry passed.
 EXPIRE = compose(

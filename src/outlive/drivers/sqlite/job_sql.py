@@ -56,7 +56,8 @@ WHERE number = ? RETURNING ordering_key, retention_us, instance, token
 """
 EXPIRE_ONE = REPLACE.replace(
     "'cancelled'",
-    "'dead', error = json_quote(printf('expired: not claimed within %g s', expires_us / 1e6))",
+    "'dead', error = coalesce(error, json_quote(printf("
+    "'expired: not claimed within %g s', expires_us / 1e6)))",
 )
 # An instance would wait for ever for a job that never was.
 ANSWER_REFUSED = """

@@ -13,7 +13,8 @@ SELECT name FROM outlive_queue WHERE namespace = ? AND concurrency IS NOT NULL
 EXPIRE = """
 UPDATE outlive_job
 SET state = 'dead', blocked = 0, ended_at_us = ?, prune_at_us = ? + retention_us,
-    error = json_quote(printf('expired: not claimed within %g s', expires_us / 1e6))
+    error = coalesce(
+        error, json_quote(printf('expired: not claimed within %g s', expires_us / 1e6)))
 WHERE number IN (
     SELECT number FROM outlive_job
     WHERE namespace = ? AND expires_at_us IS NOT NULL AND expires_at_us <= ?

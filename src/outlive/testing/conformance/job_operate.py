@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlive.model.job import Changed, JobState, Settled, Tended, Want
 from outlive.names import JobId
 from outlive.testing.conformance.job_sessions import reclaim
-from outlive.testing.conformance.job_worker import PAST_S, SOON_S, Worker, worker, workers
+from outlive.testing.conformance.job_worker import ERROR, PAST_S, SOON_S, Worker, worker, workers
 from outlive.testing.conformance.lab import LONG_S, SHORT_S, Lab, scenario
 
 
@@ -211,8 +211,8 @@ class TendCases:
             assert found.state is JobState.DEAD
             assert found.ended_at is not None
             assert (await a.outcomes(name))[0] == "expired"
-            within = SHORT_S if name == "retrying" else SOON_S
-            assert found.error == f'"expired: not claimed within {within:g} s"'
+            expired = f'"expired: not claimed within {SOON_S:g} s"'
+            assert found.error == (ERROR if name == "retrying" else expired)
         assert await a.jobs.tend(limit=10) == Tended(0, 0)
 
     @scenario

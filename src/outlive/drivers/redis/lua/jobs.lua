@@ -216,7 +216,7 @@ local function expire_job(job)
   trouble(job, 'expired')
   local within = tonumber(redis.call('HGET', job.key, 'expires_in')) / 1e6
   local why = string.format('expired: not claimed within %g s', within)
-  finish(job, 'dead', 'error', cjson.encode(why))
+  finish(job, 'dead', 'error', redis.call('HGET', job.key, 'error') or cjson.encode(why))
 end
 
 -- Ends the claim with this token, if it stands: its job, and how that is written. If it does not,
