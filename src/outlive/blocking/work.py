@@ -47,6 +47,11 @@ class Job(Generic[R_co]):
         """What enqueueing did."""
         return self._twin.entry
 
+    @property
+    def payload_differs(self) -> bool:
+        """Whether the job of this id carries another payload, which stays."""
+        return self._twin.payload_differs
+
     status = awaited(job_module.Job[Any].status)
     cancel = awaited(job_module.Job[Any].cancel)
 

@@ -33,6 +33,7 @@ from outlive.work.current import Middleware, running
 CLEAN_UP_S = 5.0
 
 _CANCELLED = "the step's own code was cancelled"
+_EXITING = (SystemExit, KeyboardInterrupt, Later)
 _EXITS = "the step raised %s: end a step by returning or by raising an exception"
 
 
@@ -136,8 +137,8 @@ class Executor:
             # whose exit would end the loop and with it the host, and the next host after that.
             try:
                 return await innermost()
-            except SystemExit as error:
-                raise UsageError(_EXITS) from error
+            except _EXITING as error:
+                raise UsageError(_EXITS % type(error).__name__) from error
 
         call: Callable[[], Awaitable[Any]] = body
         for middleware in reversed(self._middlewares):
@@ -189,7 +190,7 @@ class Executor:
             if self.wraps:
                 return await self.wrapped(run, partial(self._innermost, run, called))
             return await _begun(run, called)
-        except (SystemExit, KeyboardInterrupt, Later) as error:
+        except _EXITING as error:
             # Its host, and the next, must outlive it.
             raise UsageError(_EXITS % type(error).__name__) from error
 

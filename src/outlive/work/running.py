@@ -292,7 +292,18 @@ class Runner:
         def innermost() -> Awaitable[Any]:
             return begun() if pool is None else self._in_thread(pool, begun, slot)
 
-        call: Callable[[], Awaitable[Any]] = innermost
+        async def wrapped() -> Any:
+            # Called where it is awaited: a middleware may do so later, or in a task of its own,
+            # whose exit would end the loop and with it the host, and the next host after that.
+            try:
+                return await innermost()
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise UsageError(
+                    f"the handler raised {type(error).__name__}: end a handler by returning or by "
+                    "raising an exception"
+                ) from error
+
+        call: Callable[[], Awaitable[Any]] = wrapped if self._house.middlewares else innermost
         for middleware in reversed(self._house.middlewares):
             call = partial(middleware, current, call)
         return call()

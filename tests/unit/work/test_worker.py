@@ -369,6 +369,23 @@ async def _progress_is(job, wanted):
     return (await job.status()).progress == wanted
 
 
+async def test_a_handler_that_exits_in_a_task_of_a_middleware_is_a_failed_attempt(fleet):
+    app = App("w")
+
+    @app.middleware
+    async def apart(current, call):
+        return await asyncio.create_task(call())
+
+    @app.handler("q", retry=Retry(max_attempts=1))
+    async def exits(payload):
+        raise SystemExit(3)
+
+    host, _ = await fleet.run(app)
+    job = await host.work.enqueue("q", 1)
+    with pytest.raises(JobFailed, match="SystemExit"):
+        await job.result(timeout=10)
+
+
 async def test_middleware_stands_around_every_run(fleet):
     app, steps = App("a"), []
 
