@@ -98,8 +98,8 @@ async def test_jobs_whose_reply_was_lost_are_added_once(distant, proxy) -> None:
     proxy.drop_reply_after(b"lost-one")
     with pytest.raises(OutcomeUnknown):
         await distant.jobs.enqueue(jobs)
-    created = [Enqueued(each.id, Entry.CREATED) for each in jobs]
-    assert await distant.jobs.enqueue(jobs) == created
+    existing = [Enqueued(each.id, Entry.EXISTING) for each in jobs]
+    assert await distant.jobs.enqueue(jobs) == existing
     assert [each.id for each in await distant.claim(9)] == ["lost-one", "two"]
 
 

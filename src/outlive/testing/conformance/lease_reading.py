@@ -90,7 +90,8 @@ class ReadingCases:
         await a.own("k2")
         (record,) = await b.leases.raw("k")
         told = " ".join(str(value) for value in record.values())
-        assert a.owner() in told
+        # A record may keep the host and what tells its leases apart in two fields.
+        assert all(part in told for part in a.owner().split("/"))
         assert str(grant.token) in told
 
     @scenario
