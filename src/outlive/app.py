@@ -410,6 +410,36 @@ class App:
 
         return register if function is None else register(function)
 
+    def include(self, other: App) -> None:
+        """Take in what ``other`` defines now, as if it were defined here.
+
+        What is defined there later is not seen. One app for each module of a larger program, and
+        one that includes them all, is what this is for.
+
+        Raises:
+            UsageError: Both define something of one name, ``other`` has middlewares (define them
+                here: they go around every handler), or a host runs this app already.
+        """
+        self._check_idle(f"what {other!r} includes")
+        if other.middlewares:
+            raise UsageError(
+                f"{other!r} has middlewares, which would go around every handler of {self!r}: "
+                f"define them in {self!r}"
+            )
+        pairs = list(zip(self._registries(), other._registries(), strict=True))
+        for mine, theirs in pairs:
+            for name in mine.keys() & theirs.keys():
+                raise UsageError(f"{name!r} is defined in {self!r} and in {other!r}")
+        for mine, theirs in pairs:
+            mine.update(theirs)
+        self._run_by += other._run_by
+
+    def _registries(self) -> tuple[dict[str, Any], ...]:
+        return (
+            *(self.leaders, self.periodics, self.charts, self.handlers),
+            *(self.crons, self.steps, self.flows),
+        )
+
     def middleware(self, function: MiddlewareFunction) -> MiddlewareFunction:
         """Call this around every run of a handler: ``async def around(current, call)``.
 

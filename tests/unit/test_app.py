@@ -219,3 +219,33 @@ def test_one_function_for_two_queues_is_given_to_each():
     with pytest.raises(UsageError, match=r"`app\.handler\(…\)\(nightly\.function\)`"):
         app.handler("letters")(first)
     assert app.handler("letters")(first.function).is_async
+
+
+def test_an_app_includes_what_others_define():
+    mails, shop = App("mails"), App("shop")
+
+    @mails.handler("mails")
+    async def mail(to: str) -> None:
+        del to
+
+    @mails.flow
+    async def welcome(who: str) -> None:
+        del who
+
+    @mails.cron("@daily")
+    async def report() -> None:
+        pass
+
+    shop.include(mails)
+    assert shop.handlers.keys() == {"mails", *(set(mails.handlers) - {"mails"})}
+    assert (shop.flows["welcome"], shop.crons.keys()) == (welcome, {"report"})
+    with pytest.raises(UsageError, match="is defined in <App 'shop'> and in <App 'mails'>"):
+        shop.include(mails)
+    wrapped = App("wrapped")
+
+    @wrapped.middleware
+    async def around(current, call):
+        return await call()
+
+    with pytest.raises(UsageError, match="has middlewares, which would go around every handler"):
+        shop.include(wrapped)

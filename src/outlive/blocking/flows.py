@@ -105,7 +105,7 @@ class Flows:
         kwargs: Mapping[str, Any],
         **options: Unpack[StartOptions],
     ) -> FlowHandle[R]: ...
-    def start(
+    def start(  # noqa: PLR0913 - each is a public option
         self,
         flow: Any,
         *args: Any,
@@ -114,6 +114,7 @@ class Flows:
         at: datetime | None = None,
         delay: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
+        anywhere: bool = False,
         tx: object = None,
         **unknown: Any,
     ) -> FlowHandle[Any]:
@@ -131,6 +132,7 @@ class Flows:
             at=at,
             delay=delay,
             attributes=attributes,
+            anywhere=anywhere,
             tx=tx,
         )
         return FlowHandle(run_with(self._portal, starting, tx), self._portal)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import outlive
 from outlive.clock import SystemClock
@@ -49,7 +50,10 @@ async def run_flow(file: Path) -> bool:
 
 async def _run_until_killed(hosts: list[Instance]) -> tuple[Instance, list[str]]:
     """Kill the host that runs the flow in mid-step; which it was, and what it had begun."""
-    owner, said = await first_to_say(hosts, "began")
+    owner, said = await first_to_say(hosts, "log")
+    while "flow" not in said["text"]:
+        owner, said = await first_to_say(hosts, "log")
+    logged, said = said["text"], await owner.hear("began")
     begun: list[str] = []
     while True:
         begun.append(said["step"])
@@ -63,13 +67,22 @@ async def _run_until_killed(hosts: list[Instance]) -> tuple[Instance, list[str]]
         f"   {owner.region:9} is killed (SIGKILL) in the middle of it; "
         f"its session ends in {SESSION_TTL_S:g} s"
     )
+    tell(f"   {owner.region:9} has logged: {logged}")
     return owner, begun
 
 
 async def _take_over(survivor: Instance) -> list[str]:
     """Let the other host go on; what it begins."""
-    killed_at = _clock.monotonic()
-    said = await survivor.hear("began")
+    killed_at, logged = _clock.monotonic(), ""
+    said: dict[str, Any] | None = None
+    # Its threads speak in any order.
+    while said is None or not logged:
+        message = await survivor.hear("began", "log")
+        if message["event"] == "began":
+            said = message
+        elif "recovered" in message["text"]:
+            logged = message["text"]
+    tell(f"   {survivor.region:9} logs: {logged}")
     tell(
         f"   {survivor.region:9} took the flow over after {_clock.monotonic() - killed_at:.2f} s, "
         f"with token {said['token']}, and begins with step {said['step']}"

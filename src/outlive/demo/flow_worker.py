@@ -64,9 +64,19 @@ async def ship_order(order: int) -> list[str]:
     ]
 
 
+class _Told(logging.Handler):
+    """Tells the story each record that an operator would see with ``-v``."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say("log", text=record.getMessage())
+
+
 async def main(file: Path, region: str) -> None:
     """Run flows until told to stop."""
-    logging.getLogger("outlive").setLevel(logging.CRITICAL)
+    log = logging.getLogger("outlive")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(_Told())
     async with outlive.connect(
         f"sqlite:///{file}", app=app, name=region, session_ttl=SESSION_TTL_S
     ) as host:

@@ -70,7 +70,7 @@ class Flows:
         kwargs: Mapping[str, Any],
         **options: Unpack[StartOptions],
     ) -> FlowHandle[R]: ...
-    async def start(
+    async def start(  # noqa: PLR0913 - each is a public option
         self,
         flow: Any,
         *args: Any,
@@ -79,6 +79,7 @@ class Flows:
         at: datetime | None = None,
         delay: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
+        anywhere: bool = False,
         tx: object = None,
         **unknown: Any,
     ) -> FlowHandle[Any]:
@@ -98,6 +99,8 @@ class Flows:
             at: Not before this instant.
             delay: Not before so long from now.
             attributes: Strings, numbers and booleans by which it can be found.
+            anywhere: Let any host begin it, not this one first: one producer that starts many
+                flows does not run them all.
             tx: An open transaction of the same database.
             **unknown: Nothing else; what is given is refused by name.
 
@@ -114,11 +117,11 @@ class Flows:
         new = desk.starter.draft(
             flow, args, kwargs, id=id, at=at, delay=delay, attributes=attributes
         )
-        may_begin_here = desk.host is not None and tx is None
+        may_begin_here = desk.host is not None and tx is None and not anywhere
         awaited = desk.waiters.expect(new.id) if may_begin_here else None
         begun = False
         try:
-            entry, begun = await desk.starter.start(new, tx=tx)
+            entry, begun = await desk.starter.start(new, tx=tx, anywhere=anywhere)
         finally:
             if awaited is not None and not begun and not desk.runs_here(new.id):
                 desk.waiters.gone(new.id)

@@ -24,6 +24,7 @@ class StartOptions(TypedDict, total=False):
     at: datetime | None
     delay: Duration | None
     attributes: Mapping[str, Any] | None
+    anywhere: bool
     tx: object
 
 

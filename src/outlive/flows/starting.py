@@ -104,8 +104,10 @@ class Starter:
         carried = self._desk.telemetry.carrier()
         return encode_json(carried, "the headers", limit=ATTRIBUTES_BYTES_MAX)
 
-    async def start(self, new: NewInstance, *, tx: object = None) -> tuple[Entry, bool]:
-        """Start one flow, and begin it here if this host runs it and has room.
+    async def start(
+        self, new: NewInstance, *, tx: object = None, anywhere: bool = False
+    ) -> tuple[Entry, bool]:
+        """Start one flow, and begin it here if this host runs it and has room, unless ``anywhere``.
 
         Returns whether it was there already, and whether it begins here.
 
@@ -114,7 +116,7 @@ class Starter:
             StoreUnavailable: Nothing was started.
             OutcomeUnknown: No answer for a few seconds; start again with the same id.
         """
-        session = None if tx is not None else self._session_for(new)
+        session = None if tx is not None or anywhere else self._session_for(new)
         if session is None:
             (started,) = await self.submit((new,), tx=tx)
             _check_same(started, new)

@@ -14,6 +14,7 @@ import outlive
 from outlive import App, Retry
 from outlive.errors import FlowExists, FlowFailed, FlowNotFound, StepFailed, UsageError
 from outlive.flows.events import StepEnded, StepRetrying, TimerFired
+from tests.unit.flows.hosting.conftest import Gate
 from tests.unit.work.conftest import until
 
 pytestmark = pytest.mark.whitebox
@@ -449,3 +450,26 @@ async def test_a_step_called_outside_of_a_flow_is_a_plain_call(fleet):
     assert isinstance(checkout, outlive.flows.flow.Flow)
     assert await app.steps["charge"](Order("o", 3)) == 3
     assert StepEnded.__name__ == "StepEnded"
+
+
+async def test_a_flow_that_may_begin_anywhere_is_left_to_hosts_with_room(fleet):
+    app, ran = App("a"), []
+
+    @app.step
+    async def note() -> None:
+        ran.append(outlive.current().host)
+
+    @app.flow
+    async def noting() -> None:
+        await note()
+
+    producer, spy = await fleet.spied(app, "producer")
+    gate = spy.before["claim"] = Gate()
+    gate.shut = True
+    await fleet.run(app, "other")
+    handles = [await producer.flows.start(noting, anywhere=True) for _ in range(5)]
+    for handle in handles:
+        await handle.result(timeout=20)
+    # The producer, which claims nothing here, would have begun each of them itself.
+    assert ran == ["other"] * 5
+    gate.open()
