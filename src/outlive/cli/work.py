@@ -18,6 +18,7 @@ from outlive.cli.output import clean_lines, emit_document, emit_fields, emit_lin
 from outlive.cli.work_claim import claim, complete, fail, release
 from outlive.cli.work_enqueue import enqueue
 from outlive.cli.work_operate import cancel, check_known, drain, limit, pause, resume, retry
+from outlive.cli.work_run import run
 from outlive.cli.work_top import queue_row, top
 from outlive.model.job import JobState
 from outlive.serialization import decode_plain
@@ -72,7 +73,7 @@ def work() -> None:
 
 
 for command in (
-    *(enqueue, claim, complete, fail, release),
+    *(enqueue, claim, complete, fail, release, run),
     *(retry, cancel, pause, resume, drain, limit, top),
 ):
     work.add_command(command)
