@@ -21,6 +21,8 @@ PROGRAMS = (
 )
 # The command of `lease run`, and processes of our own.
 MAY_START_PROGRAMS = {
+    # The command stands on its own command line; of a job it has the payload on its input.
+    "src/outlive/cli/work_run.py",
     "src/outlive/bench/contest.py",
     "src/outlive/cli/child.py",
     "src/outlive/demo/instances.py",
