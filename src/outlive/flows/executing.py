@@ -33,7 +33,7 @@ from outlive.work.current import Middleware, running
 CLEAN_UP_S = 5.0
 
 _CANCELLED = "the step's own code was cancelled"
-_EXITING = (SystemExit, KeyboardInterrupt, Later)
+_EXITING = (SystemExit, KeyboardInterrupt)
 _EXITS = "the step raised %s: end a step by returning or by raising an exception"
 
 
@@ -282,16 +282,20 @@ class Executor:
         call = run.call
         now_us, options = self._clock.now_us(), call.step.options
         kept = failure_of(error, errors=options.errors)
-        pause_s = (
-            None
-            if final
-            else options.retry.delay_s(call.attempt, error, self._runtime.random.random())
-        )
+        later = isinstance(error, Later) and not final
+        if final:
+            pause_s = None
+        elif isinstance(error, Later):
+            pause_s = error.delay_s
+        else:
+            chance = self._runtime.random.random()
+            pause_s = options.retry.delay_s(call.attempt, error, chance)
         if pause_s is not None and options.retry_for_s is not None:
             spent_s = (now_us - call.first_at_us) / 1e6
             if spent_s + pause_s > options.retry_for_s:
                 pause_s = None
-        self._tell_failed(run, error, kept, pause_s)
+        if pause_s is None or not later:
+            self._tell_failed(run, error, kept, pause_s)
         if pause_s is None:
             return StepEnded(
                 at=now_us, step=call.identity, input=call.input, error=kept, attempt=call.attempt
@@ -300,7 +304,8 @@ class Executor:
         return StepRetrying(
             at=now_us,
             step=call.identity,
-            attempt=call.attempt,
+            # The next one has the number behind this.
+            attempt=call.attempt - later,
             error=kept,
             due=due,
             details=run.details,

@@ -17,6 +17,7 @@ from outlive.flows.arguments import Call, encoded
 from outlive.flows.events import StepEnded, decode_events
 from outlive.flows.step_run import StepRun
 from outlive.model.instance import Commit, Committed, HistoryRow
+from outlive.model.retry import Later
 from outlive.runtime.running_loop import replace_running_loop, restore_running_loop
 from outlive.work.current import running
 from outlive.work.repeating import while_held
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from outlive.flows.household import Household
 
 # What the code of a step may raise: all but the end of a coroutine that is thrown away.
-_RAISED = (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt)
+_RAISED = (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt, Later)
 
 
 async def transact(home: Household, live: LiveFlow, call: StepTask) -> None:

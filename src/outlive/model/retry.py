@@ -142,10 +142,11 @@ class Tried(Protocol):
 
 
 class Later(BaseException):
-    """Raised by a handler: not now. The job is claimed again ``delay`` later.
+    """Raised by a handler or a step: not now. It is run again ``delay`` later.
 
     Nothing counts as an attempt, and what was reported as progress is kept. As it is no failure,
-    ``except Exception`` does not catch it. A job that may not wait for ever has ``expires``.
+    ``except Exception`` does not catch it. A job that may not wait for ever has ``expires``, a step
+    ``retry_for``.
 
     Raises:
         UsageError: ``delay`` is no duration, or longer than ten years.
