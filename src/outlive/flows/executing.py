@@ -143,11 +143,11 @@ class Executor:
         call: Callable[[], Awaitable[Any]] = body
         for middleware in reversed(self._middlewares):
             call = partial(middleware, run.current, call)
-        with self._telemetry.job_span(
+        with self._telemetry.span(
             "outlive.step.run",
             run.headers,
             host=self._host,
-            step=run.call.step.name,
+            name=run.call.step.name,
             attempt=run.attempt,
         ):
             return await call()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
 
+from msgspec.structs import replace
+
 from outlive.errors import UsageError
 from outlive.flows.calls import ChildCall
 from outlive.flows.desk import FlowDesk
@@ -22,7 +24,7 @@ from outlive.flows.start_options import (
     TimetableOptions,
     refuse_options,
 )
-from outlive.model.instance import InstanceStatus
+from outlive.model.instance import InstanceStatus, NewInstance
 from outlive.model.lease import LIST_LIMIT_MAX
 from outlive.model.options import Duration, seconds
 from outlive.names import InstanceId, check_key
@@ -117,6 +119,18 @@ class Flows:
         new = desk.starter.draft(
             flow, args, kwargs, id=id, at=at, delay=delay, attributes=attributes
         )
+        if not desk.telemetry.tracing:
+            return await self._start(flow, new, tx, anywhere=anywhere)
+        about = {"host": desk.host_name, "id": new.id, "name": new.name}
+        with desk.telemetry.span("outlive.flow.start", None, **about):
+            # Those of this span: the runs of the flow go on with its trace, on whichever host.
+            new = replace(new, headers=desk.starter.headers())
+            return await self._start(flow, new, tx, anywhere=anywhere)
+
+    async def _start(
+        self, flow: Any, new: NewInstance, tx: object, *, anywhere: bool
+    ) -> FlowHandle[Any]:
+        desk = self._desk
         may_begin_here = desk.host is not None and tx is None and not anywhere
         awaited = desk.waiters.expect(new.id) if may_begin_here else None
         begun = False

@@ -58,7 +58,7 @@ class Home(Protocol):
         """Something happened to it while it rested."""
         ...
 
-    def hand_back(self, live: LiveFlow) -> None:
+    def hand_back(self, live: LiveFlow, how: str = ...) -> None:
         """It can do nothing here now: let it go."""
         ...
 

@@ -37,6 +37,7 @@ from outlive.model.instance import (
 from outlive.names import JobId
 from outlive.ports.instance_store import WritesAtOnce
 from outlive.runtime.session import LiveSession
+from outlive.serialization import decode_metadata
 from outlive.telemetry import events
 from outlive.work.repeating import while_held
 
@@ -92,6 +93,16 @@ class Household:
         live = LiveFlow(self, claimed, session, at_us)
         self.lives[live.id] = live
         self._count(1)
+        if self.telemetry.tracing:
+            self.telemetry.began(
+                "outlive.flow.run",
+                _span_of(live),
+                decode_metadata(claimed.headers),
+                host=self.host,
+                id=claimed.id,
+                name=claimed.name,
+                token=claimed.token,
+            )
         fields = {"flow": claimed.id, "token": claimed.token}
         if claimed.version == 0:
             self.log.info("flow %s of %r started", *(claimed.id, claimed.name), extra=fields)
@@ -99,15 +110,18 @@ class Household:
             self.log.debug("claimed flow %s of %r", *(claimed.id, claimed.name), extra=fields)
         return live
 
-    def drop(self, live: LiveFlow) -> None:
+    def drop(self, live: LiveFlow, how: str = "released") -> None:
         """Forget a flow: it is not ours, or will not be. Repeatable."""
-        self._forget(live)
+        self._forget(live, how)
         live.close()
         self._waiters.gone(live.id)
 
-    def _forget(self, live: LiveFlow) -> None:
+    def _forget(self, live: LiveFlow, how: str) -> None:
         if self.lives.get(live.id) is live:
             del self.lives[live.id]
+            if self.telemetry.tracing:
+                error = how in ("failed", "lost", "stuck")
+                self.telemetry.ended(_span_of(live), how, error=error)
             if live.idle:
                 self._parking.leave(live)
             else:
@@ -244,14 +258,14 @@ class Household:
         if self.telemetry.active:
             self.telemetry.record(events.FLOWS, event="parked")
         self.log.debug("parked flow %s of %r", *(live.id, live.row.name), extra={"flow": live.id})
-        self.hand_back(live)
+        self.hand_back(live, "parked")
         if due_us is not None:
             self.comes_due(self.clock.wait_s(due_us))
 
-    def hand_back(self, live: LiveFlow) -> None:
+    def hand_back(self, live: LiveFlow, how: str = "released") -> None:
         """Let it go: anybody may have it, at once if it would go on by itself."""
         pending, parting = live.pending, live.parting()
-        self.drop(live)
+        self.drop(live, how)
         if pending or parting is None:
             self.give_up(live, due=pending)
         else:
@@ -276,7 +290,7 @@ class Household:
         """It has ended, and its end is stored."""
         self._waiters.ended(live.id, status, outcome)
         self.stuck_flows.recovered(live.id)
-        self._forget(live)
+        self._forget(live, status.value)
         if status is InstanceStatus.FAILED:
             failure = decode_failure(outcome)
             self.log.error(
@@ -320,7 +334,7 @@ class Household:
         """Forget a flow that was taken from us. Repeatable, and counted once."""
         if self.telemetry.active and self.lives.get(live.id) is live:
             self.telemetry.record(events.FLOWS, event="lost")
-        self.drop(live)
+        self.drop(live, "lost")
 
     async def _count_refusal(self, live: LiveFlow) -> None:
         """Count a commit that was refused: by its token, or by its version alone.
@@ -360,6 +374,10 @@ class Household:
             exc_info=error,
             extra={"flow": context["flow"]},
         )
+
+
+def _span_of(live: LiveFlow) -> str:
+    return f"{live.id}/{live.row.token}"
 
 
 def _nothing() -> None:

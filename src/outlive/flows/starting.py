@@ -96,11 +96,12 @@ class Starter:
             delay_us=delay_us,
             due_at_us=None if at is None else round(at.timestamp() * 1e6),
             attributes=with_attributes({}, attributes) if attributes else "{}",
-            headers=self._headers() if self._desk.telemetry.tracing else "{}",
+            headers=self.headers() if self._desk.telemetry.tracing else "{}",
             retention_us=round(retention_s * 1e6),
         )
 
-    def _headers(self) -> str:
+    def headers(self) -> str:
+        """What carries the caller's trace to where a flow runs."""
         carried = self._desk.telemetry.carrier()
         return encode_json(carried, "the headers", limit=ATTRIBUTES_BYTES_MAX)
 

@@ -47,7 +47,7 @@ class Stuck:
     def hold(self, live: LiveFlow, error: Exception) -> None:
         """Keep a flow that cannot go on, say so, and let it go later."""
         home = self._home
-        home.drop(live)
+        home.drop(live, "stuck")
         home.log.error(
             "flow %s of %r is stuck on this host and will be retried: %s",
             *(live.id, live.row.name, error),

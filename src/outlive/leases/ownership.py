@@ -81,7 +81,13 @@ class Ownership:
         grant = tenure.grant
         self._tenures[grant.owner] = tenure
         if self.telemetry.tracing:
-            self.telemetry.hold_began(grant.owner, host=self.host, key=grant.key, token=grant.token)
+            self.telemetry.began(
+                "outlive.lease.hold",
+                grant.owner,
+                host=self.host,
+                key=grant.key,
+                token=grant.token,
+            )
 
     def is_held(self, tenure: Tenure) -> bool:
         """Whether the owner may act now. Finds a deadline that passed unnoticed."""
@@ -212,7 +218,7 @@ class Ownership:
         """Book a failed renewal attempt."""
         self.telemetry.record(events.LEASE_RENEW_FAILURES)
         if self.telemetry.tracing:
-            self.telemetry.hold_noted(
+            self.telemetry.noted(
                 tenure.grant.owner,
                 "renew_failed",
                 attempt=tenure.attempt,
@@ -259,7 +265,7 @@ class Ownership:
             # has released as well.
             self.telemetry.record(events.LEASE_RELEASES)
             if self.telemetry.tracing:
-                self.telemetry.hold_ended(tenure.grant.owner, "released")
+                self.telemetry.ended(tenure.grant.owner, "released", error=False)
         try:
             await self._store.release(tenure.grant)
         except asyncio.CancelledError:
@@ -410,4 +416,4 @@ class Ownership:
     def _measure_loss(self, tenure: Tenure, reason: str) -> None:
         self.telemetry.record(events.LEASE_LOSSES, reason=reason)
         if self.telemetry.tracing:
-            self.telemetry.hold_ended(tenure.grant.owner, reason)
+            self.telemetry.ended(tenure.grant.owner, reason, error=True)

@@ -172,7 +172,7 @@ class Measuring:
 
     def span(self, verb: str, request: Request, **attributes: Attribute) -> Span:
         """A span around one act on jobs, which goes on with the trace of the request."""
-        return self._telemetry.job_span(f"outlive.job.{verb}", trace_of(request), **attributes)
+        return self._telemetry.span(f"outlive.job.{verb}", trace_of(request), **attributes)
 
     def carried(self, request: Request) -> dict[str, str]:
         """The headers that an item brings to where it is run: those of the span around this."""

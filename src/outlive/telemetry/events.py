@@ -390,8 +390,8 @@ class Telemetry:
     """Whether anybody listens at all. Set by ``combine``; a subclass need not care."""
 
     tracing = False
-    """Whether ``span`` and the ``hold_*`` methods are wanted. A subclass that overrides them sets
-    it to true."""
+    """Whether ``span``, ``began``, ``noted`` and ``ended`` are wanted. A subclass that overrides
+    them sets it to true."""
 
     def record(self, metric: Metric, value: float = 1, **labels: str) -> None:
         """A value of one row of ``METRICS``, with all of its labels."""
@@ -409,24 +409,28 @@ class Telemetry:
         del watched
         return _nothing
 
-    def span(self, name: str, **attributes: Attribute) -> Span:
-        """A span around one operation."""
-        del name, attributes
-        return _NO_SPAN
-
-    def job_span(self, name: str, carrier: Mapping[str, str], **attributes: Attribute) -> Span:
-        """A span around the run of a job, which goes on with the trace that ``carrier`` names."""
+    def span(
+        self, name: str, carrier: Mapping[str, str] | None = None, /, **attributes: Attribute
+    ) -> Span:
+        """A span around one operation; with ``carrier`` it goes on with the trace that it names."""
         del name, carrier, attributes
         return _NO_SPAN
 
-    def hold_began(self, owner: str, **attributes: Attribute) -> None:
-        """A lease is held from now on; ``owner`` is unique to this grant."""
+    def began(
+        self,
+        name: str,
+        key: str,
+        carrier: Mapping[str, str] | None = None,
+        /,
+        **attributes: Attribute,
+    ) -> None:
+        """A span begins that ends elsewhere; ``key`` is unique to it among those that are open."""
 
-    def hold_noted(self, owner: str, what: str, **attributes: Attribute) -> None:
-        """Something worth a mark happened to a lease that is held."""
+    def noted(self, key: str, what: str, /, **attributes: Attribute) -> None:
+        """Something worth a mark happened in a span that ``began``."""
 
-    def hold_ended(self, owner: str, reason: str) -> None:
-        """The lease of ``owner`` is not held any more: ``released``, or why it was lost."""
+    def ended(self, key: str, how: str, /, *, error: bool) -> None:
+        """A span that ``began`` has ended so."""
 
 
 class CombinedTelemetry(Telemetry):
@@ -469,13 +473,11 @@ class CombinedTelemetry(Telemetry):
 
         return end
 
-    def span(self, name: str, **attributes: Attribute) -> Span:
+    def span(
+        self, name: str, carrier: Mapping[str, str] | None = None, /, **attributes: Attribute
+    ) -> Span:
         """One span of each listener that traces."""
-        return self._spans(lambda part: part.span(name, **attributes))
-
-    def job_span(self, name: str, carrier: Mapping[str, str], **attributes: Attribute) -> Span:
-        """One span of each listener that traces."""
-        return self._spans(lambda part: part.job_span(name, carrier, **attributes))
+        return self._spans(lambda part: part.span(name, carrier, **attributes))
 
     def _spans(self, make: Callable[[Telemetry], Span]) -> Span:
         if not self.tracing:
@@ -486,17 +488,24 @@ class CombinedTelemetry(Telemetry):
                 self.shield(part, "span", lambda part=part: spans.append((part, make(part))))
         return _CombinedSpan(self, spans)
 
-    def hold_began(self, owner: str, **attributes: Attribute) -> None:
+    def began(
+        self,
+        name: str,
+        key: str,
+        carrier: Mapping[str, str] | None = None,
+        /,
+        **attributes: Attribute,
+    ) -> None:
         """Tell all."""
-        self._tell("hold_began", owner, **attributes)
+        self._tell("began", lambda part: part.began(name, key, carrier, **attributes))
 
-    def hold_noted(self, owner: str, what: str, **attributes: Attribute) -> None:
+    def noted(self, key: str, what: str, /, **attributes: Attribute) -> None:
         """Tell all."""
-        self._tell("hold_noted", owner, what, **attributes)
+        self._tell("noted", lambda part: part.noted(key, what, **attributes))
 
-    def hold_ended(self, owner: str, reason: str) -> None:
+    def ended(self, key: str, how: str, /, *, error: bool) -> None:
         """Tell all."""
-        self._tell("hold_ended", owner, reason)
+        self._tell("ended", lambda part: part.ended(key, how, error=error))
 
     def shield(self, part: Telemetry, what: str, call: Callable[[], object]) -> None:
         """Call; log what it raises, the first time that this listener fails at ``what``."""
@@ -505,12 +514,9 @@ class CombinedTelemetry(Telemetry):
         except Exception:  # noqa: BLE001 - a listener is foreign code
             self._report(part, what)
 
-    def _tell(self, what: str, *args: Attribute | None, **attributes: Attribute) -> None:
+    def _tell(self, what: str, call: Callable[[Telemetry], None]) -> None:
         for part in self.parts:
-            try:
-                getattr(part, what)(*args, **attributes)
-            except Exception:  # noqa: BLE001 - a listener is foreign code
-                self._report(part, what)
+            self.shield(part, what, lambda part=part: call(part))
 
     def _report(self, part: Telemetry, what: str) -> None:
         # By identity, not by equality: a listener's own __eq__ is as foreign as the rest.

@@ -112,6 +112,9 @@ class TracingTelemetry(Telemetry):
     ``outlive.lease.hold`` lasts from the grant to the release or the loss; it is no parent of
     what the program does meanwhile, because a lease may outlive the span that acquired it.
 
+    ``outlive.flow.start`` is a child of the caller's span. ``outlive.flow.run`` lasts as long as
+    one host runs the flow: each is a child of the span that started the flow, on whichever host.
+
     ``provider`` defaults to OpenTelemetry's global one.
 
     Raises:
@@ -128,19 +131,14 @@ class TracingTelemetry(Telemetry):
                 "tracing needs the OpenTelemetry API: pip install 'outlive[otel]'"
             ) from None
         self._tracer: Tracer = trace.get_tracer(_INSTRUMENTATION, tracer_provider=provider)
-        # One entry per lease that is held; whatever ends a lease takes its entry out.
-        self._holds: dict[str, trace.Span] = {}
+        # One entry per lease that is held and flow that runs; their end takes it out.
+        self._open: dict[str, tuple[str, trace.Span]] = {}
 
-    def span(self, name: str, **attributes: Attribute) -> Span:
+    def span(
+        self, name: str, carrier: Mapping[str, str] | None = None, /, **attributes: Attribute
+    ) -> Span:
         """A span around one operation, current while it runs."""
-        return _OtelSpan(self._tracer, name, attributes)
-
-    def job_span(self, name: str, carrier: Mapping[str, str], **attributes: Attribute) -> Span:
-        """A span around the run of a job: a child of the span that enqueued it."""
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        parent = TraceContextTextMapPropagator().extract(carrier)
-        return _OtelSpan(self._tracer, name, attributes, family="job", parent=parent)
+        return _OtelSpan(self._tracer, name, attributes, _context(carrier))
 
     def carrier(self) -> dict[str, str]:
         """The caller's span as W3C trace context; empty outside of one."""
@@ -150,26 +148,48 @@ class TracingTelemetry(Telemetry):
         TraceContextTextMapPropagator().inject(headers)
         return headers
 
-    def hold_began(self, owner: str, **attributes: Attribute) -> None:
-        """Start the span of one grant."""
-        named = _named({"owner": owner, **attributes})
-        self._holds[owner] = self._tracer.start_span("outlive.lease.hold", attributes=named)
+    def began(
+        self,
+        name: str,
+        key: str,
+        carrier: Mapping[str, str] | None = None,
+        /,
+        **attributes: Attribute,
+    ) -> None:
+        """Start a span that ends elsewhere."""
+        if name == "outlive.lease.hold":
+            attributes = {"owner": key, **attributes}
+        self._open[key] = (
+            name,
+            self._tracer.start_span(
+                name, context=_context(carrier), attributes=_named(name, attributes)
+            ),
+        )
 
-    def hold_noted(self, owner: str, what: str, **attributes: Attribute) -> None:
-        """Mark an event on the span of a grant. The SDK keeps a bounded number of them."""
-        span = self._holds.get(owner)
-        if span is not None:
-            span.add_event(f"outlive.lease.{what}", _named(attributes))
+    def noted(self, key: str, what: str, /, **attributes: Attribute) -> None:
+        """Mark an event on such a span. The SDK keeps a bounded number of them."""
+        if key in self._open:
+            name, span = self._open[key]
+            span.add_event(f"{name.rpartition('.')[0]}.{what}", _named(name, attributes))
 
-    def hold_ended(self, owner: str, reason: str) -> None:
-        """End the span of a grant; a loss is an error, a release is not."""
-        span = self._holds.pop(owner, None)
-        if span is None:
+    def ended(self, key: str, how: str, /, *, error: bool) -> None:
+        """End such a span."""
+        if key not in self._open:
             return
-        span.set_attribute("outlive.lease.ended", reason)
-        if reason != "released":
-            _set_error(span, f"lost ({reason})")
+        name, span = self._open.pop(key)
+        span.set_attributes(_named(name, {"ended": how}))
+        if error:
+            _set_error(span, f"ended: {how}")
         span.end()
+
+
+def _context(carrier: Mapping[str, str] | None) -> Context | None:
+    """Where a span begins: in the trace of ``carrier``, or that of the caller."""
+    if carrier is None:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract(carrier)
 
 
 class _OtelSpan(Span):
@@ -180,26 +200,23 @@ class _OtelSpan(Span):
         tracer: Tracer,
         name: str,
         attributes: dict[str, Attribute],
-        *,
-        family: str = "lease",
-        parent: Context | None = None,
+        parent: Context | None,
     ) -> None:
         self._tracer = tracer
         self._name = name
         self._attributes = attributes
-        self._family = family
         self._parent = parent
         self._span: trace.Span | None = None
         self._current: AbstractContextManager[trace.Span] | None = None
 
     def set(self, **attributes: Attribute) -> None:
         if self._span is not None:
-            self._span.set_attributes(_named(attributes, self._family))
+            self._span.set_attributes(_named(self._name, attributes))
 
     def __enter__(self) -> Self:
         from opentelemetry import trace
 
-        named = _named(self._attributes, self._family)
+        named = _named(self._name, self._attributes)
         self._span = self._tracer.start_span(self._name, context=self._parent, attributes=named)
         # Errors are recorded below, masked; the API would record them as they are.
         self._current = trace.use_span(
@@ -243,8 +260,9 @@ def _set_error(span: trace.Span, text: str) -> None:
     span.set_status(Status(StatusCode.ERROR, text))
 
 
-def _named(attributes: dict[str, Attribute], family: str = "lease") -> dict[str, Attribute]:
-    """Our attributes under names that nobody else uses."""
+def _named(of: str, attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Our attributes under names that nobody else uses: of ``outlive.job.run``, in that family."""
+    family = of.split(".")[1]
     return {
         f"outlive.{name}" if name in ("host", "namespace") else f"outlive.{family}.{name}": (
             masked(value, _TEXT_MAX) if isinstance(value, str) else value

@@ -173,7 +173,7 @@ class Runner:
         started = clock.monotonic()
         waited_s = clock.now().timestamp() - job.enqueued_at_us / 1e6
         telemetry.record(events.JOB_WAIT, max(0.0, waited_s), queue=job.queue)
-        with telemetry.job_span(
+        with telemetry.span(
             "outlive.job.run",
             headers_of(job),
             host=self._house.host,

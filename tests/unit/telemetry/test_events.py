@@ -24,11 +24,11 @@ class Recorder(Telemetry):
         if metric not in (events.LEASE_ACQUIRE, events.LEASE_RENEW):
             self.heard.append(" ".join([metric.name, *labels.values()]))
 
-    def hold_began(self, owner, **attributes):
+    def began(self, name, key, carrier=None, /, **attributes):
         self.heard.append(f"began {attributes['key']}")
 
-    def hold_ended(self, owner, reason):
-        self.heard.append(f"ended {reason}")
+    def ended(self, key, how, /, *, error):
+        self.heard.append(f"ended {how}")
 
 
 class Broken(Telemetry):
@@ -56,7 +56,7 @@ class BrokenSpan(Span):
 class BrokenSpans(Telemetry):
     tracing = True
 
-    def span(self, name, **attributes):
+    def span(self, name, carrier=None, /, **attributes):
         return BrokenSpan()
 
 
@@ -64,7 +64,7 @@ async def test_without_telemetry_no_method_is_called_on_the_hot_path(monkeypatch
     def refuse(*args, **kwargs):
         raise AssertionError("called although nobody listens")
 
-    for name in ("record", "span", "hold_began"):
+    for name in ("record", "span", "began"):
         monkeypatch.setattr(Telemetry, name, refuse)
     async with connect("memory://", name="h") as host:
         lease = await host.leases.acquire("k")

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+import outlive
 from outlive.app import App
 from outlive.connect import connect
 from outlive.drivers.memory.lease_store import MemoryLeaseStore
@@ -29,6 +30,7 @@ from outlive.errors import (
 from outlive.leases.events import Renewed, RenewFailed
 from outlive.telemetry import MetricsTelemetry, events
 from outlive.telemetry.opentelemetry import TracingTelemetry
+from tests.unit.work.conftest import until
 
 CANARY = "canary-8f1d"
 
@@ -44,6 +46,9 @@ class Traces:
     def all(self, name):
         spans = self.exporter.get_finished_spans()
         return [span for span in spans if span.name == f"outlive.lease.{name}"]
+
+    def named(self, name):
+        return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
     def one(self, name):
         (span,) = self.all(name)
@@ -132,7 +137,7 @@ async def test_a_loss_ends_the_hold_span_as_an_error(host, traces):
     assert span.attributes["outlive.lease.ended"] == "broken"
     assert span.status.status_code is StatusCode.ERROR
     assert traces.one("renew").status.status_code is StatusCode.ERROR
-    assert traces.telemetry._holds == {}
+    assert traces.telemetry._open == {}
 
 
 async def test_background_renewals_make_no_spans(host, traces):
@@ -168,7 +173,7 @@ async def test_closing_ends_every_hold_span(traces):
     async with connect("memory://", name="h", telemetry=traces.telemetry) as host:
         kept = [await host.leases.acquire(f"k{number}") for number in range(5)]
     assert len(kept) == len(traces.all("hold")) == 5
-    assert traces.telemetry._holds == {}
+    assert traces.telemetry._open == {}
 
 
 def test_the_global_provider_serves_without_an_sdk():
@@ -203,7 +208,7 @@ async def test_each_attempt_of_a_step_has_a_span(traces):
         assert await (await host.flows.start(flow)).result(timeout=10) == 2
     spans = traces.exporter.get_finished_spans()
     steps = [span for span in spans if span.name == "outlive.step.run"]
-    assert [span.attributes["outlive.job.step"] for span in steps] == ["fetch", "double"]
+    assert [span.attributes["outlive.step.name"] for span in steps] == ["fetch", "double"]
 
 
 async def test_meters_are_told_the_metrics():
@@ -233,3 +238,38 @@ async def test_meters_are_told_the_metrics():
     assert held.value == 1
     (wait,) = points["outlive.job_wait"]
     assert (wait.count, wait.explicit_bounds) == (1, events.JOB_WAIT.buckets)
+
+
+async def test_a_flow_has_a_span_of_its_start_and_one_of_each_host_that_runs_it(traces, tmp_path):
+    app = App("flows")
+
+    @app.step
+    async def fetch() -> int:
+        return 1
+
+    @app.flow
+    async def flow() -> int:
+        await fetch()
+        return await outlive.wait_signal("go", int)
+
+    url, options = f"sqlite:///{tmp_path}/o.db", outlive.FlowOptions(park_grace=0)
+    telemetry = traces.telemetry
+    async with connect(url, name="a", app=app, telemetry=telemetry, flows=options) as host:
+        with traces.tracer.start_as_current_span("request") as request:
+            handle = await host.flows.start(flow, id="f")
+        async with host.running():
+            await until(lambda: bool(traces.named("outlive.flow.run")))
+    async with connect(url, name="b", app=app, telemetry=telemetry) as host, host.running():
+        await host.flows.get("f").signal("go", 2)
+        assert await host.flows.get("f", flow).result(timeout=10) == 2
+    assert handle.id == "f"
+    (start,) = traces.named("outlive.flow.start")
+    assert start.parent.span_id == request.get_span_context().span_id
+    runs = traces.named("outlive.flow.run")
+    assert [run.parent.span_id for run in runs] == [start.context.span_id] * len(runs)
+    told = [(run.attributes["outlive.host"], run.attributes["outlive.flow.ended"]) for run in runs]
+    assert (told[0], told[-1]) == (("a", "parked"), ("b", "completed"))
+    (step,) = traces.named("outlive.step.run")
+    assert step.parent.span_id == start.context.span_id
+    failed = [run for run in runs if run.status.status_code is StatusCode.ERROR]
+    assert failed == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass
 
 import pytest
@@ -259,3 +260,32 @@ async def test_an_abandoned_child_whose_id_is_taken_is_logged(fleet, caplog):
 def test_a_logger_outside_of_a_flow_says_what_to_use():
     with pytest.raises(UsageError, match=r"logging.getLogger\(__name__\)"):
         outlive.logger()
+
+
+async def test_a_decorator_under_a_flow_runs_around_it_live_and_in_replay(tmp_path):
+    app, around = App("a"), []
+
+    def wrapped(flow):
+        @functools.wraps(flow)
+        async def run(number: int) -> int:
+            around.append(number)
+            outlive.set_status("wrapped")
+            return 10 * await flow(number)
+
+        return run
+
+    @app.flow
+    @wrapped
+    async def flow(number: int) -> int:
+        return number + await outlive.wait_signal("go", int)
+
+    url, options = f"sqlite:///{tmp_path / 'o.db'}", outlive.FlowOptions(park_grace=0)
+    async with outlive.connect(url, app=app, flows=options) as host, host.running():
+        handle = await host.flows.start(flow, 1, id="f")
+        await until(lambda: bool(around))
+    async with outlive.connect(url, app=app) as host, host.running():
+        await host.flows.get("f").signal("go", 2)
+        assert await host.flows.get("f", flow).result(timeout=10) == 30
+        assert (await host.flows.get("f").status()).custom == "wrapped"
+    assert handle.id == "f"
+    assert len(around) >= 2
