@@ -7,6 +7,7 @@ order, and closing tolerates a half-opened host.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -398,6 +399,7 @@ class Host:
         age = self._heartbeat.age_s(now) if self._plan.session and self._driver.hosts else None
         if age is not None and age > self._plan.session_ttl_s:
             findings += (Finding(level="error", what=f"no heartbeat for {age:.0f} s"),)
+        findings += _charts_found()
         return Health(
             ok=all(finding.level != "error" for finding in findings),
             host=self.name,
@@ -558,6 +560,18 @@ class Host:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _charts_found() -> tuple[Finding, ...]:
+    """What is wrong with the orchestrator of charts that the process shares, if it has one."""
+    # A program without charts has not imported them, and need not.
+    charts = sys.modules.get("outlive.charts.orchestrator")
+    made = None if charts is None else charts.shared.made
+    if made is None:
+        return ()
+    health = made.health()
+    level = {"degraded": "warning", "unhealthy": "error"}.get(health.level, "ok")
+    return tuple(Finding(level=level, what=f"charts: {reason}") for reason in health.reasons)
 
 
 def _count_reclaimed(telemetry: Telemetry, taken: Sequence[Reclaimed]) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 import click
 
 from outlive.app import App
-from outlive.charts.orchestrator import orchestrator
 from outlive.cli import probes, signals
 from outlive.cli.invocation import SECONDS, current, global_options
 from outlive.connect import connect, importing
@@ -64,7 +63,10 @@ def worker(
 
     telemetry = installed() if listen is not None or traced else None
     if telemetry is not None:
-        telemetry.watch(orchestrator())
+        # Here, because a worker that measures nothing may have no charts either.
+        from outlive.charts.orchestrator import shared
+
+        telemetry.watch(shared)
 
     async def serve(heard: signals.Signals) -> None:
         connecting = connect(

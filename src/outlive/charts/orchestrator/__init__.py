@@ -28,7 +28,7 @@ from outlive.charts.orchestrator.health import Health
 from outlive.charts.orchestrator.letters import DeadLetter
 from outlive.charts.orchestrator.machine import Machine
 from outlive.charts.orchestrator.metrics import Metrics
-from outlive.charts.orchestrator.orchestrator import Orchestrator, orchestrator
+from outlive.charts.orchestrator.orchestrator import Orchestrator, orchestrator, shared
 
 __all__ = [
     "DeadLetter",
@@ -38,4 +38,5 @@ __all__ = [
     "Metrics",
     "Orchestrator",
     "orchestrator",
+    "shared",
 ]

@@ -344,7 +344,7 @@ class Orchestrator:
             self.letters.add(actor.id, root.group.name, event, "no transition for the event")
 
 
-class _Shared:
+class Shared:
     """The one orchestrator of the process, made when it is first asked for."""
 
     def __init__(self) -> None:
@@ -353,7 +353,19 @@ class _Shared:
         self._options: dict[str, Any] = {}
         self._runtime = Runtime()
 
+    @property
+    def made(self) -> Orchestrator | None:
+        """The orchestrator of this process, if anything has asked for it."""
+        made = self._made
+        return None if made is None or made.pid != self._runtime.pid() else made
+
+    def readings(self) -> Iterable[Reading]:
+        """Its numbers for a telemetry that watches; none before it is made."""
+        made = self.made
+        return () if made is None else made.readings()
+
     def get(self, options: dict[str, Any]) -> Orchestrator:
+        """Make it with ``options``, or look whether it was made with them."""
         made = self._made
         pid = self._runtime.pid()
         # The machines of a parent process run there; a fork begins with none.
@@ -376,7 +388,8 @@ class _Shared:
         return made
 
 
-_shared = _Shared()
+shared = Shared()
+"""That of this process."""
 
 
 def orchestrator(**options: Any) -> Orchestrator:
@@ -388,4 +401,4 @@ def orchestrator(**options: Any) -> Orchestrator:
     Raises:
         UsageError: It was made before, with other options, or the options do not fit together.
     """
-    return _shared.get(options)
+    return shared.get(options)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+import outlive
 from outlive.charts import Chart
 from outlive.charts.inspection import (
     EffectRun,
@@ -17,7 +18,7 @@ from outlive.charts.inspection import (
     MicrostepTaken,
     SnapshotChanged,
 )
-from outlive.charts.orchestrator import Orchestrator
+from outlive.charts.orchestrator import Orchestrator, shared
 from outlive.charts.orchestrator import lanes as lanes_module
 from outlive.charts.orchestrator.health import judge
 from outlive.charts.orchestrator.metrics import Histogram
@@ -234,3 +235,23 @@ async def test_errors_and_dead_letters_are_logged_where_one_wishes(caplog):
     assert [record.name for record in caplog.records] == ["mine", "mine"]
     assert "HELLO" in caplog.text
     assert "broken" in caplog.text
+
+
+async def test_a_host_that_is_asked_for_its_health_names_charts_that_do_not_keep_up(monkeypatch):
+    hub = Orchestrator(logging=False)
+    monkeypatch.setattr(shared, "_made", hub)
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    document = {"id": "bad", "on": {"GO": {"actions": "fails"}}}
+    machine = await hub.start(Chart.load(document, actions={"fails": fails}))
+    async with outlive.connect("memory://charts-health") as host:
+        assert (await host.health()).ok
+        for _ in range(40):
+            machine.send("GO")
+        await hub.idle()
+        health = await host.health()
+    assert not health.ok
+    assert "charts: 100% of the events failed" in [each.what for each in health.findings]
+    await hub.force_cleanup()
