@@ -36,6 +36,16 @@ def test_a_queue_that_nothing_uses_is_not_found_and_the_nearest_is_named(emails,
     assert (row["queue"], row["mode"], row["concurrency"]) == ("emails", "open", None)
 
 
+def test_the_first_job_of_a_queue_with_nearly_the_name_of_another_is_taken_for_a_typo(emails):
+    got = emails("work", "enqueue", "emials", "1")
+    assert (got.code, got.stdout) == (66, "")
+    assert "no queue 'emials' in this namespace; did you mean 'emails'?" in got.stderr
+    assert "--create" in got.stderr
+    assert emails("work", "enqueue", "invoices", "1").code == 0
+    assert emails("work", "enqueue", "emials", "1", "--create").code == 0
+    assert emails("work", "enqueue", "emials", "2").code == 0
+
+
 @pytest.mark.parametrize(
     "command", [("pause", "later"), ("drain", "later"), ("limit", "later", "--rate", "5")]
 )

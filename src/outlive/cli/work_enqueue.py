@@ -13,7 +13,9 @@ import click
 from outlive.cli import signals
 from outlive.cli.invocation import SECONDS, create_option, current, global_options
 from outlive.cli.output import emit_fields, emit_rows, say
-from outlive.errors import UsageError
+from outlive.errors import NotFound, UsageError
+from outlive.flows.checking import near
+from outlive.host import Host
 from outlive.model.job import ENQUEUE_MAX, OnDuplicate
 from outlive.model.retry import Retry
 from outlive.work.job import Job
@@ -77,7 +79,8 @@ def enqueue(
 ) -> None:
     """Add a job to QUEUE. PAYLOAD is JSON; '-' reads it from stdin.
 
-    With --lines, up to 10,000 jobs are added in one step, all of them or none.
+    With --lines, up to 10,000 jobs are added in one step, all of them or none. The first job of a
+    queue whose name is nearly that of another one needs --create.
     """
     invocation = current()
     header = options.pop("header")
@@ -91,6 +94,8 @@ def enqueue(
 
     async def add(_: signals.Signals) -> Sequence[Job[Any]]:
         async with invocation.host(create=create) as host:
+            if not create:
+                await _check_new(host, queue)
             if lines:
                 return await host.work.enqueue_many(queue, payloads, **options)
             return [await host.work.enqueue(queue, payloads[0], **options)]
@@ -104,6 +109,19 @@ def enqueue(
         emit_rows(invocation.output, "jobs", rows, _COLUMNS)
     else:
         emit_fields(invocation.output, rows[0])
+
+
+async def _check_new(host: Host, queue: str) -> None:
+    """Refuse the first job of a queue whose name is nearly that of another one.
+
+    Raises:
+        NotFound: It names the nearest queue.
+    """
+    if not await host.work.list(queue=queue, limit=1):
+        names = {info.name: info for info in await host.work.queues()}
+        hint = near(queue, names)
+        if queue not in names and hint:
+            raise NotFound(f"no queue {queue!r} in this namespace{hint} (--create makes it)")
 
 
 def _payloads(payload: str, *, lines: bool) -> list[Any]:
