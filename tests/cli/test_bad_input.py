@@ -71,6 +71,12 @@ def test_no_url_names_the_ways_to_give_one(shell):
     assert "--url" in done.stderr
 
 
+def test_a_doctor_without_a_url_says_what_to_do_in_its_own_column(shell):
+    finding = shell("doctor", "--json", OUTLIVE_URL="").document["findings"][-1]
+    assert (finding["level"], finding["what"]) == ("error", "no store URL")
+    assert "set OUTLIVE_URL" in finding["advice"]
+
+
 def test_a_wrong_variable_is_named(shell):
     done = shell("lease", "ls", OUTLIVE_SESSION_TTL="abc")
     assert done.code == 2

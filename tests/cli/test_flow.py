@@ -267,7 +267,8 @@ def test_no_verb_makes_a_store_and_each_says_that_a_flow_is_not_there(shell, arg
     ("arguments", "said"),
     [
         (("start", "checkout", "{"), "JSON"),
-        (("start", "checkout", "[1]"), "by name"),
+        (("start", "checkout", "[1]"), "one JSON object, such as"),
+        (("start", "checkout", '"o-3"'), """such as '{"order": "o-3"}'"""),
         (("start", "checkout", "{}", "--attribute", "tier"), "NAME=VALUE"),
         (("start", "checkout", "{}", "--at", "tomorrow"), "2030-01-31"),
         (("start", "checkout", "{}", "--app", "nowhere:app"), "cannot be imported"),

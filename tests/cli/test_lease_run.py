@@ -35,7 +35,7 @@ def test_the_exit_code_is_the_commands(outlive):
 def test_a_command_that_cannot_start_says_so_as_a_shell_would(outlive):
     missing = outlive("lease", "run", "k", "--", "no-such-command")
     assert missing.code == 127
-    assert "cannot be started" in missing.stderr
+    assert "'no-such-command' cannot be started: No such file" in missing.stderr
     assert outlive("lease", "run", "k", "--", "/").code == 126
     assert outlive("lease", "ls", "-o", "jsonl").lines == []
 

@@ -149,3 +149,39 @@ def test_the_traceback_of_a_job_is_told_once_and_shown_on_demand(outlive):
     assert "Traceback" not in outlive("work", "show", "m1").stdout
     assert "in send" in shown
     assert "running.py" not in shown
+
+
+REFUSED = """
+import outlive
+
+app = outlive.App("refused")
+
+
+@app.step(retry=outlive.Retry(max_attempts=1))
+async def pack():
+    return object()
+
+
+@app.flow
+async def parcel(order: str):
+    await pack()
+"""
+
+
+def test_what_outlive_refuses_in_a_flow_is_logged_without_its_own_frames(outlive):
+    (outlive.folder / "refused.py").write_text(REFUSED)
+    assert outlive("flow", "start", "parcel", '{"order": "o-1"}', "--id", "p1", "--create").code == 0
+    assert outlive("flow", "start", "parcel", '{"ordr": "o-2"}', "--id", "p2").code == 0
+    worker = outlive.start("worker", "refused:app")
+    for flow in ("p1", "p2"):
+        while "failed" not in outlive("flow", "show", flow).stdout:
+            assert worker.poll() is None
+    worker.terminate()
+    said = worker.communicate(timeout=PATIENCE_S)[1]
+    assert "the result of step pack cannot be stored as JSON" in said
+    assert "the argument order is missing" in said
+    # That of the flow, which names the line that awaits the step.
+    assert said.count("Traceback (most recent call last)") == 1
+    assert "in parcel" in said
+    for module in ("payloads.py", "arguments.py"):
+        assert module not in said

@@ -44,7 +44,7 @@ class Child:
 
     def __init__(self, arguments: Sequence[str], clock: Clock) -> None:
         """Fork. Must be called while the process has one thread."""
-        self._clock = clock
+        self._clock, self._program = clock, arguments[0]
         words_in, self._words = os.pipe()
         self._failed, failed_out = os.pipe()
         self.pid = _fork(lambda: _launch(arguments, words_in, self._words, failed_out))
@@ -78,7 +78,7 @@ class Child:
         loop = asyncio.get_running_loop()
         said = await loop.run_in_executor(None, os.read, self._failed, 32)
         if said:
-            raise OSError(int(said), os.strerror(int(said)))
+            raise OSError(int(said), os.strerror(int(said)), self._program)
 
     async def wait(self) -> int:
         """Wait until the command itself has ended; the rest of its group may live on.

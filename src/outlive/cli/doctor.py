@@ -19,6 +19,7 @@ from outlive.cli import errors, signals
 from outlive.cli.invocation import Invocation, current, global_options
 from outlive.cli.output import emit_document, emit_rows
 from outlive.errors import OutliveError
+from outlive.model.location import NO_URL
 from outlive.ports.driver import Driver, Finding
 
 # One page of hosts tells whether anybody is there.
@@ -107,7 +108,10 @@ async def _look(invocation: Invocation) -> list[Finding]:
             findings += await driver.check()
             findings += await _hosts(driver)
     except OutliveError as error:
-        findings.append(Finding(level="error", what=str(error), advice=_advice(error, across)))
+        what, advice = str(error), _advice(error, across)
+        if what.startswith(f"{NO_URL}: "):
+            what, advice = what.split(": ", 1)
+        findings.append(Finding(level="error", what=what, advice=advice))
     return findings
 
 

@@ -20,6 +20,8 @@ from outlive.flows.flow import Flow
 from outlive.flows.handle import FlowHandle
 from outlive.model.instance import Entry
 
+_BY_NAME = """without --app, the arguments are one JSON object, such as '{"order": "o-3"}'"""
+
 
 def attributes_of(pairs: Sequence[str]) -> dict[str, Any]:
     """What NAME=VALUE says, each; a value that is a number or true or false is no text.
@@ -76,8 +78,8 @@ def start(
     loaded = None if app is None else load_app(app)
     if loaded is not None:
         definition(loaded, name)
-    elif len(values) > 1:
-        raise UsageError("give the arguments as one JSON object by name, or add --app MODULE:NAME")
+    elif len(values) > 1 or not all(isinstance(value, dict) for value in values):
+        raise UsageError(_BY_NAME)
     given = values[:1] if len(values) <= 1 else [values]
     options["at"] = None if at is None else instant(at)
 
@@ -119,7 +121,7 @@ def fork(flow_id: str, at: str, id_: str | None, input_: str | None, app: str | 
     loaded = None if app is None else load_app(app)
     value = None if input_ is None else json_value(input_, "the input")
     if input_ is not None and loaded is None and not isinstance(value, dict):
-        raise UsageError("give the arguments as one JSON object by name, or add --app MODULE:NAME")
+        raise UsageError(_BY_NAME)
 
     async def begin(_: signals.Signals) -> str:
         async with invocation.host(app=loaded) as host:

@@ -184,7 +184,7 @@ class _Holding:
         try:
             await self._child.go(variables)
         except OSError as error:
-            self._invocation.complain(f"the command cannot be started: {error.strerror}")
+            self._invocation.complain(f"{error.filename!r} cannot be started: {error.strerror}")
             return exit_code_of(error)
         waiting = asyncio.ensure_future(self._child.wait())
         held = await self._watch(lease, waiting)

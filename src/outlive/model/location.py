@@ -12,6 +12,9 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 # A URL is typed by a person or injected by a platform; longer ones are a mistake.
 _URL_LENGTH_MAX = 4096
 
+NO_URL = "no store URL"
+"""How the message begins where no URL is given; what to do about it follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -69,7 +72,7 @@ def parse_url(url: str) -> Location:
     """
     if not isinstance(url, str) or not url.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            "no store URL: pass one to connect() or with --url, set OUTLIVE_URL, or write "
+            f"{NO_URL}: pass one to connect() or with --url, set OUTLIVE_URL, or write "
             'url = "…" in outlive.toml (for example sqlite:///outlive.db); `outlive configure` '
             "asks for it"
         )

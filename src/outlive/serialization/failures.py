@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from outlive.errors import UsageError
+from outlive.errors import OutliveError, UsageError
 from outlive.serialization.payloads import encode
 
 # The newest 25 failures of each job are kept, so that one of them must stay small.
@@ -111,17 +111,19 @@ def kind_of(error: Failed) -> BaseException | str | None:
 def trace_of(error: BaseException) -> list[str]:
     """The traceback of ``error`` in the parts that Python prints, without the frames of Outlive.
 
-    Of a traceback in which only Outlive ran, the last frame stays.
+    Of a traceback in which only Outlive ran, the last frame stays. An error of Outlive that was
+    raised so has no traceback: its message says what is wrong with a call or a value.
     """
     told = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
-    left = [told]
+    left, foreign = [told], False
     while left:
         one = left.pop()
         own = [frame for frame in one.stack if not frame.filename.startswith(_OUTLIVE)]
         one.stack = traceback.StackSummary.from_list(own or one.stack[-1:])
+        foreign = foreign or bool(own)
         left += [each for each in (one.__cause__, one.__context__) if each is not None]
         left += one.exceptions or ()
-    return list(told.format())
+    return list(told.format()) if foreign or not isinstance(error, OutliveError) else []
 
 
 def _where(error: BaseException) -> str:
