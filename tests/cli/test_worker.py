@@ -170,8 +170,9 @@ async def parcel(order: str):
 
 def test_what_outlive_refuses_in_a_flow_is_logged_without_its_own_frames(outlive):
     (outlive.folder / "refused.py").write_text(REFUSED)
-    assert outlive("flow", "start", "parcel", '{"order": "o-1"}', "--id", "p1", "--create").code == 0
-    assert outlive("flow", "start", "parcel", '{"ordr": "o-2"}', "--id", "p2").code == 0
+    outlive("migrate")
+    outlive("flow", "start", "parcel", '{"order": "o-1"}', "--id", "p1")
+    outlive("flow", "start", "parcel", '{"ordr": "o-2"}', "--id", "p2")
     worker = outlive.start("worker", "refused:app")
     for flow in ("p1", "p2"):
         while "failed" not in outlive("flow", "show", flow).stdout:
@@ -185,3 +186,60 @@ def test_what_outlive_refuses_in_a_flow_is_logged_without_its_own_frames(outlive
     assert "in parcel" in said
     for module in ("payloads.py", "arguments.py"):
         assert module not in said
+
+
+EXITING = """
+import outlive
+
+app = outlive.App("exiting")
+once = outlive.Retry(max_attempts=1)
+
+
+@app.handler("mails", retry=once)
+async def mail(to):
+    raise KeyboardInterrupt
+
+
+@app.step(retry=once)
+async def charge():
+    raise KeyboardInterrupt
+
+
+@app.flow
+async def checkout():
+    await charge()
+
+
+@app.flow
+async def leave():
+    raise SystemExit(3)
+
+
+@app.handler("letters")
+async def letter(to):
+    return "sent"
+"""
+
+
+def test_a_worker_goes_on_when_code_of_its_app_exits(outlive):
+    (outlive.folder / "exiting.py").write_text(EXITING)
+    outlive("migrate")
+    outlive("work", "enqueue", "mails", "1", "--id", "m1")
+    outlive("flow", "start", "checkout", "--id", "c1")
+    outlive("flow", "start", "leave", "--id", "l1")
+    worker = outlive.start("worker", "exiting:app")
+    while "dead" not in outlive("work", "show", "m1").stdout:
+        assert worker.poll() is None
+    for flow in ("c1", "l1"):
+        while "failed" not in outlive("flow", "show", flow).stdout:
+            assert worker.poll() is None
+    outlive("work", "enqueue", "letters", "1", "--id", "after")
+    while "sent" not in outlive("work", "show", "after").stdout:
+        assert worker.poll() is None
+    worker.terminate()
+    said = worker.communicate(timeout=PATIENCE_S)[1]
+    assert worker.returncode == 0
+    assert "job m1 of queue 'mails' is dead after attempt 1: KeyboardInterrupt()" in said
+    assert "step charge#0 of flow c1 failed permanently at attempt 1" in said
+    assert "flow code raised SystemExit" in said
+    assert "stuck" not in said
