@@ -152,10 +152,12 @@ async def test_a_foreign_namespace_finds_nothing_and_changes_nothing(api, foreig
 
 async def test_a_foreign_queue_and_item_are_not_found(api, foreign):
     item, _ = await prepared(api)
-    for path in ("/queues/mail/items", f"/items/{item}"):
+    named = {"/queues/mail/items": "queue 'mail'", f"/items/{item}": f"item {item!r}"}
+    for path, what in named.items():
         assert (await api.get(path)).status == 200
         got = await foreign.get(path)
         assert (got.status, got.code) == (404, "not-found")
+        assert got.document["detail"] == f"No {what} in this namespace."
     got = await foreign.post("/worker/next", {"worker_id": "w", "queues": ["mail"], "item": item})
     assert got.status == 404
 

@@ -314,6 +314,7 @@ async def test_what_was_never_started_is_not_found(api):
     for act in ("suspend", "resume", "cancel", "terminate", "retry"):
         got = await api.send("POST", f"{FLOWS}/none/{act}")
         assert (got.status, got.code) == (404, "not-found")
+        assert "flow 'none' in this namespace" in got.document["detail"]
     assert (await api.post(f"{FLOWS}/none/fork", {"at": 0})).status == 404
     assert (await api.post(f"{FLOWS}/none/raiseEvent/x", {})).status == 404
     assert (await api.delete(f"{FLOWS}/none")).status == 404
