@@ -106,16 +106,78 @@ def flows_of(app: App):
     return {flow.name: flow for flow in (steps, threads, fan, timers, parents, first_of)}
 
 
-@pytest.mark.parametrize("name", ["steps", "threads", "fan", "timers", "parents", "first_of"])
+def catching_flows_of(app: App):
+    @app.step
+    async def refuse(a: int) -> int:
+        await asyncio.sleep(0)
+        raise ValueError(a)
+
+    @app.flow
+    async def catches() -> None:
+        results = await asyncio.gather(refuse(1), refuse(2), return_exceptions=True)
+        with pytest.raises(outlive.StepFailed):
+            await refuse(len(results))
+
+    @app.flow
+    async def times_out() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.sleep(60), 0.01)
+
+    return {flow.name: flow for flow in (catches, times_out)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["steps", "threads", "fan", "timers", "parents", "first_of", "catches", "times_out"],
+)
 async def test_nothing_of_a_flow_that_ended_is_left(fleet: Fleet, name: str) -> None:  # noqa: F811
     app = App("a")
-    flow = flows_of(app)[name]
+    flow = (flows_of(app) | catching_flows_of(app))[name]
     host, _ = await fleet.run(app)
     await (await host.flows.start(flow)).result(timeout=5)
     await settle()
     with left_over() as found:
         for _ in range(ROUNDS):
             await (await host.flows.start(flow)).result(timeout=5)
+        await settle()
+    assert not found
+
+
+@pytest.mark.parametrize("kind", ["code", "task", "step", "child"])
+async def test_nothing_of_a_flow_that_failed_is_left(fleet: Fleet, kind: str) -> None:  # noqa: F811
+    app = App("a")
+
+    @app.step
+    async def refuse() -> None:
+        raise ValueError
+
+    async def waits() -> None:
+        await asyncio.sleep(0.01)
+        raise ValueError
+
+    @app.flow
+    async def inner() -> None:
+        await refuse()
+
+    @app.flow
+    async def failing() -> None:
+        if kind == "code":
+            raise ValueError
+        await {"task": lambda: asyncio.gather(waits(), waits()), "step": refuse, "child": inner}[
+            kind
+        ]()
+
+    host, _ = await fleet.run(app)
+
+    async def fail() -> None:
+        with pytest.raises(outlive.FlowFailed):
+            await (await host.flows.start(failing)).result(timeout=5)
+
+    await fail()
+    await settle()
+    with left_over() as found:
+        for _ in range(ROUNDS):
+            await fail()
         await settle()
     assert not found
 
@@ -190,6 +252,33 @@ async def test_nothing_of_a_job_that_ended_is_left(fleet: Fleet, kind: str) -> N
     with left_over() as found:
         for number in range(ROUNDS):
             assert await (await host.work.enqueue(handler, number)).result(timeout=5) == number
+        await settle()
+    assert not found
+
+
+async def test_nothing_of_a_flow_that_was_cancelled_is_left(fleet: Fleet) -> None:  # noqa: F811
+    app = App("a")
+    begun: list[bool] = []
+
+    @app.flow
+    async def endless() -> None:
+        begun.append(True)
+        await asyncio.gather(outlive.wait_signal("go", str), asyncio.sleep(60))
+
+    host, _ = await fleet.run(app)
+
+    async def cancelled() -> None:
+        handle = await host.flows.start(endless)
+        await until(lambda: begun and begun.pop())
+        await handle.cancel("no")
+        with pytest.raises(outlive.FlowCancelled):
+            await handle.result(timeout=5)
+
+    await cancelled()
+    await settle()
+    with left_over() as found:
+        for _ in range(ROUNDS):
+            await cancelled()
         await settle()
     assert not found
 

@@ -73,17 +73,18 @@ class FlowCode:
         Raises:
             NonDeterminism: It does something else than the history says. Drop the run.
         """
-        run, loop, main = self._run, self._loop, self.main
+        run, loop = self._run, self._loop
         asking_ = run.asking
         asking_.calls_made = asking_.refused = 0
-        assert main is not None
+        # Not as a local: its error refers to this frame, from Python 3.13 on.
+        assert self.main is not None
         try:
             loop.run(run.at_us / 1e6)
             if self._spins is not None:
                 self._break_off(self._spins[0])
-            elif main.done():
+            elif self.main.done():
                 if self.ending is None:
-                    self._wind_up(main)
+                    self._wind_up(self.main)
                 else:
                     self._wind_on()
         except UsageError as error:

@@ -133,6 +133,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
                         "loop that never awaits a step, a timer or a signal"
                     )
         finally:
+            # From Python 3.13 on the traceback of a task's error refers to this frame: by its last
+            # callback a cancelled task would refer to itself.
+            handle = None
             self._running = False
             set_asyncgen_hooks(*hooks)
             restore_running_loop(outer)
