@@ -46,7 +46,6 @@ is_recent() {
 
 find_python() {
     if [ -n "${OUTLIVE_PYTHON:-}" ]; then
-        is_recent "$OUTLIVE_PYTHON" || return 1
         echo "$OUTLIVE_PYTHON"
         return
     fi
@@ -122,6 +121,9 @@ try_apt_venv() {
 }
 
 make_venv() {
+    if [ -n "${OUTLIVE_PYTHON:-}" ] && ! is_recent "$OUTLIVE_PYTHON"; then
+        die "$OUTLIVE_PYTHON is not Python 3.11 or newer."
+    fi
     log=$(mktemp)
     trap 'clear_venv; exit 130' INT TERM
     python=$(find_python) || python=
