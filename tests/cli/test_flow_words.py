@@ -309,9 +309,9 @@ def test_a_table_tells_when_a_flow_is_due_unless_its_host_has_heard_of_it(
     shell("flow", "start", "checkout", '{"item": "pen"}', "--id", "o")
     with closing(sqlite3.connect(shell.folder / "leases.db", isolation_level=None)) as connection:
         connection.execute(
-            "UPDATE outlive_instance SET session = ?1, worker = ?1, "
+            "UPDATE outlive_instance SET session = ?, worker = ?, "
             f"updated_at_us = updated_at_us + {MINUTE_US}",
-            (host,),
+            (host, host),
         )
         connection.execute(f"UPDATE outlive_instance SET due_at_us = {due}")
     shown = shell("flow", "show", "o")
