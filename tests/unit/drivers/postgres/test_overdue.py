@@ -1,12 +1,17 @@
-"""Statements that take too long are given up by one timer for all of them."""
+"""Statements that take too long are given up by one timer for all of them.
+
+On virtual time: on a busy machine a short sleep may take longer than any limit.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
 from outlive.drivers.postgres.overdue import Overdue
+from outlive.testing.loop import VirtualLoop
 
 pytestmark = pytest.mark.whitebox
 
@@ -21,6 +26,16 @@ class Connection:
         self.terminated = True
 
 
+def on_virtual_time(test):
+    @functools.wraps(test)
+    def run() -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(test())
+
+    return run
+
+
+@on_virtual_time
 async def test_what_takes_too_long_is_given_up_and_its_caller_told() -> None:
     overdue, slow = Overdue(LIMIT_S), Connection()
     overdue.begin(slow)
@@ -35,6 +50,7 @@ async def test_what_takes_too_long_is_given_up_and_its_caller_told() -> None:
     assert not overdue.end(fresh)
 
 
+@on_virtual_time
 async def test_what_ends_in_time_is_left_alone() -> None:
     overdue, connection = Overdue(LIMIT_S), Connection()
     for _ in range(5):
@@ -45,6 +61,7 @@ async def test_what_ends_in_time_is_left_alone() -> None:
     assert not connection.terminated
 
 
+@on_virtual_time
 async def test_closing_ends_the_watch() -> None:
     overdue, connection = Overdue(LIMIT_S), Connection()
     overdue.begin(connection)
