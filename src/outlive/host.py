@@ -412,7 +412,7 @@ class Host:
     async def measure(self) -> None:
         """Ask the store how full its queues are and in which status its flows, for the telemetry.
 
-        Counting takes time that grows with what is stored: ask each ten seconds or less often.
+        Counting takes time that grows with what is stored: ask once a minute or less often.
 
         Raises:
             StoreError: The store did not answer; the gauges keep what they say.

@@ -98,6 +98,22 @@ def test_a_worker_serves_its_metrics_and_probes(outlive, shell):
     assert outlive.finish(worker).code == 0
 
 
+def test_metrics_are_served_while_the_store_does_not_answer(outlive, shell):
+    shop = Shop(outlive.folder, outlive.url)
+    shop.write(APP)
+    shell("migrate")
+    worker = outlive.start("worker", shop.name, "--listen", "127.0.0.1:0")
+    address = address_of(worker)
+    # A file in its place: reads fail as soon as they look at it.
+    for path in outlive.folder.glob("leases.db*"):
+        if path.is_file():
+            path.unlink()
+    status, text = ask(address, "/metrics")
+    assert (status, "outlive_leases_held" in text) == (200, True)
+    worker.send_signal(signal.SIGTERM)
+    assert "could not count what is stored" in outlive.finish(worker).stderr
+
+
 def test_a_worker_traces_what_runs_where_opentelemetry_is_set_up(outlive, shell):
     shop = Shop(outlive.folder, outlive.url)
     shop.write(f"{APP}{TRACED}")

@@ -7,6 +7,7 @@ Prometheus ask from inside of the network. Must never show a payload, a key or a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -14,12 +15,21 @@ from http import HTTPStatus
 from outlive.errors import ConfigurationError, StoreError, UsageError
 from outlive.host import Host
 
-# Whoever connects sends one short request: longer or slower ones are not for us.
+# A probe sends one short request and reads a short answer: longer or slower ones are given up.
 _HEAD_BYTES_MAX = 8 * 1024
-_HEAD_S = 5.0
+_REQUEST_S = 10.0
 
-# A scrape each few seconds must not count the store each time.
-_MEASURED_S = 10.0
+# An orchestrator and a few Prometheus servers ask at a time; the next request comes soon.
+_REQUESTS_MAX = 16
+
+# Counting reads what is stored, and each worker of a fleet is scraped: not at each scrape.
+_MEASURED_S = 60.0
+
+# Prometheus gives a scrape up after 10 s by default. Its other numbers must come in time, most of
+# all while the store does not answer.
+_MEASURE_S = 5.0
+
+_log = logging.getLogger("outlive.host")
 
 Answer = tuple[HTTPStatus, str, bytes]
 
@@ -67,28 +77,35 @@ class _Probes:
         self._expose: Callable[[], bytes] = prometheus_client.generate_latest
         self._media_type: str = prometheus_client.CONTENT_TYPE_LATEST
         self._measured_at = float("-inf")
+        self._requests = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
+        """Answer one request; one that is too slow, or is no HTTP, has its connection closed."""
+        self._requests += 1
         try:
-            async with asyncio.timeout(_HEAD_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            method, target, *_ = head.decode("latin-1").split(" ", 2)
-            status, media_type, body = await self._answer(method, target.partition("?")[0])
-            lines = (
-                f"HTTP/1.1 {status.value} {status.phrase}",
-                f"Content-Type: {media_type}",
-                f"Content-Length: {len(body)}",
-                *("Cache-Control: no-store", "X-Content-Type-Options: nosniff"),
-                *("Connection: close", "", ""),
-            )
-            writer.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
-            await writer.drain()
-        except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError):
-            # It hung up, or spoke no HTTP.
-            return
+            if self._requests <= _REQUESTS_MAX:
+                async with asyncio.timeout(_REQUEST_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    await self._reply(head.decode("latin-1"), writer)
+        except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError) as error:
+            _log.debug("gave up a request for metrics or health: %r", error)
         finally:
+            self._requests -= 1
             writer.close()
+
+    async def _reply(self, head: str, writer: asyncio.StreamWriter) -> None:
+        method, _, rest = head.partition(" ")
+        target = rest.partition(" ")[0]
+        status, media_type, body = await self._answer(method, target.partition("?")[0])
+        lines = (
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"Content-Type: {media_type}",
+            f"Content-Length: {len(body)}",
+            *("Cache-Control: no-store", "X-Content-Type-Options: nosniff"),
+            *("Connection: close", "", ""),
+        )
+        writer.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
+        await writer.drain()
 
     async def _answer(self, method: str, path: str) -> Answer:
         if path not in ("/healthz", "/readyz", "/metrics"):
@@ -108,9 +125,13 @@ class _Probes:
         if now - self._measured_at >= _MEASURED_S:
             self._measured_at = now
             try:
-                await self._host.measure()
-            except StoreError as error:
-                return _said(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+                async with asyncio.timeout(_MEASURE_S):
+                    await self._host.measure()
+            except (StoreError, TimeoutError) as error:
+                _log.warning(
+                    "could not count what is stored; these metrics keep what they say: %s",
+                    str(error) or "no answer from the store in time",
+                )
         return HTTPStatus.OK, self._media_type, await asyncio.to_thread(self._expose)
 
 

@@ -22,6 +22,7 @@ import msgspec
 from outlive.app import App
 from outlive.cli import signals
 from outlive.cli.invocation import SECONDS, current, global_options
+from outlive.cli.worker import stopping
 from outlive.client import Client, HttpWorker, Item
 from outlive.connect import connect
 from outlive.errors import OutliveError
@@ -96,7 +97,7 @@ def run(
 
         connecting = connect(invocation.url, namespace=invocation.namespace, app=app, create=False)
         async with connecting as host:
-            heard.forward = lambda _: host.stop()
+            heard.forward = stopping(host)
             await host.run(grace=grace)
 
     served = (settings.url or "").startswith(("http://", "https://"))
@@ -130,7 +131,7 @@ async def _execute(command: Sequence[str], payload: Any, about: Mapping[str, obj
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Stop what is left of its group: it is asked to end, and killed after a while."""
+    """Stop the group of a command that has not ended: it is asked to, and killed after a while."""
     for number, patience_s in ((signal.SIGTERM, _STOP_GRACE_S), (signal.SIGKILL, _STOP_GRACE_S)):
         if process.returncode is not None:
             return

@@ -11,6 +11,7 @@ import operator
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from outlive.cli import probes, signals
 from outlive.cli.invocation import SECONDS, current, global_options
 from outlive.connect import connect, importing
 from outlive.errors import OutliveError, UsageError
+from outlive.host import Host
 from outlive.telemetry import installed
 from outlive.work.worker import GRACE_S
 
@@ -83,19 +85,22 @@ def worker(
             if listen is not None:
                 bound = await stack.enter_async_context(probes.listening(host, listen))
                 invocation.complain(f"metrics on http://{bound}/metrics")
-            told = False
-
-            def stop(_: int) -> None:
-                # Told to stop, it lets what runs end; told again, it waits for nothing. Cancelled,
-                # it would not wait at all.
-                nonlocal told
-                host.stop(now=told)
-                told = True
-
-            heard.forward = stop
+            heard.forward = stopping(host)
             await host.run(grace=grace)
 
     signals.run(serve)
+
+
+def stopping(host: Host) -> Callable[[int], None]:
+    """What a host that runs does at a signal: what runs may end, and at the next one it may not."""
+    again = False
+
+    def stop(_: int) -> None:
+        nonlocal again
+        host.stop(now=again)
+        again = True
+
+    return stop
 
 
 def load_app(name: str) -> App:

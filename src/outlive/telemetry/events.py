@@ -279,7 +279,7 @@ READ: tuple[Metric, ...] = (
     *(LEASES_HELD, SINCE_RENEWAL, CHART_MACHINES, CHART_REGISTRATIONS, CHART_ENDS, CHART_EVENTS),
     *(CHART_LANES, CHART_LANES_CHANGED, CHART_QUEUED, CHART_QUEUE_AGE),
 )
-"""The rows that are read when somebody looks."""
+"""The rows that are read at a scrape or an export."""
 
 Attribute = str | int | float | bool
 
@@ -403,8 +403,8 @@ class Telemetry:
     def watch(self, watched: Watched) -> Callable[[], None]:
         """Read its ``readings`` whenever they are wanted.
 
-        A host watches itself until it closes; an orchestrator of charts is watched by who wants
-        its numbers. The function that is returned ends it.
+        A host lets itself be watched until it closes; an orchestrator of charts is watched by the
+        program that wants its numbers. The function that is returned ends it.
         """
         del watched
         return _nothing

@@ -203,8 +203,9 @@ class Work:
             if outcome.entry is Entry.CONFLICT:
                 raise JobExists(job.id, job.queue)
         if self.telemetry.active:
-            for job in jobs:
-                self.telemetry.record(events.JOBS_ENQUEUED, queue=job.queue)
+            for outcome, job in zip(outcomes, jobs, strict=True):
+                if outcome.entry in (Entry.CREATED, Entry.REPLACED):
+                    self.telemetry.record(events.JOBS_ENQUEUED, queue=job.queue)
         if tx is None:
             self._tell_delayed(jobs)
         return outcomes
